@@ -1,0 +1,333 @@
+//! Names and identities: what a lock, a client, an owner and a request are called.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// Longest lock name in bytes. Names become parts of nine keys and channels; 4 KiB is far beyond
+/// any name a person or a program makes on purpose.
+pub const MAX_NAME_BYTES: usize = 4096;
+
+/// Largest owner number: fifteen decimal digits, exact in a Lua number and in a Java `long`.
+pub const MAX_OWNER_NUMBER: u64 = 999_999_999_999_999;
+
+/// Prefixes of keys that Redisson or fairlock derive from lock names. A lock with such a name
+/// would write into another lock's queue or registry.
+const RESERVED_PREFIXES: [&str; 5] = [
+    "redisson_lock_queue:",
+    "redisson_lock_timeout:",
+    "redisson_lock_token:",
+    "redisson_unlock_latch:",
+    "fairlock_",
+];
+
+/// Why a name or an id was refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum IdError {
+    /// The lock name has no bytes.
+    EmptyName,
+    /// The lock name is longer than [`MAX_NAME_BYTES`].
+    NameTooLong {
+        /// Its length in bytes.
+        bytes: usize,
+    },
+    /// The lock name begins like a key that belongs to another lock.
+    ReservedName {
+        /// The prefix it begins with.
+        prefix: &'static str,
+    },
+    /// The text is not 32 lower-case hexadecimal digits.
+    NotARequest,
+    /// The owner number is 0 or above [`MAX_OWNER_NUMBER`].
+    OwnerNumber,
+}
+
+impl fmt::Display for IdError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::EmptyName => write!(f, "a lock name needs at least one byte"),
+            Self::NameTooLong { bytes } => {
+                write!(f, "a lock name has at most {MAX_NAME_BYTES} bytes, this one has {bytes}")
+            }
+            Self::ReservedName { prefix } => {
+                write!(f, "a lock name must not begin with `{prefix}`, keys of other locks do")
+            }
+            Self::NotARequest => write!(f, "a request id is 32 lower-case hexadecimal digits"),
+            Self::OwnerNumber => {
+                write!(f, "an owner number is between 1 and {MAX_OWNER_NUMBER}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for IdError {}
+
+/// A legal lock name: 1 to [`MAX_NAME_BYTES`] bytes, any bytes, not a derived key of another lock.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LockName(Arc<[u8]>);
+
+impl LockName {
+    /// Checks and keeps `name`.
+    ///
+    /// # Errors
+    /// [`IdError`] when the name is empty, too long or reserved; nothing is copied then.
+    ///
+    /// ```
+    /// # use fairlock_core::LockName;
+    /// assert!(LockName::new(b"invoice:42").is_ok());
+    /// assert!(LockName::new(b"").is_err());
+    /// ```
+    pub fn new(name: &[u8]) -> Result<Self, IdError> {
+        if name.is_empty() {
+            return Err(IdError::EmptyName);
+        }
+        if name.len() > MAX_NAME_BYTES {
+            return Err(IdError::NameTooLong { bytes: name.len() });
+        }
+        for prefix in RESERVED_PREFIXES {
+            if name.starts_with(prefix.as_bytes()) {
+                return Err(IdError::ReservedName { prefix });
+            }
+        }
+        Ok(Self(name.into()))
+    }
+
+    /// The bytes of the name.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Display for LockName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0.escape_ascii())
+    }
+}
+
+impl fmt::Debug for LockName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "LockName({self})")
+    }
+}
+
+/// A client of ours: a UUID of version 8. Redisson's are of version 4, so every script tells ours
+/// from Java's by the id alone.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ClientId(u128);
+
+const VERSION_MASK: u128 = 0xf000 << 64;
+const VERSION_8: u128 = 0x8000 << 64;
+const VARIANT_MASK: u128 = 0b11 << 62;
+const VARIANT_RFC: u128 = 0b10 << 62;
+
+impl ClientId {
+    /// Makes a client id from 128 random bits, six of which are replaced by the UUID's version
+    /// and variant.
+    pub fn from_random(bits: u128) -> Self {
+        Self(bits & !VERSION_MASK & !VARIANT_MASK | VERSION_8 | VARIANT_RFC)
+    }
+
+    /// Reads the 36 characters of a lower-case version-8 UUID; `None` for anything else.
+    pub fn parse(text: &[u8]) -> Option<Self> {
+        if text.len() != 36 {
+            return None;
+        }
+        let mut bits = 0_u128;
+        for (position, byte) in text.iter().enumerate() {
+            if matches!(position, 8 | 13 | 18 | 23) {
+                if *byte != b'-' {
+                    return None;
+                }
+                continue;
+            }
+            bits = bits << 4 | u128::from(hex_digit(*byte)?);
+        }
+        (bits & VERSION_MASK == VERSION_8 && bits & VARIANT_MASK == VARIANT_RFC)
+            .then_some(Self(bits))
+    }
+}
+
+impl fmt::Display for ClientId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let b = self.0;
+        write!(
+            f,
+            "{:08x}-{:04x}-{:04x}-{:04x}-{:012x}",
+            b >> 96,
+            b >> 80 & 0xffff,
+            b >> 64 & 0xffff,
+            b >> 48 & 0xffff,
+            b & 0xffff_ffff_ffff
+        )
+    }
+}
+
+impl fmt::Debug for ClientId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ClientId({self})")
+    }
+}
+
+/// Who holds or waits: one of ours (`<version-8 uuid>:<number>`), or the opaque bytes of a
+/// foreign client. Foreign ids are never taken apart: Redisson has several shapes of them.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct OwnerId(Repr);
+
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Repr {
+    Ours { client: ClientId, number: u64 },
+    Foreign(Arc<[u8]>),
+}
+
+impl OwnerId {
+    /// The owner `number` of a client of ours.
+    ///
+    /// # Errors
+    /// [`IdError::OwnerNumber`] when the number is 0 or above [`MAX_OWNER_NUMBER`].
+    pub fn ours(client: ClientId, number: u64) -> Result<Self, IdError> {
+        if number == 0 || number > MAX_OWNER_NUMBER {
+            return Err(IdError::OwnerNumber);
+        }
+        Ok(Self(Repr::Ours { client, number }))
+    }
+
+    /// Reads an owner id as it stands in a key: ours if it has exactly our shape, else foreign.
+    pub fn parse(bytes: &[u8]) -> Self {
+        Self::parse_ours(bytes).unwrap_or_else(|| Self(Repr::Foreign(bytes.into())))
+    }
+
+    fn parse_ours(bytes: &[u8]) -> Option<Self> {
+        let (uuid, rest) = bytes.split_at_checked(36)?;
+        let digits = rest.strip_prefix(b":")?;
+        if digits.is_empty() || digits.len() > 15 || digits[0] == b'0' {
+            return None;
+        }
+        let mut number = 0_u64;
+        for digit in digits {
+            if !digit.is_ascii_digit() {
+                return None;
+            }
+            number = number * 10 + u64::from(digit - b'0');
+        }
+        Some(Self(Repr::Ours { client: ClientId::parse(uuid)?, number }))
+    }
+
+    /// The client, when this owner is one of ours.
+    pub fn client(&self) -> Option<ClientId> {
+        match &self.0 {
+            Repr::Ours { client, .. } => Some(*client),
+            Repr::Foreign(_) => None,
+        }
+    }
+
+    /// Whether a client of ours made this id.
+    pub fn is_ours(&self) -> bool {
+        self.client().is_some()
+    }
+
+    /// The id as it stands in a key.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        match &self.0 {
+            Repr::Ours { .. } => self.to_string().into_bytes(),
+            Repr::Foreign(bytes) => bytes.to_vec(),
+        }
+    }
+}
+
+impl fmt::Display for OwnerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Repr::Ours { client, number } => write!(f, "{client}:{number}"),
+            Repr::Foreign(bytes) => write!(f, "{}", bytes.escape_ascii()),
+        }
+    }
+}
+
+impl fmt::Debug for OwnerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "OwnerId({self})")
+    }
+}
+
+/// One attempt to get a lock: 128 random bits, one for each queue entry. A grant names the
+/// request, so that a message for an attempt that was given up means nothing.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RequestId(u128);
+
+impl RequestId {
+    /// Makes a request id from 128 random bits.
+    pub fn from_random(bits: u128) -> Self {
+        Self(bits)
+    }
+
+    /// Reads the 32 lower-case hexadecimal digits.
+    ///
+    /// # Errors
+    /// [`IdError::NotARequest`] for anything else.
+    pub fn parse(text: &[u8]) -> Result<Self, IdError> {
+        if text.len() != 32 {
+            return Err(IdError::NotARequest);
+        }
+        let mut bits = 0_u128;
+        for byte in text {
+            bits = bits << 4 | u128::from(hex_digit(*byte).ok_or(IdError::NotARequest)?);
+        }
+        Ok(Self(bits))
+    }
+}
+
+impl fmt::Display for RequestId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+impl fmt::Debug for RequestId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RequestId({self})")
+    }
+}
+
+fn hex_digit(byte: u8) -> Option<u8> {
+    match byte {
+        b'0'..=b'9' => Some(byte - b'0'),
+        b'a'..=b'f' => Some(byte - b'a' + 10),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ours_round_trips_and_java_is_foreign() {
+        let client = ClientId::from_random(0x0123_4567_89ab_cdef_0123_4567_89ab_cdef);
+        let owner = OwnerId::ours(client, 7).unwrap();
+        assert_eq!(OwnerId::parse(&owner.to_bytes()), owner);
+        assert_eq!(owner.client(), Some(client));
+        for foreign in [
+            "5f3c1a52-0f4e-4a1b-9c3d-1234567890ab:51",
+            "01234567-89ab-8def-8123-456789abcdef:0",
+            "01234567-89ab-8def-8123-456789abcdef:01",
+            "01234567-89AB-8def-8123-456789abcdef:1",
+            "01234567-89ab-8def-8123-456789abcdef:1:write",
+            "01234567-89ab-8def-4123-456789abcdef:1",
+            "01234567-89ab-8def-8123-456789abcdef:1234567890123456",
+            "",
+        ] {
+            let id = OwnerId::parse(foreign.as_bytes());
+            assert!(!id.is_ours(), "{foreign}");
+            assert_eq!(id.to_bytes(), foreign.as_bytes());
+        }
+    }
+
+    #[test]
+    fn names_are_bounded_and_keep_their_bytes() {
+        assert_eq!(LockName::new(b""), Err(IdError::EmptyName));
+        assert!(LockName::new(&[0; MAX_NAME_BYTES]).is_ok());
+        assert!(LockName::new(&[0; MAX_NAME_BYTES + 1]).is_err());
+        assert!(LockName::new(b"redisson_lock_queue:{x}").is_err());
+        assert_eq!(LockName::new(b"a\0\r\n\xff").unwrap().as_bytes(), b"a\0\r\n\xff");
+    }
+}

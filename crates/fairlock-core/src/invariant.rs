@@ -1,0 +1,77 @@
+//! The invariants of a lock, checked after every operation in debug builds. A state that others
+//! made inconsistent (lost keys, operators) is exempt until it is mended.
+//!
+//! - C1 A hold has at least one owner, a count above zero and a TTL.
+//! - C2 A free lock whose head is a judged waiter of ours was handed on, unless the reply said
+//!   MORE or a pause (gathering, a record that was lost) runs.
+//! - C3 Every order number has a record and the other way round.
+//! - C4 Our waiters stand in the queue in the order of their numbers.
+//! - C5 The token never falls, and is below 2^53.
+//! - C6 The holder does not stand in the queue.
+//! - C7 Queue and scores have the same members, each once; ours in it are on record.
+//! - C8 Our own keys have a TTL.
+
+#![cfg(debug_assertions)]
+
+use crate::op::Op;
+use crate::rules::{Rules, TOKEN_LIMIT};
+use crate::state::LockState;
+use std::collections::BTreeSet;
+
+impl LockState {
+    /// Whether the structures agree with each other (C1, C3, C4, C6, C7): what every script of
+    /// ours keeps, and what lost keys, operators and foreign clients may break.
+    pub(crate) fn is_consistent(&self, _now_ms: u64) -> bool {
+        let k = &self.keys;
+        let members: BTreeSet<_> = k.queue.iter().collect();
+        let ours: Vec<_> = k.queue.iter().filter(|m| m.is_ours()).collect();
+        let c1 = k.hold.is_empty()
+            || (k.hold.len() == 1 && k.hold.values().all(|n| *n > 0) && k.hold_expires.is_some());
+        let c3 = k.order.keys().eq(k.waiters.keys());
+        let orders: Vec<_> = ours.iter().map(|m| k.order.get(*m)).collect();
+        let c4 = orders.iter().all(Option::is_some) && orders.is_sorted();
+        let c6 = k.hold.keys().all(|holder| !members.contains(holder));
+        let c7 = members.len() == k.queue.len()
+            && members.into_iter().eq(k.scores.keys())
+            && ours.len() == k.order.len();
+        c1 && c3 && c4 && c6 && c7
+    }
+
+    pub(crate) fn check(
+        &self,
+        now_ms: u64,
+        token_before: Option<u64>,
+        rules: &Rules,
+        more: bool,
+        op: &Op,
+    ) {
+        let k = &self.keys;
+        assert!(self.is_consistent(now_ms), "C1, C3, C4, C6 or C7 broken by {op:?}: {k:#?}");
+        assert!(k.token >= token_before, "C5 broken by {op:?}: {k:#?}");
+        assert!(k.token.unwrap_or(0) < TOKEN_LIMIT, "C5 broken by {op:?}: {k:#?}");
+        let ends_with_next = !matches!(
+            op,
+            Op::Inspect { .. }
+                | Op::Renew { .. }
+                | Op::Reenter { .. }
+                | Op::Acquire(crate::Acquire { kind: crate::Kind::Plain, .. })
+                | Op::Release { kind: crate::Kind::Plain, .. }
+                | Op::Leave { kind: crate::Kind::Plain, .. }
+        );
+        let head_is_ours = k.queue.front().is_some_and(crate::OwnerId::is_ours);
+        if ends_with_next && head_is_ours && self.is_free() && !more {
+            let paused = self.next_deadline_ms(rules).is_some_and(|at| at > now_ms);
+            let refused = matches!(op, Op::Acquire(a) if now_ms > a.not_after_ms
+                || k.buried.contains_key(&a.request));
+            assert!(paused || refused, "C2 broken by {op:?}: {k:#?}");
+        }
+        for (name, exists, expires) in [
+            ("hold", !k.hold.is_empty(), k.hold_expires),
+            ("order", !k.order.is_empty(), k.order_expires),
+            ("state", k.has_state(), k.state_expires),
+            ("beats", !k.beats.is_empty(), k.beats_expires),
+        ] {
+            assert!(!exists || expires.is_some(), "C8: {name} without a TTL after {op:?}: {k:#?}");
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! The pure state machine of fairlock.
+//!
+//! One lock is a small set of facts: who holds it and until when, who waits and in which order,
+//! who was last heard of, and the last fencing token. [`LockState::apply`] moves it from one
+//! state to the next: an operation, the time and what the world looks like go in; a reply and
+//! messages to publish come out. Nothing here reads a clock, does I/O, allocates ids or blocks.
+//!
+//! The same rules exist a second time as Lua for Redis. This crate is what the embedded stores
+//! run, and the reference which the Lua is compared with, operation by operation.
+//!
+//! ```text
+//!             Acquire (queue empty)                Release, Leave, Force, lease over
+//!   free ───────────────────────────▶ held by A ──────────────────────────────────┐
+//!    ▲                                   │ Acquire by B: queued                    │
+//!    │ nobody waits                      ▼                                         ▼
+//!    └─────────────────────────── the first live waiter becomes the holder at once, and is told
+//! ```
+//!
+//! The invariants C1..C8 are listed in `invariant.rs` and checked after every operation in debug
+//! builds.
+
+mod id;
+mod invariant;
+mod liveness;
+mod lock;
+mod model;
+mod next;
+mod op;
+mod queue;
+mod renewal;
+mod rules;
+mod snapshot;
+mod state;
+
+pub use id::{ClientId, IdError, LockName, MAX_NAME_BYTES, MAX_OWNER_NUMBER, OwnerId, RequestId};
+pub use model::Model;
+pub use op::{
+    Acquire, Answer, Body, Channel, CoreError, Effect, Grant, HeldBy, Inspection, Kind, Mode, Op,
+    Payload, WaiterView,
+};
+pub use renewal::RenewalPlan;
+pub use rules::{
+    BEATS_KEPT_MS, HEAD_SCORE_MS, JAVA_HEAD_PATIENCE_MS, JAVA_PASSED_MS, JAVA_PING_MS,
+    LOOKED_AT_MAX, MAX_HOLD_COUNT, MAX_LEASE_MS, QUEUE_TTL_MS, REGISTRY_TTL_MS, Rules,
+    TOKEN_LIMIT, TOKEN_TTL_MS, Token, World,
+};
+pub use snapshot::{Snapshot, SnapshotRecord, SnapshotWaiter, Watch};
+pub use state::LockState;

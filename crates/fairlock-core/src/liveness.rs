@@ -1,0 +1,93 @@
+//! Who is alive: beats, inboxes, and the amnesty after a silence.
+
+use crate::id::{ClientId, OwnerId};
+use crate::state::{Cx, LockState};
+
+/// What to do with a waiter of ours whose turn it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// It lives: it gets the lock.
+    Grant,
+    /// It is dead: it is taken out.
+    Remove,
+    /// Not yet clear: nobody gets the lock now.
+    Wait,
+}
+
+impl LockState {
+    /// Judges a waiter of ours that stands first.
+    pub(crate) fn judge(&mut self, owner: &OwnerId, cx: &Cx<'_>) -> Verdict {
+        let Some(client) = owner.client() else { return Verdict::Wait };
+        let on_record = self.keys.order.contains_key(owner);
+        let Some(waiter) = self.keys.waiters.get(owner).filter(|_| on_record) else {
+            return self.judge_orphan(owner, cx);
+        };
+        if self.keys.record.gather.is_some_and(|until| cx.now_ms < until) {
+            return Verdict::Wait;
+        }
+        if !waiter.sure && cx.rules.presence && !cx.world.inbox(client) {
+            return Verdict::Remove;
+        }
+        if self.dead_by_age(client, cx) { Verdict::Remove } else { Verdict::Grant }
+    }
+
+    /// An entry of ours without a record (its key was lost): the client finds out within a
+    /// heartbeat and enters again, so it gets D before it is taken out.
+    fn judge_orphan(&mut self, owner: &OwnerId, cx: &Cx<'_>) -> Verdict {
+        let known = self.keys.record.watch.as_ref().filter(|watch| watch.id == *owner);
+        match known.map(|watch| watch.since) {
+            Some(since) if cx.now_ms >= since + cx.rules.dead_ms => Verdict::Remove,
+            Some(_) => Verdict::Wait,
+            None => {
+                self.start_watch(owner, 0, cx);
+                Verdict::Wait
+            }
+        }
+    }
+
+    fn dead_by_age(&mut self, client: ClientId, cx: &Cx<'_>) -> bool {
+        let Some(mut beat) = self.beat_of(client) else { return true };
+        if beat > cx.now_ms {
+            // The clock was set back: the age counts from now.
+            beat = cx.now_ms;
+            self.keys.beats.insert(client, beat);
+        }
+        if cx.now_ms - beat <= cx.rules.dead_ms {
+            return false;
+        }
+        self.notice_silence(cx);
+        self.keys.record.amnesty.is_none_or(|until| cx.now_ms >= until)
+    }
+
+    /// When nobody was heard for two heartbeats, the server slept or its clock jumped: then age
+    /// says nothing for D. Once for each silence.
+    pub(crate) fn notice_silence(&mut self, cx: &Cx<'_>) {
+        let Some(last) = self.keys.beats.values().copied().max() else { return };
+        let silent = cx.now_ms > last + 2 * cx.rules.beat_ms;
+        if silent && self.keys.record.silence != Some(last) {
+            self.keys.record.silence = Some(last);
+            self.keys.record.amnesty = Some(cx.now_ms + cx.rules.dead_ms);
+            self.keys.state_expires = Some(cx.now_ms + crate::REGISTRY_TTL_MS);
+        }
+    }
+
+    /// Notes a beat of `client`.
+    pub(crate) fn note_beat(&mut self, client: ClientId, cx: &Cx<'_>) {
+        self.notice_silence(cx);
+        let oldest = cx.now_ms.saturating_sub(crate::BEATS_KEPT_MS);
+        self.keys.beats.retain(|_, beat| *beat >= oldest);
+        self.keys.beats.insert(client, cx.now_ms);
+    }
+
+    /// Notes that `client` sent an acquisition: a beat as well, unless it has a fresh one, which
+    /// spares the common path the look at everybody's. Says whether it had.
+    pub(crate) fn note_entry(&mut self, client: ClientId, cx: &Cx<'_>) -> bool {
+        let fresh = self
+            .beat_of(client)
+            .is_some_and(|beat| beat <= cx.now_ms && cx.now_ms - beat < cx.rules.beat_ms / 2);
+        if !fresh {
+            self.note_beat(client, cx);
+        }
+        fresh
+    }
+}

@@ -1,0 +1,349 @@
+//! The operations on one lock.
+
+use crate::id::{ClientId, OwnerId, RequestId};
+use crate::next::Door;
+use crate::op::{
+    Acquire, Answer, Body, Channel, CoreError, Effect, Grant, HeldBy, Inspection, Kind, Mode, Op,
+    WaiterView,
+};
+use crate::rules::{Rules, Token, World};
+use crate::state::{Cx, LockState};
+
+impl LockState {
+    /// Carries out `op` at server time `now_us` (microseconds since 1970).
+    ///
+    /// # Errors
+    /// [`CoreError`]; the state is as before then, but for what had expired by itself.
+    ///
+    /// # Panics
+    /// In debug builds when an invariant of a state that was consistent before is broken.
+    pub fn apply(
+        &mut self,
+        now_us: u64,
+        op: &Op,
+        rules: &Rules,
+        world: &dyn World,
+    ) -> Result<(Answer, Vec<Effect>), CoreError> {
+        let now_ms = now_us / 1_000;
+        self.expire(now_ms);
+        let mints = !matches!(op, Op::Inspect { .. } | Op::Reenter { .. });
+        if mints && !self.can_mint(now_us) {
+            return Err(CoreError::TokenExhausted);
+        }
+        let mut cx = Cx {
+            now_us,
+            now_ms,
+            rules,
+            world,
+            caller: None,
+            freed: false,
+            more: false,
+            effects: Vec::new(),
+        };
+        #[cfg(debug_assertions)]
+        let before = self.is_consistent(now_ms).then_some(self.keys.token);
+        let body = self.dispatch(op, &mut cx);
+        self.settle();
+        #[cfg(debug_assertions)]
+        if let Some(token) = before {
+            self.check(now_ms, token, rules, cx.more, op);
+        }
+        Ok((Answer { now_ms, more: cx.more, body }, cx.effects))
+    }
+
+    fn dispatch(&mut self, op: &Op, cx: &mut Cx<'_>) -> Body {
+        match op {
+            Op::Acquire(acquire) => self.acquire(acquire, cx),
+            Op::Reenter { owner, token, count, change } => {
+                self.reenter(owner, *token, *count, *change)
+            }
+            Op::Release { kind, owner, token, keep, change } => {
+                self.release(*kind, owner, *token, *keep, *change, cx)
+            }
+            Op::Renew { owner, token, ttl_ms } => self.renew(owner, *token, *ttl_ms, cx),
+            Op::Leave { kind, owner, request, bury, shared_owner } => {
+                self.leave(*kind, owner, *request, *bury, *shared_owner, cx)
+            }
+            Op::Beat { client, waiters } => self.beat(*client, waiters, cx),
+            Op::Nudge => {
+                self.next(cx);
+                Body::Nudged
+            }
+            Op::Force => self.force(cx),
+            Op::Inspect { limit } => Body::Inspected(self.inspect(*limit, cx)),
+        }
+    }
+
+    fn acquire(&mut self, a: &Acquire, cx: &mut Cx<'_>) -> Body {
+        if cx.now_ms > a.not_after_ms {
+            return Body::TooLate;
+        }
+        if self.keys.buried.contains_key(&a.request) {
+            return Body::Buried;
+        }
+        if let Some(count) = self.keys.hold.get(&a.owner).copied() {
+            return self.acquire_held(a, count, cx);
+        }
+        match a.kind {
+            Kind::Plain => {
+                if self.is_free() {
+                    return self.take_now(a, cx);
+                }
+                Body::Busy { ttl_ms: self.hold_ttl(cx.now_ms) }
+            }
+            Kind::Fair => self.acquire_fair(a, cx),
+        }
+    }
+
+    fn acquire_fair(&mut self, a: &Acquire, cx: &mut Cx<'_>) -> Body {
+        if self.is_free() && self.keys.queue.is_empty() && a.order.is_none() {
+            return self.take_now(a, cx);
+        }
+        if a.mode == Mode::Try {
+            let door = self.next(cx);
+            if door == Door::Open {
+                return self.take_now(a, cx);
+            }
+            return Body::Busy { ttl_ms: self.hold_ttl(cx.now_ms) };
+        }
+        self.enter(a, cx);
+        let fresh = a.owner.client().is_none_or(|client| self.note_entry(client, cx));
+        let new_keys = self.keys.order.len() == 1 || self.keys.queue.len() == 1;
+        if fresh && !new_keys {
+            // The beats of this client renew the rest.
+            self.keys.state_expires = Some(cx.now_ms + crate::REGISTRY_TTL_MS);
+        } else {
+            self.keep_registry(cx);
+            self.keep_queue(cx);
+        }
+        cx.caller = Some(a.owner.clone());
+        self.next(cx);
+        if self.keys.hold.contains_key(&a.owner) {
+            return self.granted(a.lease_ms);
+        }
+        Body::Queued {
+            order: self.keys.order.get(&a.owner).copied().unwrap_or(0),
+            retry_ms: self.retry_ms(cx),
+            foreign: self.foreign_near(),
+        }
+    }
+
+    /// The caller already holds the lock: another copy of the same request, or another request
+    /// of an owner that several requests share.
+    fn acquire_held(&mut self, a: &Acquire, count: i64, cx: &Cx<'_>) -> Body {
+        if a.shared_owner && self.granted_request() != Some(a.request) {
+            return Body::HeldBySelf { count: u32::try_from(count).unwrap_or(u32::MAX) };
+        }
+        if self.keys.hold_expires.is_none() {
+            // An operator took the TTL away.
+            self.keys.hold_expires = Some(cx.now_ms + a.lease_ms);
+        }
+        let Some(token) = self.keys.token.and_then(Token::new) else {
+            // The token key was lost while the reply was.
+            let token = self.mint(false, cx);
+            return Body::Granted { token, ttl_ms: self.hold_ttl(cx.now_ms).unwrap_or(0) };
+        };
+        Body::Granted { token, ttl_ms: self.hold_ttl(cx.now_ms).unwrap_or(0) }
+    }
+
+    fn take_now(&mut self, a: &Acquire, cx: &Cx<'_>) -> Body {
+        let foreign = a.kind == Kind::Fair && self.foreign_waiting() > 0;
+        let token = self.take(&a.owner, a.lease_ms, foreign, cx);
+        if a.shared_owner {
+            self.keys.record.grant = Some((token.get(), a.request));
+            let kept = crate::REGISTRY_TTL_MS.max(a.lease_ms + cx.rules.dead_ms);
+            self.keys.state_expires = Some(cx.now_ms + kept);
+        }
+        Body::Granted { token, ttl_ms: a.lease_ms }
+    }
+
+    fn granted(&self, ttl_ms: u64) -> Body {
+        let token = self.keys.token.and_then(Token::new);
+        Body::Granted { token: token.expect("a grant has just minted it"), ttl_ms }
+    }
+
+    /// The request that got the present hold, where that was written down.
+    fn granted_request(&self) -> Option<RequestId> {
+        let (token, request) = self.keys.record.grant?;
+        (self.keys.token == Some(token)).then_some(request)
+    }
+
+    fn reenter(&mut self, owner: &OwnerId, token: Token, count: u32, change: u64) -> Body {
+        if !self.holds(owner, token) {
+            return Body::NotHeld { holder: self.holder().cloned() };
+        }
+        if self.is_stale(token, change) {
+            return Body::Stale;
+        }
+        self.set_count(owner, token, count, change);
+        Body::StillHeld { count }
+    }
+
+    fn release(
+        &mut self,
+        kind: Kind,
+        owner: &OwnerId,
+        token: Token,
+        keep: u32,
+        change: u64,
+        cx: &mut Cx<'_>,
+    ) -> Body {
+        if !self.holds(owner, token) {
+            let body = Body::NotHeld { holder: self.holder().cloned() };
+            self.pass_on(kind, cx);
+            return body;
+        }
+        if keep > 0 {
+            if self.is_stale(token, change) {
+                return Body::Stale;
+            }
+            self.set_count(owner, token, keep, change);
+            return Body::StillHeld { count: keep };
+        }
+        self.free(kind, cx);
+        let foreign = kind == Kind::Fair && self.foreign_waiting() > 0;
+        self.raise_token(token, foreign, cx);
+        self.pass_on(kind, cx);
+        Body::Released
+    }
+
+    fn is_stale(&self, token: Token, change: u64) -> bool {
+        self.keys.record.change.is_some_and(|(of, last)| of == token.get() && change < last)
+    }
+
+    fn set_count(&mut self, owner: &OwnerId, token: Token, count: u32, change: u64) {
+        self.keys.hold.insert(owner.clone(), i64::from(count));
+        self.keys.record.change = Some((token.get(), change));
+        if let Some(expires) = self.keys.hold_expires {
+            // The number must live as long as the hold it protects.
+            let kept = self.keys.state_expires.unwrap_or(0).max(expires);
+            self.keys.state_expires = Some(kept);
+        }
+    }
+
+    fn free(&mut self, kind: Kind, cx: &mut Cx<'_>) {
+        self.keys.hold.clear();
+        self.keys.hold_expires = None;
+        cx.freed = true;
+        if kind == Kind::Plain {
+            cx.tell(Channel::Base);
+        }
+    }
+
+    fn pass_on(&mut self, kind: Kind, cx: &mut Cx<'_>) {
+        if kind == Kind::Fair {
+            self.next(cx);
+        }
+        self.tidy();
+    }
+
+    fn renew(&mut self, owner: &OwnerId, token: Token, ttl_ms: u64, cx: &mut Cx<'_>) -> Body {
+        if !self.holds(owner, token) {
+            let body = Body::NotHeld { holder: self.holder().cloned() };
+            self.next(cx);
+            return body;
+        }
+        self.keys.hold_expires = Some(cx.now_ms + ttl_ms);
+        if self.keys.has_state() {
+            let kept = crate::REGISTRY_TTL_MS.max(ttl_ms + cx.rules.dead_ms);
+            self.keys.state_expires = Some(cx.now_ms + kept);
+        }
+        Body::Renewed
+    }
+
+    fn leave(
+        &mut self,
+        kind: Kind,
+        owner: &OwnerId,
+        request: RequestId,
+        bury: bool,
+        shared_owner: bool,
+        cx: &mut Cx<'_>,
+    ) -> Body {
+        let waiting = self.keys.waiters.get(owner).map(|waiter| waiter.request);
+        let body = if waiting == Some(request)
+            || (waiting.is_none() && self.keys.scores.contains_key(owner))
+        {
+            self.unlist(owner);
+            self.drop_order(owner);
+            Body::Left
+        } else if self.keys.hold.contains_key(owner)
+            && self.granted_request().map_or(!shared_owner, |granted| granted == request)
+        {
+            self.free(kind, cx);
+            Body::Freed
+        } else {
+            Body::Nothing
+        };
+        if bury {
+            self.keys.buried.insert(request, cx.now_ms + cx.rules.bury_ms);
+        }
+        self.pass_on(kind, cx);
+        body
+    }
+
+    fn beat(&mut self, client: ClientId, waiters: &[OwnerId], cx: &mut Cx<'_>) -> Body {
+        self.note_beat(client, cx);
+        self.mend(cx);
+        let mut queued = Vec::with_capacity(waiters.len());
+        for waiter in waiters {
+            let stands = self.is_queued(waiter);
+            if stands {
+                self.keep_score(waiter, cx);
+            }
+            queued.push(stands);
+        }
+        self.keep_registry(cx);
+        self.keep_queue(cx);
+        self.next(cx);
+        // A waiter that `next` has just granted stands no more, but is answered by `held`.
+        let held = self.held_by_client(client, cx);
+        Body::Beaten { held, queued, retry_ms: self.retry_ms(cx), foreign: self.foreign_near() }
+    }
+
+    fn held_by_client(&self, client: ClientId, cx: &Cx<'_>) -> Option<Grant> {
+        let holder = self.holder()?;
+        if holder.client() != Some(client) {
+            return None;
+        }
+        let request = self.granted_request()?;
+        let token = self.keys.token.and_then(Token::new)?;
+        Some(Grant { request, token, ttl_ms: self.hold_ttl(cx.now_ms)? })
+    }
+
+    fn force(&mut self, cx: &mut Cx<'_>) -> Body {
+        let holder = self.holder().cloned();
+        // The kind is not known here: both sorts of waiters are told.
+        self.free(Kind::Plain, cx);
+        self.pass_on(Kind::Fair, cx);
+        Body::Forced { holder }
+    }
+
+    /// After how many milliseconds the waiters should look again without being told.
+    fn retry_ms(&self, cx: &Cx<'_>) -> Option<u64> {
+        let at = self.next_deadline_ms(cx.rules)?;
+        Some(at.saturating_sub(cx.now_ms))
+    }
+
+    fn inspect(&self, limit: u32, cx: &Cx<'_>) -> Inspection {
+        let k = &self.keys;
+        let view = |owner: &OwnerId| WaiterView {
+            owner: owner.clone(),
+            beat_age_ms: owner
+                .client()
+                .and_then(|client| self.beat_of(client))
+                .map(|beat| cx.now_ms.saturating_sub(beat)),
+        };
+        let holder = k.hold.iter().next().map(|(owner, count)| HeldBy {
+            owner: owner.clone(),
+            count: u64::try_from(*count).unwrap_or(0),
+        });
+        Inspection {
+            holder,
+            ttl_ms: self.hold_ttl(cx.now_ms),
+            token: k.token.and_then(Token::new),
+            queue_len: k.queue.len() as u64,
+            queue: k.queue.iter().take(limit as usize).map(view).collect(),
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! All locks of one process: names to states.
+
+use crate::id::LockName;
+use crate::op::{Answer, CoreError, Effect, Op};
+use crate::rules::{Rules, World};
+use crate::state::LockState;
+use std::collections::HashMap;
+
+/// Idle locks are looked for when the table has grown past this many, and past twice what the
+/// last sweep left: amortised O(1) for each operation, memory within twice the live locks.
+const SWEEP_AT: usize = 1_024;
+
+/// Every lock of an embedded store.
+#[derive(Clone, Debug, Default)]
+pub struct Model {
+    locks: HashMap<LockName, LockState>,
+    sweep_at: usize,
+}
+
+impl Model {
+    /// Carries out `op` on the lock `name` at `now_us` (microseconds since 1970).
+    ///
+    /// # Errors
+    /// As [`LockState::apply`].
+    pub fn apply(
+        &mut self,
+        now_us: u64,
+        name: &LockName,
+        op: &Op,
+        rules: &Rules,
+        world: &dyn World,
+    ) -> Result<(Answer, Vec<Effect>), CoreError> {
+        if let Some(lock) = self.locks.get_mut(name) {
+            return lock.apply(now_us, op, rules, world);
+        }
+        self.sweep(now_us / 1_000);
+        self.locks.entry(name.clone()).or_default().apply(now_us, op, rules, world)
+    }
+
+    /// The lock `name`, if it was ever used and not forgotten.
+    pub fn get(&self, name: &LockName) -> Option<&LockState> {
+        self.locks.get(name)
+    }
+
+    /// The lock `name`, for tests that make states of their own.
+    pub fn get_mut(&mut self, name: &LockName) -> &mut LockState {
+        self.locks.entry(name.clone()).or_default()
+    }
+
+    /// Forgets locks that nobody uses. Their token goes with them: the next one is carried by
+    /// time, so the series still rises.
+    fn sweep(&mut self, now_ms: u64) {
+        if self.locks.len() < self.sweep_at.max(SWEEP_AT) {
+            return;
+        }
+        self.locks.retain(|_, lock| {
+            lock.expire(now_ms);
+            !lock.is_idle()
+        });
+        self.sweep_at = self.locks.len() * 2;
+    }
+}

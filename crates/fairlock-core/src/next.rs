@@ -1,0 +1,173 @@
+//! `next`: the end of every operation. While the lock is free, the first live waiter of ours
+//! becomes the holder at once; a Java head is told and the lock left free for it.
+
+use crate::id::OwnerId;
+use crate::liveness::Verdict;
+use crate::op::{Channel, Effect, Grant, Payload};
+use crate::queue::to_score;
+use crate::rules::Token;
+use crate::snapshot::Watch;
+use crate::state::{Cx, LockState};
+
+/// Whether a free lock may be taken by somebody who does not wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Door {
+    /// Nobody who could take the lock stands before the caller.
+    Open,
+    /// The lock is held, or belongs to a waiter.
+    Closed,
+}
+
+impl LockState {
+    pub(crate) fn next(&mut self, cx: &mut Cx<'_>) -> Door {
+        for _ in 0..crate::LOOKED_AT_MAX {
+            if !self.is_free() {
+                return Door::Closed;
+            }
+            let Some(head) = self.keys.queue.front().cloned() else { return Door::Open };
+            let candidate = if head.is_ours() {
+                head
+            } else {
+                match self.offer_to_foreign(&head, cx) {
+                    Offer::Dropped => continue,
+                    Offer::Waiting => return Door::Closed,
+                    // Redisson cannot serve anybody behind this head; the first of ours is next.
+                    Offer::PassedOver => match self.by_order.first() {
+                        Some((_, owner)) => owner.clone(),
+                        None => return Door::Open,
+                    },
+                }
+            };
+            if !self.keys.scores.contains_key(&candidate)
+                && self.keys.queue.front() != Some(&candidate)
+            {
+                // Java took it out of list and scores; it returns when it notices.
+                self.drop_order(&candidate);
+                continue;
+            }
+            match self.judge(&candidate, cx) {
+                Verdict::Grant => {
+                    self.grant(&candidate, cx);
+                    return Door::Closed;
+                }
+                Verdict::Remove => {
+                    self.unlist(&candidate);
+                    self.drop_order(&candidate);
+                    self.keys.record.removed = Some(cx.now_ms);
+                    self.keys.state_expires = Some(cx.now_ms + crate::REGISTRY_TTL_MS);
+                }
+                Verdict::Wait => return Door::Closed,
+            }
+        }
+        cx.more = self.is_free() && !self.keys.queue.is_empty();
+        Door::Closed
+    }
+
+    fn offer_to_foreign(&mut self, head: &OwnerId, cx: &mut Cx<'_>) -> Offer {
+        let score = match self.keys.scores.get(head).copied() {
+            // Without a score Redisson never drops it: it would block the lock for ever.
+            None => {
+                let score = to_score(cx.now_ms + cx.rules.fair_wait_ms);
+                self.keys.scores.insert(head.clone(), score);
+                score
+            }
+            // Redisson's own rule for stale heads.
+            Some(score) if score <= to_score(cx.now_ms) => {
+                self.unlist(head);
+                return Offer::Dropped;
+            }
+            Some(score) => score,
+        };
+        let watch = self.keys.record.watch.clone().filter(|watch| {
+            watch.id == *head
+                && watch.score == score
+                && watch.since <= cx.now_ms
+                && cx.now_ms < watch.since + crate::JAVA_HEAD_PATIENCE_MS + crate::JAVA_PASSED_MS
+        });
+        let Some(mut watch) = watch else {
+            self.start_watch(head, score, cx);
+            cx.tell(Channel::Waiter(head.clone()));
+            return Offer::Waiting;
+        };
+        if cx.world.listening(head) {
+            watch.since = cx.now_ms;
+            if cx.freed || cx.now_ms >= watch.pinged + crate::JAVA_PING_MS {
+                watch.pinged = cx.now_ms;
+                cx.tell(Channel::Waiter(head.clone()));
+            }
+            self.set_watch(watch, cx);
+            return Offer::Waiting;
+        }
+        if cx.now_ms < watch.since + crate::JAVA_HEAD_PATIENCE_MS {
+            return Offer::Waiting;
+        }
+        Offer::PassedOver
+    }
+
+    pub(crate) fn start_watch(&mut self, head: &OwnerId, score: i64, cx: &Cx<'_>) {
+        let watch = Watch { id: head.clone(), score, since: cx.now_ms, pinged: cx.now_ms };
+        self.set_watch(watch, cx);
+    }
+
+    fn set_watch(&mut self, watch: Watch, cx: &Cx<'_>) {
+        self.keys.record.watch = Some(watch);
+        self.keys.state_expires = Some(cx.now_ms + crate::REGISTRY_TTL_MS);
+    }
+
+    /// Makes a waiter of ours the holder. By its own call it gets the whole lease; by message
+    /// only what its last beat is good for, so that a dead one costs no more than that.
+    fn grant(&mut self, owner: &OwnerId, cx: &mut Cx<'_>) {
+        let Some(client) = owner.client() else { return };
+        let Some(waiter) = self.keys.waiters.get(owner).cloned() else { return };
+        let own_call = cx.caller.as_ref() == Some(owner);
+        let ttl_ms = if own_call {
+            waiter.lease_ms
+        } else {
+            let beat = self.beat_of(client).unwrap_or(0).min(cx.now_ms);
+            let alive_for = (beat + cx.rules.dead_ms).saturating_sub(cx.now_ms);
+            alive_for.max(cx.rules.beat_ms).min(waiter.lease_ms)
+        };
+        let foreign = self.foreign_waiting() > 0;
+        let token = self.take(owner, ttl_ms, foreign, cx);
+        self.unlist(owner);
+        self.drop_order(owner);
+        self.keys.record.grant = Some((token.get(), waiter.request));
+        let kept = crate::REGISTRY_TTL_MS.max(ttl_ms + cx.rules.dead_ms);
+        self.keys.state_expires = Some(cx.now_ms + kept);
+        if !own_call {
+            let grant = Grant { request: waiter.request, token, ttl_ms };
+            let payload = Payload::Grant { grant, at_ms: cx.now_ms };
+            cx.effects.push(Effect { channel: Channel::Inbox(client), payload });
+        }
+        self.settle();
+    }
+
+    /// Writes the hold and mints its token.
+    pub(crate) fn take(
+        &mut self,
+        owner: &OwnerId,
+        ttl_ms: u64,
+        foreign: bool,
+        cx: &Cx<'_>,
+    ) -> Token {
+        let token = self.mint(foreign, cx);
+        self.keys.hold.insert(owner.clone(), 1);
+        self.keys.hold_expires = Some(cx.now_ms + ttl_ms);
+        token
+    }
+}
+
+enum Offer {
+    /// It was stale and is out of the queue.
+    Dropped,
+    /// It cannot take the lock, nor can anybody of its kind behind it.
+    PassedOver,
+    /// It was told; the lock stays free for it.
+    Waiting,
+}
+
+impl Cx<'_> {
+    pub(crate) fn tell(&mut self, channel: Channel) {
+        self.effects.push(Effect { channel, payload: Payload::Zero });
+    }
+}

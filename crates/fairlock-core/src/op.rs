@@ -1,0 +1,303 @@
+//! The vocabulary that every store speaks: operations, replies and effects.
+
+use crate::id::{ClientId, OwnerId, RequestId};
+use crate::rules::Token;
+use std::fmt;
+
+/// Which lock is meant. Both use the same hash and the same tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Kind {
+    /// First in, first out; Redisson's `RFairLock`.
+    Fair,
+    /// No order; Redisson's `RLock`.
+    Plain,
+}
+
+/// Whether an acquisition waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Mode {
+    /// Take the lock now or leave nothing behind.
+    Try,
+    /// Stand in the queue (a plain lock has none: the reply says when to look again).
+    Wait,
+}
+
+/// An attempt to get the lock, or to get back into its queue.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Acquire {
+    /// The lock's kind.
+    pub kind: Kind,
+    /// Who wants it.
+    pub owner: OwnerId,
+    /// This attempt; the same in every copy of it that is sent.
+    pub request: RequestId,
+    /// The TTL of the hold, in milliseconds.
+    pub lease_ms: u64,
+    /// Whether it waits.
+    pub mode: Mode,
+    /// The order number of an entry that was removed and now returns; `None` for a new one.
+    pub order: Option<u64>,
+    /// Executed later than this server time (milliseconds since 1970) it is refused.
+    pub not_after_ms: u64,
+    /// Count this waiter as reachable without looking for a subscriber of its inbox.
+    pub sure: bool,
+    /// The owner is used by more than one request, so the grant must be written down even when
+    /// nobody waits.
+    pub shared_owner: bool,
+}
+
+/// One operation on one lock.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Op {
+    /// Take the lock or stand in its queue.
+    Acquire(Acquire),
+    /// The holder enters once more: the hold count becomes `count`.
+    Reenter {
+        /// The holder.
+        owner: OwnerId,
+        /// Names the hold.
+        token: Token,
+        /// The absolute count afterwards.
+        count: u32,
+        /// Number of this change of the hold, rising; a late copy of an older one is refused.
+        change: u64,
+    },
+    /// The holder lets go: of everything (`keep` = 0) or down to `keep` holds.
+    Release {
+        /// The lock's kind.
+        kind: Kind,
+        /// The holder.
+        owner: OwnerId,
+        /// Names the hold.
+        token: Token,
+        /// The absolute count afterwards.
+        keep: u32,
+        /// Number of this change of the hold.
+        change: u64,
+    },
+    /// The hold gets `ttl_ms` from now on.
+    Renew {
+        /// The holder.
+        owner: OwnerId,
+        /// Names the hold.
+        token: Token,
+        /// Milliseconds from now.
+        ttl_ms: u64,
+    },
+    /// The attempt was given up: its queue entry goes, or the hold that it got.
+    Leave {
+        /// The lock's kind.
+        kind: Kind,
+        /// Who wanted it.
+        owner: OwnerId,
+        /// The attempt.
+        request: RequestId,
+        /// A copy of the attempt may still be under way: refuse it when it arrives.
+        bury: bool,
+        /// As in [`Acquire::shared_owner`].
+        shared_owner: bool,
+    },
+    /// A waiting client lives; `waiters` are asked about, the oldest first.
+    Beat {
+        /// The client.
+        client: ClientId,
+        /// Its waiters that are asked about; usually the oldest alone.
+        waiters: Vec<OwnerId>,
+    },
+    /// Only the hand-over that ends every operation: sent after a reply that said MORE.
+    Nudge,
+    /// An operator takes the lock away from whoever holds it.
+    Force,
+    /// Look, change nothing; at most `limit` waiters are listed.
+    Inspect {
+        /// How many waiters to list.
+        limit: u32,
+    },
+}
+
+/// A reply: the server's clock and what came out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// Server time of the execution, in milliseconds since 1970.
+    pub now_ms: u64,
+    /// Dead waiters remain in front: send [`Op::Nudge`] at once.
+    pub more: bool,
+    /// What came out.
+    pub body: Body,
+}
+
+/// What an operation came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Body {
+    /// The caller holds the lock.
+    Granted {
+        /// The hold's token.
+        token: Token,
+        /// The hold's TTL in milliseconds.
+        ttl_ms: u64,
+    },
+    /// The caller stands in the queue.
+    Queued {
+        /// Its order number.
+        order: u64,
+        /// Something may change after so many milliseconds without anybody's call.
+        retry_ms: Option<u64>,
+        /// A foreign client holds the lock or waits.
+        foreign: bool,
+    },
+    /// Somebody else holds the lock; the caller was not queued.
+    Busy {
+        /// Remaining TTL of the holder in milliseconds, where there is a holder with a TTL.
+        ttl_ms: Option<u64>,
+    },
+    /// The owner already holds the lock through another request.
+    HeldBySelf {
+        /// The hold's count.
+        count: u32,
+    },
+    /// Executed after its `not_after_ms`; nothing was done.
+    TooLate,
+    /// The request was given up before; nothing was done.
+    Buried,
+    /// The hold is gone now.
+    Released,
+    /// The hold goes on with this count.
+    StillHeld {
+        /// The absolute count.
+        count: u32,
+    },
+    /// A late copy of an older change of the hold; nothing was done.
+    Stale,
+    /// The caller does not hold the lock under that token.
+    NotHeld {
+        /// Who does, if anybody.
+        holder: Option<OwnerId>,
+    },
+    /// The hold was renewed.
+    Renewed,
+    /// The queue entry is gone.
+    Left,
+    /// The hold that the request had got is gone.
+    Freed,
+    /// There was nothing of that request.
+    Nothing,
+    /// Reply to a heartbeat.
+    Beaten {
+        /// The lock is held by an owner of this client, under a request that is on record.
+        held: Option<Grant>,
+        /// For each waiter asked about: whether it stands in the queue.
+        queued: Vec<bool>,
+        /// As in [`Body::Queued`].
+        retry_ms: Option<u64>,
+        /// As in [`Body::Queued`].
+        foreign: bool,
+    },
+    /// Reply to [`Op::Nudge`].
+    Nudged,
+    /// Reply to [`Op::Force`]: who held the lock.
+    Forced {
+        /// The former holder.
+        holder: Option<OwnerId>,
+    },
+    /// Reply to [`Op::Inspect`].
+    Inspected(Inspection),
+}
+
+/// A hand-over: who got the lock, under which request and token, and for how long at first.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Grant {
+    /// The attempt that got the lock.
+    pub request: RequestId,
+    /// The hold's token.
+    pub token: Token,
+    /// The hold's TTL in milliseconds, counted from the reply's or message's server time.
+    pub ttl_ms: u64,
+}
+
+/// The holder, as inspection sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeldBy {
+    /// Who.
+    pub owner: OwnerId,
+    /// How often.
+    pub count: u64,
+}
+
+/// A waiter, as inspection sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WaiterView {
+    /// Who.
+    pub owner: OwnerId,
+    /// Milliseconds since its client's last beat; `None` for foreign waiters and lost records.
+    pub beat_age_ms: Option<u64>,
+}
+
+/// What a look at the lock shows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Inspection {
+    /// The holder.
+    pub holder: Option<HeldBy>,
+    /// Remaining TTL in milliseconds; `None` when free or without a TTL.
+    pub ttl_ms: Option<u64>,
+    /// The last token.
+    pub token: Option<Token>,
+    /// How many wait.
+    pub queue_len: u64,
+    /// The first of them, in order.
+    pub queue: Vec<WaiterView>,
+}
+
+/// A message to publish.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Effect {
+    /// Where.
+    pub channel: Channel,
+    /// What.
+    pub payload: Payload,
+}
+
+/// Where a message goes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Channel {
+    /// The inbox of a client of ours.
+    Inbox(ClientId),
+    /// The lock's base channel, on which plain waiters listen.
+    Base,
+    /// The own channel of one waiter, Redisson's way.
+    Waiter(OwnerId),
+}
+
+/// What a message says.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Payload {
+    /// `0`: look again.
+    Zero,
+    /// You hold the lock.
+    Grant {
+        /// The grant.
+        grant: Grant,
+        /// Server time of the grant in milliseconds since 1970.
+        at_ms: u64,
+    },
+}
+
+/// An operation could not be carried out; nothing was changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CoreError {
+    /// The next token would not be exact in a double any more.
+    TokenExhausted,
+}
+
+impl fmt::Display for CoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TokenExhausted => write!(f, "the lock's token has reached 2^53"),
+        }
+    }
+}
+
+impl std::error::Error for CoreError {}

@@ -1,0 +1,117 @@
+//! The queue: entering, leaving, returning to one's place, and mending what others broke.
+
+use crate::id::OwnerId;
+use crate::op::Acquire;
+use crate::snapshot::SnapshotWaiter;
+use crate::state::{Cx, LockState};
+use std::collections::BTreeSet;
+
+impl LockState {
+    /// Whether `owner` stands in the queue, by every key that says so.
+    pub(crate) fn is_queued(&self, owner: &OwnerId) -> bool {
+        self.keys.scores.contains_key(owner)
+            && self.keys.order.contains_key(owner)
+            && self.keys.waiters.contains_key(owner)
+    }
+
+    /// Puts the caller into the queue, at the end or back into its place, or notes that its entry
+    /// belongs to this request now.
+    pub(crate) fn enter(&mut self, a: &Acquire, cx: &Cx<'_>) {
+        let waiter = SnapshotWaiter { request: a.request, lease_ms: a.lease_ms, sure: a.sure };
+        if self.is_queued(&a.owner) {
+            self.keys.waiters.insert(a.owner.clone(), waiter);
+            return;
+        }
+        if a.order.is_some() && self.keys.order.is_empty() && !self.keys.has_state() {
+            // Somebody returns to a registry that is gone: state was lost. The others, and the
+            // holder's own check, get one heartbeat before anybody of ours is served.
+            self.keys.record.gather = Some(cx.now_ms + cx.rules.beat_ms);
+        }
+        if a.order.is_some() || a.shared_owner || self.keys.scores.contains_key(&a.owner) {
+            self.unlist(&a.owner);
+        }
+        self.drop_order(&a.owner);
+        let floor = cx.now_ms + cx.rules.fair_wait_ms * (1 + self.foreign_waiting());
+        let order = match a.order {
+            Some(order) => {
+                self.insert_by_order(&a.owner, order);
+                self.keys.scores.insert(a.owner.clone(), to_score(floor));
+                order
+            }
+            None => {
+                let tail = self.keys.queue.back().and_then(|tail| self.keys.scores.get(tail));
+                let score = tail.copied().unwrap_or(0).max(to_score(floor));
+                self.keys.queue.push_back(a.owner.clone());
+                self.keys.scores.insert(a.owner.clone(), score);
+                let last = self.by_order.last().map_or(0, |(order, _)| *order);
+                cx.now_us.max(last + 1)
+            }
+        };
+        self.keys.order.insert(a.owner.clone(), order);
+        self.by_order.insert((order, a.owner.clone()));
+        self.keys.waiters.insert(a.owner.clone(), waiter);
+    }
+
+    /// Back to one's place: right after ours with the next smaller order number, else in front,
+    /// behind a passed-over Java head.
+    fn insert_by_order(&mut self, owner: &OwnerId, order: u64) {
+        let before = self.by_order.range(..(order, owner.clone())).next_back();
+        let place = before
+            .and_then(|(_, previous)| self.keys.queue.iter().position(|m| m == previous))
+            .map(|position| position + 1);
+        let place = place.unwrap_or_else(|| {
+            let head = self.keys.queue.front();
+            let watched = self.keys.record.watch.as_ref().map(|watch| &watch.id);
+            usize::from(head.is_some_and(|head| !head.is_ours() && watched == Some(head)))
+        });
+        self.keys.queue.insert(place, owner.clone());
+    }
+
+    /// Takes `owner` out of the shared queue keys: O(1) at the head, O(queue) elsewhere.
+    pub(crate) fn unlist(&mut self, owner: &OwnerId) {
+        if self.keys.queue.front() == Some(owner) {
+            self.keys.queue.pop_front();
+        } else {
+            self.keys.queue.retain(|member| member != owner);
+        }
+        self.keys.scores.remove(owner);
+    }
+
+    /// Raises the scores of a client's waiters that were asked about, so that no Java client
+    /// takes them for dead; as head the score is short, because that is what Java waits for us.
+    pub(crate) fn keep_score(&mut self, owner: &OwnerId, cx: &Cx<'_>) {
+        if self.keys.queue.front() == Some(owner) {
+            self.keys.scores.insert(owner.clone(), to_score(cx.now_ms + crate::HEAD_SCORE_MS));
+            return;
+        }
+        let floor = to_score(cx.now_ms + cx.rules.fair_wait_ms * (1 + self.foreign_waiting()));
+        if let Some(score) = self.keys.scores.get_mut(owner) {
+            *score = (*score).max(floor);
+        }
+    }
+
+    /// Makes list and scores agree again. They change together in every script, Java's included;
+    /// only lost keys and operators bring them apart. O(queue), once for each such event.
+    pub(crate) fn mend(&mut self, cx: &Cx<'_>) {
+        let k = &mut self.keys;
+        if k.queue.len() == k.scores.len() && k.order.len() <= k.queue.len() {
+            return;
+        }
+        let mut listed = BTreeSet::new();
+        k.queue.retain(|member| listed.insert(member.clone()));
+        k.scores.retain(|member, _| listed.contains(member));
+        for member in &k.queue {
+            let score = to_score(cx.now_ms + cx.rules.fair_wait_ms);
+            k.scores.entry(member.clone()).or_insert(score);
+        }
+        let lost: Vec<OwnerId> =
+            k.order.keys().filter(|owner| !listed.contains(*owner)).cloned().collect();
+        for owner in lost {
+            self.drop_order(&owner);
+        }
+    }
+}
+
+pub(crate) fn to_score(ms: u64) -> i64 {
+    i64::try_from(ms).unwrap_or(i64::MAX)
+}

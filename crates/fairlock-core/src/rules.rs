@@ -1,0 +1,109 @@
+//! The numbers of the protocol, each with its unit and reason, and what a script may ask of the
+//! world outside the lock's own keys.
+
+use crate::id::{ClientId, OwnerId};
+use std::fmt;
+
+/// First number that is no token: above it a double (Lua, JavaScript) is not exact.
+pub const TOKEN_LIMIT: u64 = 1 << 53;
+
+/// Largest hold count, Java's `int`.
+pub const MAX_HOLD_COUNT: u32 = i32::MAX as u32;
+
+/// Longest lease in milliseconds: ten years. Far below what `PEXPIREAT` refuses, so that no lock
+/// can be counted and then left without a TTL.
+pub const MAX_LEASE_MS: u64 = 10 * 365 * 24 * 3_600_000;
+
+/// Members of the queue that one call looks at before it says MORE: keeps a call short however
+/// many waiters died.
+pub const LOOKED_AT_MAX: u32 = 64;
+
+/// TTL in milliseconds of our own keys while somebody waits. Every heartbeat renews it; after a
+/// silence longer than this the waiters enter again, each in its old place.
+pub const REGISTRY_TTL_MS: u64 = 60_000;
+
+/// Beats older than this many milliseconds are forgotten; their clients count as dead, as before.
+pub const BEATS_KEPT_MS: u64 = 60_000;
+
+/// TTL in milliseconds of the shared queue keys while nothing foreign was met on the lock.
+pub const QUEUE_TTL_MS: u64 = 24 * 3_600_000;
+
+/// TTL in milliseconds of the shared token key while nothing foreign was met on the lock.
+pub const TOKEN_TTL_MS: u64 = 7 * 24 * 3_600_000;
+
+/// What a dead head of ours costs Java-only clients, in milliseconds: its score is kept this far
+/// ahead.
+pub const HEAD_SCORE_MS: u64 = 30_000;
+
+/// How long the lock stays free for a Java head that has no subscriber, in milliseconds. Java
+/// subscribes within 7.5 s of entering the queue.
+pub const JAVA_HEAD_PATIENCE_MS: u64 = 8_000;
+
+/// How long a passed-over Java head stays passed over, in milliseconds, before it gets another
+/// chance (it may listen on a replica, where the master does not see its subscription).
+pub const JAVA_PASSED_MS: u64 = 60_000;
+
+/// A Java head that listens but does not take the free lock is told again this often, in
+/// milliseconds.
+pub const JAVA_PING_MS: u64 = 1_000;
+
+/// What clients agree on: passed with every call, because the server has no configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rules {
+    /// Heartbeat period HB in milliseconds.
+    pub beat_ms: u64,
+    /// D: a client without a beat for this many milliseconds is dead.
+    pub dead_ms: u64,
+    /// Redisson's `fairLockWaitTimeout` in milliseconds.
+    pub fair_wait_ms: u64,
+    /// How long a buried request stays refused, in milliseconds.
+    pub bury_ms: u64,
+    /// Shared keys never get a TTL from us: a Java fleet uses them.
+    pub java_fleet: bool,
+    /// Whether the subscriber counts of [`World`] mean something (they do not in Cluster).
+    pub presence: bool,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self {
+            beat_ms: 2_000,
+            dead_ms: 6_000,
+            fair_wait_ms: 300_000,
+            bury_ms: 36_000,
+            java_fleet: false,
+            presence: true,
+        }
+    }
+}
+
+/// What a script can see beside the lock's keys.
+pub trait World {
+    /// Whether the inbox of a client of ours has a subscriber.
+    fn inbox(&self, client: ClientId) -> bool;
+    /// Whether a foreign waiter's own channel has a subscriber.
+    fn listening(&self, owner: &OwnerId) -> bool;
+}
+
+/// A fencing token: strictly larger than every token granted before on the same lock, and exact
+/// in a double.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Token(u64);
+
+impl Token {
+    /// The token `value`, or `None` when it is 0 or not below [`TOKEN_LIMIT`].
+    pub fn new(value: u64) -> Option<Self> {
+        (value > 0 && value < TOKEN_LIMIT).then_some(Self(value))
+    }
+
+    /// The number to hand to the resource.
+    pub fn get(self) -> u64 {
+        self.0
+    }
+}
+
+impl fmt::Display for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}

@@ -1,0 +1,224 @@
+//! The facts about one lock, and the bookkeeping that keeps them in step.
+
+use crate::id::{ClientId, OwnerId};
+use crate::op::Effect;
+use crate::rules::{Rules, TOKEN_LIMIT, Token, World};
+use crate::snapshot::Snapshot;
+use std::collections::BTreeSet;
+
+/// One lock: holder, queue, registry of waiters and clients, token.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct LockState {
+    /// The facts, one field for each key that the Redis store keeps.
+    pub(crate) keys: Snapshot,
+    /// `keys.order` turned round: the first of ours without a walk over the queue.
+    pub(crate) by_order: BTreeSet<(u64, OwnerId)>,
+}
+
+/// What one operation knows and collects while it runs.
+pub(crate) struct Cx<'a> {
+    pub(crate) now_us: u64,
+    pub(crate) now_ms: u64,
+    pub(crate) rules: &'a Rules,
+    pub(crate) world: &'a dyn World,
+    /// The owner whose own call this is: a grant to it goes into the reply, not into its inbox.
+    pub(crate) caller: Option<OwnerId>,
+    /// This call made the lock free: a Java head must be told at once.
+    pub(crate) freed: bool,
+    pub(crate) more: bool,
+    pub(crate) effects: Vec<Effect>,
+}
+
+impl LockState {
+    /// A lock with these facts, consistent or not.
+    pub fn from_snapshot(keys: Snapshot) -> Self {
+        let by_order = keys.order.iter().map(|(owner, order)| (*order, owner.clone())).collect();
+        Self { keys, by_order }
+    }
+
+    /// The facts.
+    pub fn snapshot(&self) -> &Snapshot {
+        &self.keys
+    }
+
+    /// Whether nothing but the token is left: such a lock can be forgotten once the token may be.
+    pub fn is_idle(&self) -> bool {
+        let k = &self.keys;
+        k.hold.is_empty() && k.queue.is_empty() && k.buried.is_empty() && k.order.is_empty()
+    }
+
+    /// When something may change without anybody's call, in milliseconds since 1970: the end of
+    /// the lease, or of a pause before the next grant. Only operations change it.
+    pub fn next_deadline_ms(&self, rules: &Rules) -> Option<u64> {
+        let k = &self.keys;
+        if !k.hold.is_empty() {
+            return k.hold_expires.map(|at| at + 1);
+        }
+        let head = k.queue.front()?;
+        if let Some(gather) = k.record.gather {
+            return Some(gather);
+        }
+        let watch = k.record.watch.as_ref().filter(|watch| watch.id == *head)?;
+        Some(watch.since + if head.is_ours() { rules.dead_ms } else { crate::JAVA_HEAD_PATIENCE_MS })
+    }
+
+    /// Drops what has outlived its TTL, as the server does before it runs a script.
+    pub(crate) fn expire(&mut self, now_ms: u64) {
+        let over = |at: Option<u64>| at.is_some_and(|at| now_ms > at);
+        let k = &mut self.keys;
+        if over(k.hold_expires) {
+            k.hold.clear();
+            k.hold_expires = None;
+        }
+        if over(k.token_expires) {
+            k.token = None;
+            k.token_expires = None;
+        }
+        if over(k.queue_expires) {
+            k.queue.clear();
+        }
+        if over(k.scores_expires) {
+            k.scores.clear();
+        }
+        if over(k.order_expires) {
+            k.order.clear();
+            self.by_order.clear();
+        }
+        if over(k.state_expires) {
+            k.waiters.clear();
+            k.record = Default::default();
+        }
+        if over(k.beats_expires) {
+            k.beats.clear();
+        }
+        k.buried.retain(|_, until| now_ms <= *until);
+        self.settle();
+    }
+
+    /// A key without content does not exist, and so has no TTL.
+    pub(crate) fn settle(&mut self) {
+        let k = &mut self.keys;
+        if k.hold.is_empty() {
+            k.hold_expires = None;
+        }
+        if k.queue.is_empty() {
+            k.queue_expires = None;
+        }
+        if k.scores.is_empty() {
+            k.scores_expires = None;
+        }
+        if k.order.is_empty() {
+            k.order_expires = None;
+        }
+        if !k.has_state() {
+            k.state_expires = None;
+        }
+        if k.beats.is_empty() {
+            k.beats_expires = None;
+        }
+    }
+
+    pub(crate) fn is_free(&self) -> bool {
+        self.keys.hold.is_empty()
+    }
+
+    pub(crate) fn holder(&self) -> Option<&OwnerId> {
+        self.keys.hold.keys().next()
+    }
+
+    /// Remaining TTL of the hold, in milliseconds.
+    pub(crate) fn hold_ttl(&self, now_ms: u64) -> Option<u64> {
+        if self.is_free() {
+            return None;
+        }
+        self.keys.hold_expires.map(|at| at.saturating_sub(now_ms))
+    }
+
+    /// Whether `owner` holds the lock under `token`. A token key that is missing or was set back
+    /// does not take a hold away; a newer token means a newer hold.
+    pub(crate) fn holds(&self, owner: &OwnerId, token: Token) -> bool {
+        self.keys.hold.contains_key(owner)
+            && self.keys.token.is_none_or(|last| last <= token.get())
+    }
+
+    /// The number of foreign members in the queue.
+    pub(crate) fn foreign_waiting(&self) -> u64 {
+        (self.keys.queue.len() as u64).saturating_sub(self.keys.order.len() as u64)
+    }
+
+    pub(crate) fn foreign_near(&self) -> bool {
+        self.foreign_waiting() > 0 || self.holder().is_some_and(|holder| !holder.is_ours())
+    }
+
+    /// Whether another token can be minted at this time.
+    pub(crate) fn can_mint(&self, now_us: u64) -> bool {
+        self.keys.token.unwrap_or(0) < TOKEN_LIMIT - 1 && now_us < TOKEN_LIMIT
+    }
+
+    /// The next token: larger than the last one, and carried by time, so that the series rises
+    /// even when the key was lost. `foreign`: others than ours wait in the queue.
+    pub(crate) fn mint(&mut self, foreign: bool, cx: &Cx<'_>) -> Token {
+        let value = (self.keys.token.unwrap_or(0) + 1).max(cx.now_us);
+        self.write_token(value, foreign, cx);
+        Token::new(value).expect("can_mint was asked before the operation began")
+    }
+
+    /// Puts a token that the caller knows back where the key has lost it.
+    pub(crate) fn raise_token(&mut self, floor: Token, foreign: bool, cx: &Cx<'_>) {
+        if self.keys.token.is_none_or(|last| last < floor.get()) {
+            self.write_token(floor.get(), foreign, cx);
+        }
+    }
+
+    /// A series that a Java client began, or may continue, gets no TTL from us.
+    fn write_token(&mut self, value: u64, foreign: bool, cx: &Cx<'_>) {
+        let foreign_series = self.keys.token.is_some() && self.keys.token_expires.is_none();
+        let persistent = foreign_series || foreign || cx.rules.java_fleet;
+        self.keys.token = Some(value);
+        self.keys.token_expires =
+            if persistent { None } else { Some(cx.now_ms + crate::TOKEN_TTL_MS) };
+    }
+
+    /// Renews the TTL of our own keys.
+    pub(crate) fn keep_registry(&mut self, cx: &Cx<'_>) {
+        let until = Some(cx.now_ms + crate::REGISTRY_TTL_MS);
+        let k = &mut self.keys;
+        k.order_expires = until;
+        k.state_expires = until;
+        k.beats_expires = until;
+        self.settle();
+    }
+
+    /// The shared queue keys live a day while only ours use them, and for ever beside Java.
+    pub(crate) fn keep_queue(&mut self, cx: &Cx<'_>) {
+        let persistent = cx.rules.java_fleet || self.foreign_waiting() > 0;
+        let until = if persistent { None } else { Some(cx.now_ms + crate::QUEUE_TTL_MS) };
+        self.keys.queue_expires = until;
+        self.keys.scores_expires = until;
+        self.settle();
+    }
+
+    /// Once nobody holds or waits, our own keys go. Not right after a waiter was removed as dead:
+    /// it may return, and must not be taken for one that comes after a loss of state.
+    pub(crate) fn tidy(&mut self) {
+        if self.is_free() && self.keys.queue.is_empty() && self.keys.record.removed.is_none() {
+            self.keys.order.clear();
+            self.by_order.clear();
+            self.keys.waiters.clear();
+            self.keys.record = Default::default();
+            self.keys.beats.clear();
+        }
+        self.settle();
+    }
+
+    pub(crate) fn drop_order(&mut self, owner: &OwnerId) {
+        if let Some(order) = self.keys.order.remove(owner) {
+            self.by_order.remove(&(order, owner.clone()));
+        }
+        self.keys.waiters.remove(owner);
+    }
+
+    pub(crate) fn beat_of(&self, client: ClientId) -> Option<u64> {
+        self.keys.beats.get(&client).copied()
+    }
+}
