@@ -1,0 +1,28 @@
+//! What fairlock's tests stand on: real servers of their own, faults on demand, and judges.
+//!
+//! - [`server`]: a private Redis or Valkey per test, of each supported generation;
+//! - [`clock`]: the wall clock of such a server under the test's control;
+//! - [`raw`]: a tiny synchronous client, so that a test can look at the server past fairlock;
+//! - [`tempdir`]: folders that go away with their owner.
+//!
+//! Everything here may panic: a broken test bed is a failed test. A server that is not installed is
+//! a skipped test, loudly, and a failed one where `CI` is set.
+
+pub mod clock;
+pub mod raw;
+pub mod resp;
+pub mod server;
+pub mod tempdir;
+
+use std::io::Write;
+
+/// Says on stderr that the running test does not run for want of `needs`; a panic where `CI` is set.
+///
+/// Written past the print macros, whose output the test harness hides when a test passes.
+pub(crate) fn skip(needs: &str) {
+    let thread = std::thread::current();
+    let line = format!("SKIPPED: {} needs {needs}\n", thread.name().unwrap_or("a test"));
+    assert!(std::env::var_os("CI").is_none_or(|value| value.is_empty()), "CI is set, but {line}");
+    // Nothing is left to do about a stderr that is closed.
+    let _ = std::io::stderr().write_all(line.as_bytes());
+}

@@ -1,0 +1,199 @@
+//! A tiny synchronous client, independent of fairlock and of the client library below it.
+
+use std::fmt::Debug;
+use std::io::{self, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use crate::resp::{self, Value};
+
+/// How long a reply may take: long for a loaded machine, short for a test that hangs.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// One connection to a server.
+///
+/// Commands panic when the connection fails or a reply takes longer than five seconds; the
+/// `try_` forms return the error instead.
+#[derive(Debug)]
+pub struct Raw {
+    stream: Box<dyn Stream>,
+    /// What has arrived and is not yet a whole value.
+    unread: Vec<u8>,
+}
+
+impl Raw {
+    /// Connects to a server's TCP port.
+    ///
+    /// # Panics
+    ///
+    /// If nothing accepts there.
+    #[track_caller]
+    pub fn connect(addr: impl ToSocketAddrs + Debug) -> Self {
+        Self::try_connect(&addr)
+            .unwrap_or_else(|error| panic!("cannot connect to {addr:?}: {error}"))
+    }
+
+    /// Connects to a server's TCP port.
+    ///
+    /// # Errors
+    ///
+    /// What the system says.
+    pub fn try_connect(addr: impl ToSocketAddrs) -> io::Result<Self> {
+        let stream = TcpStream::connect(addr)?;
+        stream.set_nodelay(true)?;
+        Self::over(Box::new(stream))
+    }
+
+    /// Connects to a server's Unix socket.
+    ///
+    /// # Errors
+    ///
+    /// What the system says.
+    pub fn try_connect_unix(path: &Path) -> io::Result<Self> {
+        Self::over(Box::new(UnixStream::connect(path)?))
+    }
+
+    fn over(stream: Box<dyn Stream>) -> io::Result<Self> {
+        stream.set_timeouts(REPLY_TIMEOUT)?;
+        Ok(Self { stream, unread: Vec::new() })
+    }
+
+    /// Sends a command and reads its reply. An error reply is a [`Value::Error`].
+    ///
+    /// # Panics
+    ///
+    /// If the connection fails or the reply takes too long.
+    #[track_caller]
+    pub fn call<A: AsRef<[u8]>>(&mut self, args: &[A]) -> Value {
+        self.try_call(args).unwrap_or_else(|error| panic!("{} failed: {error}", show(args)))
+    }
+
+    /// Sends a command and reads its reply. An error reply is a [`Value::Error`].
+    ///
+    /// # Errors
+    ///
+    /// If the connection fails or the reply takes too long.
+    pub fn try_call<A: AsRef<[u8]>>(&mut self, args: &[A]) -> io::Result<Value> {
+        self.send_bytes(&resp::encode(args))?;
+        self.read()
+    }
+
+    /// Sends a command without reading anything.
+    ///
+    /// # Panics
+    ///
+    /// If the connection fails.
+    #[track_caller]
+    pub fn send<A: AsRef<[u8]>>(&mut self, args: &[A]) {
+        self.send_bytes(&resp::encode(args))
+            .unwrap_or_else(|error| panic!("cannot send {}: {error}", show(args)));
+    }
+
+    /// Sends bytes as they are.
+    ///
+    /// # Errors
+    ///
+    /// If the connection fails.
+    pub fn send_bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.stream.write_all(bytes)
+    }
+
+    /// Reads the next reply or message.
+    ///
+    /// # Errors
+    ///
+    /// If the connection fails or nothing whole arrives within five seconds.
+    pub fn read(&mut self) -> io::Result<Value> {
+        let timed_out = || io::Error::from(io::ErrorKind::TimedOut);
+        self.read_within(REPLY_TIMEOUT)?.ok_or_else(timed_out)
+    }
+
+    /// Reads the next reply or message, or `None` when nothing whole arrives in time.
+    ///
+    /// # Errors
+    ///
+    /// If the connection fails.
+    pub fn read_within(&mut self, timeout: Duration) -> io::Result<Option<Value>> {
+        let deadline = Instant::now() + timeout;
+        loop {
+            let parsed = resp::parse(&self.unread)
+                .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "no RESP"))?;
+            if let Some((value, length)) = parsed {
+                self.unread.drain(..length);
+                return Ok(Some(value));
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(None);
+            }
+            self.stream.set_timeouts(left)?;
+            let mut chunk = [0; 16 * 1024];
+            match self.stream.read(&mut chunk) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(length) => self.unread.extend_from_slice(&chunk[..length]),
+                // The deadline above decides.
+                Err(error) if is_timeout(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Subscribes to a channel and waits for the confirmation. From here on use
+    /// [`Raw::message_within`].
+    ///
+    /// # Panics
+    ///
+    /// If the connection fails.
+    #[track_caller]
+    pub fn subscribe(&mut self, channel: &str) {
+        let confirmation = self.call(&["SUBSCRIBE", channel]);
+        assert_eq!(confirmation.array()[0].text(), "subscribe", "{confirmation:?}");
+    }
+
+    /// The next published message as channel and payload, or `None` when none arrives in time.
+    ///
+    /// # Panics
+    ///
+    /// If the connection fails.
+    #[track_caller]
+    pub fn message_within(&mut self, timeout: Duration) -> Option<(String, Vec<u8>)> {
+        let value = self.read_within(timeout).expect("the subscription's connection")?;
+        match value.array() {
+            [kind, channel, Value::Bulk(payload)] if kind.text() == "message" => {
+                Some((channel.text().to_owned(), payload.clone()))
+            }
+            other => panic!("expected a message, got {other:?}"),
+        }
+    }
+}
+
+/// The two kinds of connection behind one type.
+trait Stream: Read + Write + Debug + Send {
+    fn set_timeouts(&self, timeout: Duration) -> io::Result<()>;
+}
+
+impl Stream for TcpStream {
+    fn set_timeouts(&self, timeout: Duration) -> io::Result<()> {
+        self.set_read_timeout(Some(timeout))?;
+        self.set_write_timeout(Some(REPLY_TIMEOUT))
+    }
+}
+
+impl Stream for UnixStream {
+    fn set_timeouts(&self, timeout: Duration) -> io::Result<()> {
+        self.set_read_timeout(Some(timeout))?;
+        self.set_write_timeout(Some(REPLY_TIMEOUT))
+    }
+}
+
+fn is_timeout(error: &io::Error) -> bool {
+    use io::ErrorKind::{Interrupted, TimedOut, WouldBlock};
+    matches!(error.kind(), Interrupted | TimedOut | WouldBlock)
+}
+
+fn show<A: AsRef<[u8]>>(args: &[A]) -> String {
+    let words: Vec<_> = args.iter().map(|arg| String::from_utf8_lossy(arg.as_ref())).collect();
+    words.join(" ")
+}

