@@ -1,0 +1,172 @@
+//! The guarded command: a process group of its own, watched without being reaped.
+//!
+//! Not tokio's `Child`: that reaps as soon as the process ends, and from then on the number of its
+//! group may belong to somebody else. Here the ended process stays until `reap`, so that a signal
+//! to the group never reaches strangers.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
+use std::process::{Child as Process, Command};
+use std::time::Duration;
+
+use rustix::process::{self, Pid, Signal, WaitId, WaitIdOptions};
+use tokio::signal::unix::{self, SignalKind};
+use tokio::time;
+
+use crate::clock;
+use crate::exit::Code;
+use crate::secrets;
+
+/// How often a group that was told to end is looked at. Nobody reports the end of a grandchild.
+const GROUP_POLL: Duration = Duration::from_millis(20);
+
+/// How long KILL may take to work; longer only for processes stuck in the kernel.
+const KILL_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// What happened to the command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// It ended, with this code.
+    Ended(Code),
+    /// A signal stopped it.
+    Stopped(i32),
+}
+
+/// The running command.
+#[derive(Debug)]
+pub(crate) struct Child {
+    process: Process,
+    /// Process and group have the same number.
+    pid: Pid,
+    changes: unix::Signal,
+}
+
+impl Child {
+    /// Starts the command with these additions to the environment.
+    ///
+    /// Called on the main thread only: the kernel's parent-death signal (see `exec.rs`) is sent
+    /// when the THREAD ends that started the child.
+    pub(crate) fn spawn(command: &[OsString], vars: &[(&str, &OsStr)]) -> io::Result<Self> {
+        // Before the start, so that no change can be missed. It also replaces an inherited
+        // "ignore", under which the kernel would throw exit codes away.
+        let changes = unix::signal(SignalKind::child())?;
+        let mut shim = this_program();
+        shim.arg("__exec").arg(process::getpid().as_raw_pid().to_string());
+        shim.arg("--").args(command).process_group(0);
+        for (name, value) in secrets::child_environment() {
+            match value {
+                Some(value) => shim.env(name, value),
+                None => shim.env_remove(name),
+            };
+        }
+        let process = shim.envs(vars.iter().copied()).spawn()?;
+        let pid = i32::try_from(process.id()).ok().and_then(Pid::from_raw);
+        let pid = pid.ok_or_else(|| io::Error::other("the process has no number"))?;
+        Ok(Self { process, pid, changes })
+    }
+
+    /// The group of the command.
+    pub(crate) fn group(&self) -> Pid {
+        self.pid
+    }
+
+    /// Waits for the command to end or stop. After `Ended`, answers `Ended` again.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost when the future is dropped.
+    pub(crate) async fn change(&mut self) -> Change {
+        loop {
+            if let Some(change) = self.look() {
+                return change;
+            }
+            self.changes.recv().await;
+        }
+    }
+
+    /// Sends a signal to the whole group. A group that is gone needs none.
+    pub(crate) fn signal(&self, signal: Signal) {
+        let _ = process::kill_process_group(self.pid, signal);
+    }
+
+    /// Asks the group to end. A stopped process would not see it before it is continued.
+    pub(crate) fn terminate(&self) {
+        self.signal(Signal::TERM);
+        self.signal(Signal::CONT);
+    }
+
+    /// Once the command itself has ended: gives what is left of its group until `kill_at` (of the
+    /// boot clock), then kills it.
+    pub(crate) async fn end_group(mut self, kill_at: Duration) {
+        // The ended command is a member of its group for as long as it is not reaped. What remains
+        // keeps the group's number from being used again.
+        self.reap_now();
+        while self.group_exists() && clock::now() < kill_at {
+            time::sleep(GROUP_POLL).await;
+        }
+        let give_up = clock::now() + KILL_TIMEOUT;
+        while self.group_exists() && clock::now() < give_up {
+            self.signal(Signal::KILL);
+            time::sleep(GROUP_POLL).await;
+        }
+    }
+
+    /// Lets go of the ended command. What it left running is its own business.
+    pub(crate) fn reap(mut self) {
+        self.reap_now();
+    }
+
+    fn reap_now(&mut self) {
+        // It has ended, so this does not block; the code is known already.
+        let _ = self.process.wait();
+    }
+
+    fn group_exists(&self) -> bool {
+        process::test_kill_process_group(self.pid).is_ok()
+    }
+
+    fn look(&self) -> Option<Change> {
+        let id = || WaitId::Pid(self.pid);
+        let peek = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
+        match process::waitid(id(), peek) {
+            Ok(Some(status)) => {
+                let exited = status.exit_status().and_then(|code| u8::try_from(code).ok());
+                let code = match (exited, status.terminating_signal()) {
+                    (Some(code), _) => Code::new(code),
+                    (None, Some(signal)) => Code::signal(signal),
+                    (None, None) => Code::INTERNAL,
+                };
+                return Some(Change::Ended(code));
+            }
+            Ok(None) => {}
+            // Not our child any more: somebody else reaped it, which nobody can.
+            Err(_) => return Some(Change::Ended(Code::INTERNAL)),
+        }
+        let stopped = process::waitid(id(), WaitIdOptions::STOPPED | WaitIdOptions::NOHANG);
+        stopped.ok().flatten()?.stopping_signal().map(Change::Stopped)
+    }
+}
+
+/// A command that starts this very program, also when its file was replaced since: an upgrade may
+/// well happen while somebody waits in a queue.
+pub(crate) fn this_program() -> Command {
+    let mut command = Command::new(program_path("self"));
+    command.arg0("fairlock");
+    command
+}
+
+/// A path to this very program that a child can use for as long as we live.
+pub(crate) fn this_program_for_others() -> PathBuf {
+    program_path(&process::getpid().as_raw_pid().to_string())
+}
+
+#[cfg(target_os = "linux")]
+fn program_path(process: &str) -> PathBuf {
+    format!("/proc/{process}/exe").into()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn program_path(_process: &str) -> PathBuf {
+    std::env::current_exe().unwrap_or_else(|_| "fairlock".into())
+}

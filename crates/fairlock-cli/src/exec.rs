@@ -1,0 +1,51 @@
+//! The first life of the guarded command: `fairlock __exec PARENT -- COMMAND...`.
+//!
+//! A command must not go on unlocked when `fairlock` is killed with KILL, which nothing in
+//! `fairlock` can catch. The kernel can send a signal when a parent dies, but only the child itself
+//! can ask for that, after it was created and before it becomes the command. Doing so between
+//! `fork` and `exec` needs unsafe code; starting this program once more does not.
+//!
+//! The kernel forgets the request when the command is set-user-id or has file capabilities
+//! (`sudo`, `ping`): such a command outlives a killed `fairlock`, and so do processes that the
+//! command has started; `keeper.rs` ends those.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+
+use rustix::process;
+
+use crate::args;
+use crate::exit::{Code, Failure};
+use crate::message;
+
+/// Becomes the command; returns only when that fails.
+pub(crate) fn exec(args: &args::Exec) -> Failure {
+    #[cfg(target_os = "linux")]
+    if let Err(error) = process::set_parent_process_death_signal(Some(process::Signal::KILL)) {
+        return Failure::new(
+            Code::INTERNAL,
+            format!("cannot tie the command to its lock: {error}"),
+        );
+    }
+    // The parent may have died before the request was made.
+    if process::getppid().map(process::Pid::as_raw_pid) != Some(args.parent) {
+        return Failure::silent(Code::signal(process::Signal::KILL.as_raw()));
+    }
+    let Some((program, arguments)) = args.command.split_first() else {
+        return Failure::usage("no command given");
+    };
+    refused(program, &Command::new(program).args(arguments).exec())
+}
+
+/// The shells' codes, so that a script cannot tell the difference.
+fn refused(program: &OsString, error: &io::Error) -> Failure {
+    let program = message::printable(program);
+    match error.kind() {
+        io::ErrorKind::NotFound => {
+            Failure::new(Code::NOT_FOUND, format!("{program}: command not found"))
+        }
+        _ => Failure::new(Code::NOT_EXECUTABLE, format!("{program}: cannot be executed: {error}")),
+    }
+}

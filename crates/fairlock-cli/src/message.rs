@@ -1,0 +1,83 @@
+//! What this program says on stderr: one line, `fairlock: ...`, without secrets.
+
+use std::ffi::OsStr;
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
+use std::os::unix::ffi::OsStrExt;
+
+/// Writes one line. A stderr that is gone is nobody's reason to fail.
+pub(crate) fn report(text: &str) {
+    // One write, so that lines of several processes on one terminal do not mix.
+    let line = format!("fairlock: {}\n", one_line(&redact(text)));
+    let _ = io::stderr().write_all(line.as_bytes());
+}
+
+/// A name as people may read it: never more than one line, never a terminal control sequence.
+pub(crate) fn printable(name: &OsStr) -> String {
+    one_line(&String::from_utf8_lossy(name.as_bytes()))
+}
+
+/// Replaces what stands between `://` and `@` in anything that looks like a URL. Our own messages
+/// hold no secret; clap's quote arguments, and a URL may be one that landed in the wrong place.
+pub(crate) fn redact(text: &str) -> String {
+    let mut clean = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find("://") {
+        let (before, after) = rest.split_at(at + 3);
+        clean.push_str(before);
+        let end = after.find([' ', '\n', '\'', '"']).unwrap_or(after.len());
+        // The last `@`: a password may contain one that was not escaped.
+        match after[..end].rfind('@') {
+            Some(at) => {
+                clean.push_str("***");
+                rest = &after[at..];
+            }
+            None => rest = after,
+        }
+    }
+    clean.push_str(rest);
+    clean
+}
+
+/// Joins lines, dropping their indentation, and escapes control characters.
+fn one_line(text: &str) -> String {
+    let mut line = String::with_capacity(text.len());
+    for c in text.trim_end().lines().map(str::trim).collect::<Vec<_>>().join(" ").chars() {
+        match c {
+            c if c.is_control() => {
+                // Writing to a string cannot fail.
+                let _ = write!(line, "{}", c.escape_default());
+            }
+            c => line.push(c),
+        }
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passwords_in_urls_are_replaced() {
+        for (text, clean) in [
+            ("no url", "no url"),
+            ("redis://host:6379/0", "redis://host:6379/0"),
+            ("redis://:pw@host", "redis://***@host"),
+            (
+                "bad 'redis://u:p@s@h/1' and rediss://x:y@z",
+                "bad 'redis://***@h/1' and rediss://***@z",
+            ),
+            ("redis://u:p/w@h", "redis://***@h"),
+            ("redis://host mail me@home", "redis://host mail me@home"),
+        ] {
+            assert_eq!(redact(text), clean);
+        }
+    }
+
+    #[test]
+    fn names_cannot_steer_the_terminal() {
+        assert_eq!(printable(OsStr::new("a\u{1b}[2Jb\nc")), "a\\u{1b}[2Jb c");
+        assert_eq!(printable(OsStr::from_bytes(b"a\xff")), "a\u{fffd}");
+    }
+}

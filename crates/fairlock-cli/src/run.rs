@@ -1,0 +1,177 @@
+//! `fairlock run`: wait, run the command, release.
+
+use std::ffi::{OsStr, OsString};
+use std::io::{self, IsTerminal as _};
+use std::os::unix::ffi::OsStrExt as _;
+use std::time::Duration;
+
+use fairlock::{Client, ErrorKind, Guard, GuardState, Release};
+use rustix::process::Signal;
+use tokio::time;
+
+use crate::args::{OnLost, Run};
+use crate::child::{Change, Child};
+use crate::clock;
+use crate::exit::{Code, Failure};
+use crate::message;
+use crate::plan::{Plan, Step};
+use crate::signal::Signals;
+use crate::store::{self, Store};
+use crate::terminal::Terminal;
+use crate::wait;
+
+/// Runs the command under the lock; the code is the command's own if all went well.
+pub(crate) async fn run(args: Run) -> Result<Code, Failure> {
+    store::check_kind(args.kind)?;
+    let store = Store::resolve(&args.store)?;
+    if store.is_private() && io::stderr().is_terminal() {
+        message::report("memory: locks nobody out but this process; it is for trying things");
+    }
+    let mut signals = install(Signals::install())?;
+    let client = tokio::select! {
+        biased;
+        signal = signals.recv() => return Err(Failure::signal(signal)),
+        client = store.connect() => client?,
+    };
+    let result = run_with(&client, &args, &mut signals).await;
+    // Whatever happened: a leave or a release that is still under way gets its time.
+    store::shutdown(client).await;
+    result
+}
+
+async fn run_with(client: &Client, args: &Run, signals: &mut Signals) -> Result<Code, Failure> {
+    let mut lock = store::lock(client, args.kind, args.name.as_bytes())?;
+    if let Some(lease) = args.lease {
+        lock = lock.lease(lease);
+    }
+    let guard =
+        wait::acquire(&lock, args.wait, &args.name, args.conflict_exit_code, signals).await?;
+    install(signals.add_job_control())?;
+    let mut child = match start(args, &guard) {
+        Ok(child) => child,
+        Err(failure) => {
+            // Nothing ran; the reason for that is what the user needs to know.
+            let _ = guard.release().await;
+            return Err(failure);
+        }
+    };
+    let hands_off = args.on_lost == OnLost::Ignore;
+    let mut plan = Plan::new(args.grace, args.lease, hands_off);
+    let code = supervise(&mut child, &guard, &mut plan, signals).await;
+
+    // What the command left running in its group keeps running when the lock was never in danger:
+    // that is the user's choice, as with any shell. Otherwise it ends with the command.
+    if let Some(kill_at) = plan.kill_at() {
+        child.end_group(kill_at).await;
+        let _ = guard.release().await;
+        return Err(lost(args, "the lock was lost or about to be; the command was ended"));
+    }
+    match release(guard).await {
+        Outcome::Released => child.reap(),
+        Outcome::Lost if hands_off => {
+            child.reap();
+            return Err(lost(args, "the lock was lost while the command ran"));
+        }
+        Outcome::Lost => {
+            child.terminate();
+            child.end_group(clock::now() + plan.grace()).await;
+            return Err(lost(args, "the lock was lost while the command ran"));
+        }
+        Outcome::Unknown(reason) => {
+            child.reap();
+            message::report(&format!(
+                "{}: it is not known whether the lock was released{reason}",
+                message::printable(&args.name)
+            ));
+        }
+    }
+    Ok(code)
+}
+
+fn start(args: &Run, guard: &Guard) -> Result<Child, Failure> {
+    let owner = OsString::from(guard.owner().to_string());
+    let token = OsString::from(guard.token().to_string());
+    let vars: [(&str, &OsStr); 3] =
+        [("FAIRLOCK_NAME", &args.name), ("FAIRLOCK_OWNER", &owner), ("FAIRLOCK_TOKEN", &token)];
+    Child::spawn(&args.command, &vars).map_err(|error| {
+        let reason = format!("the command cannot be started: {error}");
+        Failure::new(Code::NOT_EXECUTABLE, reason)
+    })
+}
+
+/// Watches the command and the lock until the command has ended; answers its code.
+async fn supervise(
+    child: &mut Child,
+    guard: &Guard,
+    plan: &mut Plan,
+    signals: &mut Signals,
+) -> Code {
+    let mut terminal = Terminal::open();
+    let code = loop {
+        let state: GuardState = guard.state();
+        let Some(wait) = obey(plan.step(clock::now(), state, guard.remaining()), child) else {
+            continue;
+        };
+        tokio::select! {
+            change = child.change() => match change {
+                Change::Ended(code) => break code,
+                Change::Stopped(signal) => terminal.child_stopped(child, signal),
+            },
+            signal = signals.recv() => forward(signal, child, &mut terminal, guard, plan),
+            _ = guard.state_changed(state) => {}
+            () = time::sleep(wait) => {}
+        }
+    };
+    terminal.take_back();
+    code
+}
+
+/// Carries a step out; answers how long to wait when there was nothing to do.
+fn obey(step: Step, child: &Child) -> Option<Duration> {
+    match step {
+        Step::Wait(wait) => return Some(wait),
+        Step::Terminate => child.terminate(),
+        Step::Kill => child.signal(Signal::KILL),
+    }
+    None
+}
+
+/// Passes a signal on to the command's group.
+fn forward(signal: Signal, child: &Child, terminal: &mut Terminal, guard: &Guard, plan: &mut Plan) {
+    if signal != Signal::CONT {
+        child.signal(signal);
+        return;
+    }
+    // We may have been stopped for long. Should the lock be gone, the stopped command is killed
+    // before it gets to run one more instruction.
+    obey(plan.step(clock::now(), guard.state(), guard.remaining()), child);
+    terminal.resumed(child);
+}
+
+enum Outcome {
+    Released,
+    Lost,
+    Unknown(String),
+}
+
+async fn release(guard: Guard) -> Outcome {
+    match guard.release().await {
+        Ok(Release::Lost) => Outcome::Lost,
+        Ok(Release::Unknown) => Outcome::Unknown(String::new()),
+        // `StillHeld` needs a re-entry, which nobody here makes.
+        Ok(_) => Outcome::Released,
+        Err(error) => match error.kind() {
+            ErrorKind::Lost | ErrorKind::NotOwner => Outcome::Lost,
+            _ => Outcome::Unknown(format!(": {error}")),
+        },
+    }
+}
+
+fn lost(args: &Run, what: &str) -> Failure {
+    let name = message::printable(&args.name);
+    Failure::new(args.lost_exit_code, format!("{name}: {what}"))
+}
+
+fn install<T>(result: io::Result<T>) -> Result<T, Failure> {
+    result.map_err(|error| Failure::new(Code::INTERNAL, format!("signals: {error}")))
+}
