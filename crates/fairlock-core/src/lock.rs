@@ -26,8 +26,7 @@ impl LockState {
     ) -> Result<(Answer, Vec<Effect>), CoreError> {
         let now_ms = now_us / 1_000;
         self.expire(now_ms);
-        let mints = !matches!(op, Op::Inspect { .. } | Op::Reenter { .. });
-        if mints && !self.can_mint(now_us) {
+        if !self.can_mint(now_us) {
             return Err(CoreError::TokenExhausted);
         }
         let mut cx = Cx {
@@ -55,7 +54,7 @@ impl LockState {
         match op {
             Op::Acquire(acquire) => self.acquire(acquire, cx),
             Op::Reenter { owner, token, count, change } => {
-                self.reenter(owner, *token, *count, *change)
+                self.reenter(owner, *token, *count, *change, cx)
             }
             Op::Release { kind, owner, token, keep, change } => {
                 self.release(*kind, owner, *token, *keep, *change, cx)
@@ -168,14 +167,21 @@ impl LockState {
         (self.keys.token == Some(token)).then_some(request)
     }
 
-    fn reenter(&mut self, owner: &OwnerId, token: Token, count: u32, change: u64) -> Body {
+    fn reenter(
+        &mut self,
+        owner: &OwnerId,
+        token: Token,
+        count: u32,
+        change: u64,
+        cx: &Cx<'_>,
+    ) -> Body {
         if !self.holds(owner, token) {
             return Body::NotHeld { holder: self.holder().cloned() };
         }
         if self.is_stale(token, change) {
             return Body::Stale;
         }
-        self.set_count(owner, token, count, change);
+        self.set_count(owner, token, count, change, cx.now_ms);
         Body::StillHeld { count }
     }
 
@@ -197,7 +203,7 @@ impl LockState {
             if self.is_stale(token, change) {
                 return Body::Stale;
             }
-            self.set_count(owner, token, keep, change);
+            self.set_count(owner, token, keep, change, cx.now_ms);
             return Body::StillHeld { count: keep };
         }
         self.free(kind, cx);
@@ -211,14 +217,14 @@ impl LockState {
         self.keys.record.change.is_some_and(|(of, last)| of == token.get() && change < last)
     }
 
-    fn set_count(&mut self, owner: &OwnerId, token: Token, count: u32, change: u64) {
+    fn set_count(&mut self, owner: &OwnerId, token: Token, count: u32, change: u64, now_ms: u64) {
+        // The number must live as long as the hold that it protects.
+        let registry = now_ms + crate::REGISTRY_TTL_MS;
+        let kept =
+            if self.keys.has_state() { self.keys.state_expires.unwrap_or(registry) } else { 0 };
+        self.keys.state_expires = Some(kept.max(self.keys.hold_expires.unwrap_or(registry)));
         self.keys.hold.insert(owner.clone(), i64::from(count));
         self.keys.record.change = Some((token.get(), change));
-        if let Some(expires) = self.keys.hold_expires {
-            // The number must live as long as the hold it protects.
-            let kept = self.keys.state_expires.unwrap_or(0).max(expires);
-            self.keys.state_expires = Some(kept);
-        }
     }
 
     fn free(&mut self, kind: Kind, cx: &mut Cx<'_>) {
@@ -260,6 +266,9 @@ impl LockState {
         shared_owner: bool,
         cx: &mut Cx<'_>,
     ) -> Body {
+        if self.keys.has_state() && self.keys.state_expires.is_none() {
+            self.keys.state_expires = Some(cx.now_ms + crate::REGISTRY_TTL_MS);
+        }
         let waiting = self.keys.waiters.get(owner).map(|waiter| waiter.request);
         let body = if waiting == Some(request)
             || (waiting.is_none() && self.keys.scores.contains_key(owner))

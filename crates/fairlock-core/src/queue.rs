@@ -55,7 +55,7 @@ impl LockState {
     /// Back to one's place: right after ours with the next smaller order number, else in front,
     /// behind a passed-over Java head.
     fn insert_by_order(&mut self, owner: &OwnerId, order: u64) {
-        let before = self.by_order.range(..(order, owner.clone())).next_back();
+        let before = self.by_order.iter().rev().find(|(other, _)| *other < order);
         let place = before
             .and_then(|(_, previous)| self.keys.queue.iter().position(|m| m == previous))
             .map(|position| position + 1);

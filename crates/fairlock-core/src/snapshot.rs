@@ -65,7 +65,7 @@ pub struct SnapshotWaiter {
 pub struct SnapshotRecord {
     /// Token and request of the last grant by hand-over.
     pub grant: Option<(u64, RequestId)>,
-    /// Token of the hold, number of its last change, and the count it set.
+    /// Token of the hold, and number of its last change.
     pub change: Option<(u64, u64)>,
     /// Nobody is dead by age before this time.
     pub amnesty: Option<u64>,

@@ -59,7 +59,9 @@ impl LockState {
             return Some(gather);
         }
         let watch = k.record.watch.as_ref().filter(|watch| watch.id == *head)?;
-        Some(watch.since + if head.is_ours() { rules.dead_ms } else { crate::JAVA_HEAD_PATIENCE_MS })
+        Some(
+            watch.since + if head.is_ours() { rules.dead_ms } else { crate::JAVA_HEAD_PATIENCE_MS },
+        )
     }
 
     /// Drops what has outlived its TTL, as the server does before it runs a script.
@@ -137,8 +139,7 @@ impl LockState {
     /// Whether `owner` holds the lock under `token`. A token key that is missing or was set back
     /// does not take a hold away; a newer token means a newer hold.
     pub(crate) fn holds(&self, owner: &OwnerId, token: Token) -> bool {
-        self.keys.hold.contains_key(owner)
-            && self.keys.token.is_none_or(|last| last <= token.get())
+        self.keys.hold.contains_key(owner) && self.keys.token.is_none_or(|last| last <= token.get())
     }
 
     /// The number of foreign members in the queue.

@@ -1,0 +1,103 @@
+-- Take a fair lock, or stand in its queue.
+-- KEYS 1..8 (8 = the request's burial)
+-- ARGV  8 owner   9 request, 32 hex   10 lease ms   11 T = try, W = wait
+--      12 order number of a returning entry, or 0   13 not after, epoch ms
+--      14 1 = reachable without a look at its inbox   15 1 = owner shared by several requests
+-- Reply {..., 'granted', token, ttl ms} | {..., 'queued', order, retry ms or nil, foreign 0/1}
+--     | {..., 'busy', ttl ms or nil} | {..., 'self', count} | {..., 'late'} | {..., 'buried'}
+local owner, request, lease = ARGV[8], ARGV[9], tonumber(ARGV[10])
+local returning, sure, shared = tonumber(ARGV[12]), ARGV[14], ARGV[15] == '1'
+
+if now > tonumber(ARGV[13]) then return { now, 0, 'late' } end
+if call('EXISTS', KEYS[8]) == 1 then return { now, 0, 'buried' } end
+
+local function granted(ttl)
+  return { now, more, 'granted', int(last_token), ttl }
+end
+
+local function take_now()
+  take(owner, lease, foreign_waiting() > 0)
+  if shared then
+    call('HSET', state, 'grant', int(last_token) .. ' ' .. request)
+    keep_state(max(REGISTRY_TTL, lease + D))
+  end
+  return granted(lease)
+end
+
+if not free then
+  local count = call('HGET', lock, owner)
+  if count then
+    if shared and granted_request() ~= request then
+      return { now, 0, 'self', tonumber(count) or 0 }
+    end
+    if call('PTTL', lock) == -1 then call('PEXPIREAT', lock, int(now + lease)) end
+    if not last_token or last_token == 0 then write_token(max(1, now_us), false) end
+    return granted(hold_ttl() or 0)
+  end
+end
+
+local length = call('LLEN', queue)
+if free and length == 0 and returning == 0 then return take_now() end
+
+if ARGV[11] == 'T' then
+  if next_holder() then return take_now() end
+  return { now, more, 'busy', not free and hold_ttl() }
+end
+
+-- Read everything that entering and the hand-over may need, so that a key of a wrong type is
+-- found before anything is written.
+local listed = call('ZSCORE', scores, owner)
+local had_order = call('ZSCORE', order, owner)
+local record = call('HGET', state, owner)
+local own_beat = call('ZSCORE', beats, client_of(owner))
+local new_record = request .. ' ' .. int(lease) .. ' ' .. sure
+
+if listed and had_order and record then
+  call('HSET', state, owner, new_record)
+else
+  if returning > 0 and call('EXISTS', order, state) == 0 then
+    call('HSET', state, 'gather', int(now + HB))
+  end
+  if returning > 0 or shared or listed then unlist(owner) end
+  if had_order or record then drop_order(owner) end
+  local floor_score = now + FAIR_WAIT * (1 + foreign_waiting())
+  local number = returning
+  if returning > 0 then
+    local previous = call('ZREVRANGEBYSCORE', order, '(' .. int(returning), '-inf', 'LIMIT', 0, 1)[1]
+    local placed = previous and call('LINSERT', queue, 'AFTER', previous, owner) or -1
+    if placed < 1 then
+      local head = call('LINDEX', queue, 0)
+      local watch = head and not ours(head) and read_watch()
+      if watch and watch.id == head then
+        call('LINSERT', queue, 'AFTER', head, owner)
+      else
+        call('LPUSH', queue, owner)
+      end
+    end
+    call('ZADD', scores, int(floor_score), owner)
+  else
+    local tail = call('LINDEX', queue, -1)
+    local tail_score = tail and tonumber(call('ZSCORE', scores, tail) or 0) or 0
+    local last = call('ZREVRANGE', order, 0, 0, 'WITHSCORES')[2]
+    number = max(now_us, (tonumber(last) or 0) + 1)
+    call('RPUSH', queue, owner)
+    call('ZADD', scores, int(max(tail_score, floor_score)), owner)
+  end
+  call('ZADD', order, int(number), owner)
+  call('HSET', state, owner, new_record)
+end
+
+own_beat = tonumber(own_beat)
+local fresh = own_beat and own_beat <= now and now - own_beat < HB / 2
+if not fresh then note_beat(client_of(owner)) end
+if fresh and call('ZCARD', order) ~= 1 and call('LLEN', queue) ~= 1 then
+  keep_state(REGISTRY_TTL)
+else
+  keep_registry()
+  keep_queue()
+end
+
+caller = owner
+next_holder()
+if call('HGET', lock, owner) then return granted(lease) end
+return { now, more, 'queued', call('ZSCORE', order, owner), retry(), foreign_near() }

@@ -1,0 +1,70 @@
+-- A waiting client lives. Creates no queue entry, whenever it arrives.
+-- KEYS 1..7
+-- ARGV  8 client   9 and on: waiters that are asked about, the oldest first
+-- Reply {..., 'beat', retry ms or nil, foreign 0/1, granted request or nil, token or nil,
+--        ttl ms or nil, 1/0 for each waiter: stands in the queue}
+local client = ARGV[8]
+local length = call('LLEN', queue)
+local scored = call('ZCARD', scores)
+local ordered = call('ZCARD', order)
+call('HLEN', state)
+call('ZCARD', beats)
+
+-- A first write that works without free memory, whether the key exists or not.
+keep_state(REGISTRY_TTL)
+note_beat(client)
+
+-- List and scores change together in every script, Java's included; lost keys and operators
+-- bring them apart. O(queue), once for each such event.
+if length ~= scored or ordered > length then
+  local listed = {}
+  local members = call('LRANGE', queue, 0, -1)
+  for _, member in ipairs(members) do
+    if listed[member] then
+      -- Keep the first copy, drop the later ones from the tail.
+      call('LREM', queue, -1, member)
+    end
+    listed[member] = true
+  end
+  for _, member in ipairs(call('ZRANGE', scores, 0, -1)) do
+    if not listed[member] then call('ZREM', scores, member) end
+  end
+  for member in pairs(listed) do
+    call('ZADD', scores, 'NX', int(now + FAIR_WAIT), member)
+  end
+  for _, member in ipairs(call('ZRANGE', order, 0, -1)) do
+    if not listed[member] then drop_order(member) end
+  end
+end
+
+local queued = {}
+local head = call('LINDEX', queue, 0)
+for i = 9, #ARGV do
+  local waiter = ARGV[i]
+  local score = call('ZSCORE', scores, waiter)
+  local stands = score and call('ZSCORE', order, waiter) and call('HEXISTS', state, waiter) == 1
+  if stands then
+    if head == waiter then
+      call('ZADD', scores, int(now + HEAD_SCORE), waiter)
+    else
+      local floor_score = now + FAIR_WAIT * (1 + foreign_waiting())
+      if tonumber(score) < floor_score then call('ZADD', scores, int(floor_score), waiter) end
+    end
+  end
+  queued[#queued + 1] = stands and 1 or 0
+end
+keep_registry()
+keep_queue()
+next_holder()
+
+local reply = { now, more, 'beat', retry(), foreign_near(), false, false, false }
+if not free then
+  local by = holder()
+  local request = ours(by) and client_of(by) == client and granted_request()
+  local ttl = hold_ttl()
+  if request and ttl then
+    reply[6], reply[7], reply[8] = request, int(last_token), ttl
+  end
+end
+for i, stands in ipairs(queued) do reply[8 + i] = stands end
+return reply

@@ -1,0 +1,13 @@
+-- An operator takes the lock away from whoever holds it; works for every kind of lock.
+-- KEYS 1..7
+-- ARGV  1..7
+-- Reply {..., 'forced', former holder or nil}
+local former = not free and holder()
+call('LLEN', queue)
+call('ZCARD', scores)
+call('DEL', lock)
+free, freed = true, true
+call(publish, base, '0')
+next_holder()
+tidy()
+return { now, more, 'forced', former }

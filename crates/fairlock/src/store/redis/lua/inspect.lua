@@ -1,0 +1,13 @@
+-- Look, change nothing.
+-- KEYS 1..7
+-- ARGV  8 how many waiters to list
+-- Reply {..., 'inspected', holder or nil, count or nil, ttl ms or nil, token or nil,
+--        queue length, {owner, beat age ms or nil} for each listed waiter}
+local hold = call('HGETALL', lock)
+local waiters = {}
+for _, owner in ipairs(call('LRANGE', queue, 0, tonumber(ARGV[8]) - 1)) do
+  local beat = ours(owner) and call('ZSCORE', beats, client_of(owner))
+  waiters[#waiters + 1] = { owner, beat and max(0, now - beat) }
+end
+return { now, 0, 'inspected', hold[1] or false, tonumber(hold[2]) or false, hold_ttl(),
+  last_token and int(last_token), call('LLEN', queue), waiters }

@@ -1,0 +1,30 @@
+-- An attempt to get a fair lock was given up: its queue entry goes, or the hold that it got.
+-- KEYS 1..8 (8 = the request's burial)
+-- ARGV  8 owner   9 request   10 burial ms, 0 = no copy is under way   11 1 = shared owner
+-- Reply {..., 'left'} | {..., 'freed'} | {..., 'nothing'}
+local owner, request, bury, shared = ARGV[8], ARGV[9], tonumber(ARGV[10]), ARGV[11] == '1'
+call('LLEN', queue)
+call('ZCARD', order)
+call('ZCARD', beats)
+local listed = call('ZSCORE', scores, owner)
+local record = call('HGET', state, owner)
+local held = call('HGET', lock, owner)
+
+touch_state()
+local body = 'nothing'
+if (record and string.sub(record, 1, 32) == request) or (not record and listed) then
+  unlist(owner)
+  drop_order(owner)
+  body = 'left'
+elseif held then
+  local granted = granted_request()
+  if granted == request or (not granted and not shared) then
+    call('DEL', lock)
+    free, freed = true, true
+    body = 'freed'
+  end
+end
+if bury > 0 then call('SET', KEYS[8], '1', 'PXAT', int(now + bury)) end
+next_holder()
+tidy()
+return { now, more, body }

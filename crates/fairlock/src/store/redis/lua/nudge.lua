@@ -1,0 +1,6 @@
+-- Only the hand-over that ends every operation: sent after a reply that said MORE.
+-- KEYS 1..7
+-- ARGV  1..7
+-- Reply {..., 'nudged'}
+next_holder()
+return { now, more, 'nudged' }

@@ -1,0 +1,366 @@
+-- What every script begins with: the text sent is this file followed by one operation.
+--
+-- KEYS  1 lock hash      {owner -> hold count}                 shared with Redisson
+--       2 queue list     owners, head first                    shared
+--       3 scores zset    owner -> epoch ms                     shared
+--       4 token string   last token                            shared
+--       5 order zset     our waiters -> order number           ours
+--       6 state hash     records of our waiters and the lock   ours
+--       7 beats zset     our clients -> epoch ms of last beat  ours
+--       8 buried string  only where an operation names a request, ours
+-- ARGV  1 publish command (PUBLISH or SPUBLISH)
+--       2 base channel of the lock
+--       3 prefix of inbox channels
+--       4 heartbeat period HB, ms
+--       5 D: silent for longer is dead, ms
+--       6 fairLockWaitTimeout, ms
+--       7 flags: j = a Java fleet uses the shared keys; p = subscriber counts mean something
+--       8 and on: the operation's own
+-- Reply {server ms, MORE 0/1, tag, ...}; tokens as strings.
+--
+-- The rules are those of fairlock-core, function by function under the same names. Everything is
+-- read and checked before the first write. Numbers above 2^53 never occur; numbers are never
+-- joined to strings without %.0f, because Lua would shorten them.
+local call, floor, max, fmt = redis.call, math.floor, math.max, string.format
+local lock, queue, scores, tokens, order, state, beats =
+  KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
+local publish, base, inbox_prefix = ARGV[1], ARGV[2], ARGV[3]
+local HB, D, FAIR_WAIT = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
+local fleet = string.find(ARGV[7], 'j', 1, true) ~= nil
+local presence = string.find(ARGV[7], 'p', 1, true) ~= nil
+
+local LOOKED_AT_MAX = 64            -- members of the queue one call looks at
+local REGISTRY_TTL = 60000          -- ms, our own keys while somebody waits
+local BEATS_KEPT = 60000            -- ms, older beats are forgotten
+local QUEUE_TTL = 86400000          -- ms, shared queue keys while only ours use them
+local TOKEN_TTL = 604800000         -- ms, token key while only ours use it
+local HEAD_SCORE = 30000            -- ms, what Java waits for a dead head of ours
+local JAVA_PATIENCE = 8000          -- ms, a free lock is kept for a Java head nobody hears
+local JAVA_PASSED = 60000           -- ms, a passed-over head stays so
+local JAVA_PING = 1000              -- ms, between messages to a head that listens and waits
+
+local clock = call('TIME')
+local now_us = clock[1] * 1000000 + clock[2]
+local now = floor(now_us / 1000)
+
+local last_token = call('GET', tokens)
+if last_token then
+  if #last_token > 16 or not string.find(last_token, '^%d+$') then
+    return redis.error_reply('FAIRLOCK_TOKEN the token key does not hold a whole number below 2^53')
+  end
+  last_token = tonumber(last_token)
+  if last_token >= 9007199254740991 then
+    return redis.error_reply('FAIRLOCK_TOKEN the token key has reached 2^53')
+  end
+end
+local free = call('HLEN', lock) == 0
+local freed, more, caller = false, 0, nil
+
+local function int(number)
+  return fmt('%.0f', number)
+end
+
+-- Ours: a version-8 UUID, a colon, 1 to 15 digits. Anything else is foreign and opaque.
+local function ours(id)
+  return #id <= 52
+    and string.find(id, '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-8%x%x%x%-[89ab]%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:[1-9]%d*$') ~= nil
+    and not string.find(id, '%u')
+end
+
+local function client_of(id)
+  return string.sub(id, 1, 36)
+end
+
+local function holder()
+  return call('HKEYS', lock)[1]
+end
+
+local function hold_ttl()
+  local ttl = call('PTTL', lock)
+  if ttl >= 0 then return ttl end
+  return false
+end
+
+-- A token key that is missing or was set back does not take a hold away; a newer one does.
+local function holds(owner, token)
+  return call('HGET', lock, owner) and (not last_token or last_token <= token)
+end
+
+local function foreign_waiting()
+  return max(0, call('LLEN', queue) - call('ZCARD', order))
+end
+
+local function foreign_near()
+  if foreign_waiting() > 0 then return 1 end
+  if not free and not ours(holder()) then return 1 end
+  return 0
+end
+
+-- A series that a Java client began, or may continue, gets no TTL from us.
+local function write_token(value, foreign)
+  if fleet or foreign or (last_token and call('PTTL', tokens) == -1) then
+    call('SET', tokens, int(value))
+  else
+    call('SET', tokens, int(value), 'PXAT', int(now + TOKEN_TTL))
+  end
+  last_token = value
+end
+
+-- Writes the hold and mints its token: above the last one, and carried by time.
+local function take(owner, ttl, foreign)
+  write_token(max((last_token or 0) + 1, now_us), foreign)
+  call('HSET', lock, owner, 1)
+  call('PEXPIREAT', lock, int(now + ttl))
+  free = false
+end
+
+local function keep_state(ttl)
+  call('PEXPIREAT', state, int(now + ttl))
+end
+
+local function keep_registry()
+  call('PEXPIREAT', order, int(now + REGISTRY_TTL))
+  call('PEXPIREAT', beats, int(now + REGISTRY_TTL))
+  keep_state(REGISTRY_TTL)
+end
+
+local function keep_queue()
+  if fleet or foreign_waiting() > 0 then
+    call('PERSIST', queue)
+    call('PERSIST', scores)
+  else
+    call('PEXPIREAT', queue, int(now + QUEUE_TTL))
+    call('PEXPIREAT', scores, int(now + QUEUE_TTL))
+  end
+end
+
+-- Once nobody holds or waits our own keys go; not right after a waiter was removed as dead: it
+-- may return, and must not be taken for one that comes after a loss of state.
+local function tidy()
+  if free and call('EXISTS', queue) == 0 and not call('HGET', state, 'removed') then
+    call('DEL', order, state, beats)
+  end
+end
+
+local function drop_order(owner)
+  call('ZREM', order, owner)
+  call('HDEL', state, owner)
+end
+
+-- O(1) at the head, O(queue) elsewhere.
+local function unlist(owner)
+  if call('LINDEX', queue, 0) == owner then
+    call('LPOP', queue)
+  else
+    call('LREM', queue, 0, owner)
+  end
+  call('ZREM', scores, owner)
+end
+
+-- Nobody heard for two heartbeats: the server slept or its clock jumped, so age says nothing
+-- for D. Once for each silence.
+local function notice_silence()
+  local last = call('ZREVRANGE', beats, 0, 0, 'WITHSCORES')
+  if not last[2] or now <= last[2] + 2 * HB then return end
+  if call('HGET', state, 'silence') == last[2] then return end
+  call('HSET', state, 'silence', last[2], 'amnesty', int(now + D))
+  keep_state(REGISTRY_TTL)
+end
+
+local function note_beat(client)
+  notice_silence()
+  call('ZREMRANGEBYSCORE', beats, '-inf', '(' .. int(now - BEATS_KEPT))
+  call('ZADD', beats, int(now), client)
+end
+
+-- Beside the record stand: grant "token request", change "token number", amnesty, silence,
+-- gather, removed (ms), watch "since pinged score id".
+local function read_watch()
+  local text = call('HGET', state, 'watch')
+  if not text then return nil end
+  local since, pinged, score, id = string.match(text, '^(%d+) (%d+) (%S+) (.*)$')
+  if not since then return nil end
+  return { since = tonumber(since), pinged = tonumber(pinged), score = score, id = id }
+end
+
+local function set_watch(watch)
+  call('HSET', state, 'watch',
+    int(watch.since) .. ' ' .. int(watch.pinged) .. ' ' .. watch.score .. ' ' .. watch.id)
+  keep_state(REGISTRY_TTL)
+end
+
+local function dead_by_age(client)
+  local beat = call('ZSCORE', beats, client)
+  if not beat then return true end
+  beat = tonumber(beat)
+  if beat > now then
+    beat = now
+    call('ZADD', beats, int(now), client)
+  end
+  if now - beat <= D then return false end
+  notice_silence()
+  local amnesty = call('HGET', state, 'amnesty')
+  return not amnesty or now >= tonumber(amnesty)
+end
+
+-- 'grant', 'remove' or 'wait', and the waiter's record.
+local function judge(owner)
+  local client = client_of(owner)
+  local fields = call('HMGET', state, owner, 'gather')
+  local record = fields[1]
+  if not record or not call('ZSCORE', order, owner) then
+    local watch = read_watch()
+    if watch and watch.id == owner then
+      return now >= watch.since + D and 'remove' or 'wait'
+    end
+    set_watch({ since = now, pinged = now, score = '0', id = owner })
+    return 'wait'
+  end
+  if fields[2] and now < tonumber(fields[2]) then return 'wait' end
+  if presence and string.sub(record, -1) ~= '1'
+    and call('PUBSUB', 'NUMSUB', inbox_prefix .. client)[2] == 0 then
+    return 'remove'
+  end
+  return dead_by_age(client) and 'remove' or 'grant', record
+end
+
+-- Makes a waiter of ours the holder, and tells its client unless this is its own call.
+local function grant(owner, record)
+  local request, lease = string.match(record, '^(%x+) (%d+) ')
+  lease = tonumber(lease)
+  local ttl = lease
+  if caller ~= owner then
+    local beat = math.min(tonumber(call('ZSCORE', beats, client_of(owner)) or 0), now)
+    ttl = math.min(max(beat + D - now, HB), lease)
+  end
+  local foreign = foreign_waiting() > 0
+  -- The DEL of the absent lock key is a first write that works without free memory.
+  if not freed then call('DEL', lock) end
+  take(owner, ttl, foreign)
+  unlist(owner)
+  drop_order(owner)
+  call('HSET', state, 'grant', int(last_token) .. ' ' .. request)
+  keep_state(max(REGISTRY_TTL, ttl + D))
+  if caller ~= owner then
+    call(publish, inbox_prefix .. client_of(owner),
+      'g1 ' .. request .. ' ' .. int(last_token) .. ' ' .. int(now) .. ' ' .. int(ttl))
+  end
+end
+
+-- 'dropped', 'waiting' or 'passed'.
+local function offer_to_foreign(head)
+  local score = call('ZSCORE', scores, head)
+  if not score then
+    score = int(now + FAIR_WAIT)
+    call('ZADD', scores, score, head)
+  elseif tonumber(score) <= now then
+    unlist(head)
+    return 'dropped'
+  end
+  local channel = base .. ':' .. head
+  local watch = read_watch()
+  if not watch or watch.id ~= head or watch.score ~= score or watch.since > now
+    or now >= watch.since + JAVA_PATIENCE + JAVA_PASSED then
+    set_watch({ since = now, pinged = now, score = score, id = head })
+    call(publish, channel, '0')
+    return 'waiting'
+  end
+  if call('PUBSUB', 'NUMSUB', channel)[2] > 0 then
+    watch.since = now
+    if freed or now >= watch.pinged + JAVA_PING then
+      watch.pinged = now
+      call(publish, channel, '0')
+    end
+    set_watch(watch)
+    return 'waiting'
+  end
+  return now < watch.since + JAVA_PATIENCE and 'waiting' or 'passed'
+end
+
+-- While the lock is free: the first live waiter of ours becomes the holder; a Java head is told
+-- and the lock left free for it. True when somebody who does not wait may take it.
+local function next_holder()
+  for _ = 1, LOOKED_AT_MAX do
+    if not free then return false end
+    local candidate = call('LINDEX', queue, 0)
+    if not candidate then return true end
+    local at_head = true
+    if not ours(candidate) then
+      local offer = offer_to_foreign(candidate)
+      if offer == 'waiting' then return false end
+      candidate = nil
+      if offer == 'passed' then
+        candidate = call('ZRANGE', order, 0, 0)[1]
+        if not candidate then return true end
+        at_head = false
+      end
+    end
+    if candidate then
+      if not at_head and not call('ZSCORE', scores, candidate) then
+        drop_order(candidate)
+      else
+        local verdict, record = judge(candidate)
+        if verdict == 'wait' then return false end
+        if verdict == 'grant' then
+          grant(candidate, record)
+          return false
+        end
+        unlist(candidate)
+        drop_order(candidate)
+        call('HSET', state, 'removed', int(now))
+        keep_state(REGISTRY_TTL)
+      end
+    end
+  end
+  if free and call('EXISTS', queue) == 1 then more = 1 end
+  return false
+end
+
+-- Milliseconds until something may change without anybody's call, or false.
+local function retry()
+  if not free then
+    local ttl = hold_ttl()
+    return ttl and ttl + 1
+  end
+  local head = call('LINDEX', queue, 0)
+  if not head then return false end
+  local gather = call('HGET', state, 'gather')
+  if gather then return max(0, gather - now) end
+  local watch = read_watch()
+  if not watch or watch.id ~= head then return false end
+  return max(0, watch.since + (ours(head) and D or JAVA_PATIENCE) - now)
+end
+
+-- The request that got the present hold, where that was written down.
+local function granted_request()
+  local text = call('HGET', state, 'grant')
+  if not text or not last_token then return nil end
+  local token, request = string.match(text, '^(%d+) (%x+)$')
+  if token and tonumber(token) == last_token then return request end
+  return nil
+end
+
+local function stale(token, change)
+  local text = call('HGET', state, 'change')
+  if not text then return false end
+  local of, last = string.match(text, '^(%d+) (%d+)$')
+  return of ~= nil and tonumber(of) == token and change < tonumber(last)
+end
+
+-- A first write that works without free memory, whether the key exists or not; changes nothing
+-- but a TTL that an operator took away. Returns the ms that the state has left.
+local function touch_state()
+  local left = call('PTTL', state)
+  if left == -1 then left = REGISTRY_TTL end
+  call('PEXPIREAT', state, int(now + max(left, 0)))
+  return max(left, 0)
+end
+
+-- The number of the change must live as long as the hold that it protects.
+local function set_count(owner, token, count, change)
+  local left = hold_ttl() or REGISTRY_TTL
+  local kept = max(touch_state(), left)
+  call('HSET', lock, owner, int(count))
+  call('HSET', state, 'change', int(token) .. ' ' .. int(change))
+  keep_state(kept)
+end

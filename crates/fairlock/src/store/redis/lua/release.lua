@@ -1,0 +1,29 @@
+-- Let go of a fair lock, of everything or down to a count, and hand it on.
+-- KEYS 1..7
+-- ARGV  8 owner   9 token   10 holds to keep, 0 = none   11 number of this change
+-- Reply {..., 'released'} | {..., 'held', count} | {..., 'stale'} | {..., 'nothold', holder or nil}
+local owner, token = ARGV[8], tonumber(ARGV[9])
+local keep, change = tonumber(ARGV[10]), tonumber(ARGV[11])
+call('LLEN', queue)
+call('ZCARD', scores)
+call('ZCARD', order)
+call('HLEN', state)
+call('ZCARD', beats)
+
+if not holds(owner, token) then
+  local other = not free and holder()
+  next_holder()
+  tidy()
+  return { now, more, 'nothold', other }
+end
+if keep > 0 then
+  if stale(token, change) then return { now, 0, 'stale' } end
+  set_count(owner, token, keep, change)
+  return { now, 0, 'held', keep }
+end
+call('DEL', lock)
+free, freed = true, true
+if not last_token or last_token < token then write_token(token, foreign_waiting() > 0) end
+next_holder()
+tidy()
+return { now, more, 'released' }

@@ -1,0 +1,13 @@
+-- The hold lives on for ttl ms from now.
+-- KEYS 1..7
+-- ARGV  8 owner   9 token   10 ttl ms
+-- Reply {..., 'renewed'} | {..., 'nothold', holder or nil}
+local ttl = tonumber(ARGV[10])
+if holds(ARGV[8], tonumber(ARGV[9])) then
+  call('PEXPIREAT', state, int(now + max(REGISTRY_TTL, ttl + D)))
+  call('PEXPIREAT', lock, int(now + ttl))
+  return { now, 0, 'renewed' }
+end
+local other = not free and holder()
+next_holder()
+return { now, more, 'nothold', other }
