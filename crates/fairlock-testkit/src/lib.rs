@@ -2,6 +2,7 @@
 //!
 //! - [`server`]: a private Redis or Valkey per test, of each supported generation;
 //! - [`clock`]: the wall clock of such a server under the test's control;
+//! - [`proxy`]: a fault proxy between client and server that acts on whole frames;
 //! - [`raw`]: a tiny synchronous client, so that a test can look at the server past fairlock;
 //! - [`tempdir`]: folders that go away with their owner.
 //!
@@ -9,6 +10,7 @@
 //! a skipped test, loudly, and a failed one where `CI` is set.
 
 pub mod clock;
+pub mod proxy;
 pub mod raw;
 pub mod resp;
 pub mod server;

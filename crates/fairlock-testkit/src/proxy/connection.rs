@@ -1,0 +1,294 @@
+//! One connection through the proxy: four pumps, two for each direction.
+//!
+//! ```text
+//! client -> requests_in -> queue -> requests_out -> server
+//! client <- replies_out <- queues <- replies_in  <- server
+//! ```
+//!
+//! The queues let the proxy go on reading (and so notice that a side has closed) while what was
+//! read is held. The side towards the server outlives the client's until the queue is delivered.
+
+use std::collections::VecDeque;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex as StdMutex, PoisonError};
+
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::Mutex;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::time::{Instant, sleep_until};
+
+use super::frame::{Frame, FrameReader, Request, Response};
+use super::shared::{Recorded, Shared};
+
+/// Accepts connections until the proxy ends; the end of its runtime ends them too.
+pub(super) async fn accept(shared: Arc<Shared>, listener: TcpListener, upstream: SocketAddr) {
+    let listener = tokio::net::TcpListener::from_std(listener).expect("a non-blocking listener");
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = shared.until(|controls| controls.ended) => return,
+        };
+        // A client that is gone before it was accepted is no business of ours.
+        let Ok((client, _)) = accepted else { continue };
+        if shared.look(|controls| controls.refuse) {
+            drop(client);
+            shared.count(|counts| counts.connections_refused += 1);
+            continue;
+        }
+        let number = shared.next_connection.fetch_add(1, Ordering::SeqCst);
+        let connection = Connection {
+            number,
+            shared: Arc::clone(&shared),
+            unanswered: StdMutex::default(),
+            subscribed: AtomicBool::new(false),
+        };
+        tokio::spawn(async move { connection.run(client, upstream).await });
+    }
+}
+
+struct Connection {
+    number: u64,
+    shared: Arc<Shared>,
+    /// Requests passed on and not yet answered, oldest first. Subscriptions are not among them.
+    unanswered: StdMutex<VecDeque<Request>>,
+    /// A subscription was ever asked for.
+    subscribed: AtomicBool,
+}
+
+/// What is to happen on the client's side, in order.
+enum Outgoing {
+    /// Bytes, not before they are due.
+    Bytes { due: Instant, bytes: Vec<u8> },
+    /// The end, after all that was queued before it.
+    Cut,
+}
+
+/// A pump ended because a fault cuts the whole connection. A pump that comes to its own end is
+/// `Ok`, so that the others go on.
+struct Cut;
+
+impl Connection {
+    async fn run(&self, client: TcpStream, upstream: SocketAddr) {
+        // Without a server the client is simply closed.
+        let Ok(server) = TcpStream::connect(upstream).await else { return };
+        let _ = (client.set_nodelay(true), server.set_nodelay(true));
+        self.shared.count(|counts| counts.connections += 1);
+
+        let (client_read, client_write) = client.into_split();
+        let (server_read, server_write) = server.into_split();
+        let (requests, requests_queue) = unbounded_channel();
+        let (replies, replies_queue) = unbounded_channel();
+        let (late_pushes, late_pushes_queue) = unbounded_channel();
+
+        let client_side = async {
+            tokio::select! {
+                ended = async { tokio::try_join!(
+                    self.requests_in(client_read, requests),
+                    self.replies_out(client_write, replies_queue, late_pushes_queue),
+                ) } => ended.map(drop),
+                () = self.shared.until(|controls| controls.cut_clients_below > self.number) => {
+                    self.count_cut();
+                    Ok(())
+                }
+            }
+        };
+        let server_side = async {
+            tokio::try_join!(
+                self.requests_out(server_write, requests_queue),
+                self.replies_in(server_read, replies, late_pushes),
+            )
+        };
+        tokio::select! {
+            ended = async { tokio::try_join!(client_side, server_side) } => {
+                if let Err(Cut) = ended {
+                    self.count_cut();
+                }
+            }
+            () = self.shared.until(|controls| controls.cut_below > self.number) => self.count_cut(),
+        }
+    }
+
+    /// Reads requests from the client, to the end of what it sends.
+    async fn requests_in(
+        &self,
+        client: OwnedReadHalf,
+        requests: UnboundedSender<Frame>,
+    ) -> Result<(), Cut> {
+        let mut frames = FrameReader::new(client);
+        let mut preface = Arc::new(Vec::new());
+        while let Some(frame) = frames.next().await {
+            match frame.request() {
+                Request::Preface => Arc::make_mut(&mut preface).push(frame.bytes.clone()),
+                Request::Script => {
+                    let recorded =
+                        Recorded { preface: Arc::clone(&preface), request: frame.bytes.clone() };
+                    self.shared.record(recorded);
+                    let held = self.shared.look(|controls| controls.hold_below > self.number);
+                    self.shared.count(|counts| {
+                        counts.scripts += 1;
+                        counts.requests_held += u64::from(held);
+                    });
+                }
+                Request::Subscription => self.subscribed.store(true, Ordering::SeqCst),
+                Request::Other => {}
+            }
+            let black_holed = self.shared.look(|controls| controls.black_hole_to_server);
+            self.shared.count(|counts| {
+                counts.requests += 1;
+                counts.requests_black_holed += u64::from(black_holed);
+            });
+            // Fails when the server is gone; the client learns that from its own side.
+            let _ = requests.send(frame);
+        }
+        Ok(())
+    }
+
+    /// Passes requests on to the server, and closes when the client has closed and all are out.
+    async fn requests_out(
+        &self,
+        mut server: OwnedWriteHalf,
+        mut requests: UnboundedReceiver<Frame>,
+    ) -> Result<(), Cut> {
+        while let Some(frame) = requests.recv().await {
+            let request = frame.request();
+            let is_script = request == Request::Script;
+            self.shared
+                .until(|controls| {
+                    let held = is_script && controls.hold_below > self.number;
+                    !held && !controls.black_hole_to_server
+                })
+                .await;
+            if let Some(bytes) = is_script.then(|| self.shared.take_request_cut()).flatten() {
+                let part = &frame.bytes[..bytes.min(frame.bytes.len())];
+                // A server that is gone got even less of it.
+                let _ = server.write_all(part).await;
+                self.shared.count(|counts| counts.requests_cut += 1);
+                return Err(Cut);
+            }
+            if request != Request::Subscription {
+                self.unanswered().push_back(request);
+            }
+            if server.write_all(&frame.bytes).await.is_err() {
+                break;
+            }
+        }
+        // The end of the client's bytes is kept back like the bytes themselves.
+        self.shared.until(|controls| !controls.black_hole_to_server).await;
+        let _ = server.shutdown().await;
+        Ok(())
+    }
+
+    /// Reads what the server sends and decides what becomes of it.
+    async fn replies_in(
+        &self,
+        server: OwnedReadHalf,
+        replies: UnboundedSender<Outgoing>,
+        late_pushes: UnboundedSender<Outgoing>,
+    ) -> Result<(), Cut> {
+        let mut frames = FrameReader::new(server);
+        let mut has_lost_a_reply = false;
+        while let Some(frame) = frames.next().await {
+            let response = frame.response(self.subscribed.load(Ordering::SeqCst));
+            let request = match response {
+                Response::Reply { .. } => self.unanswered().pop_front(),
+                Response::Message | Response::OtherPush => None,
+            };
+            let is_executed_script =
+                response == Response::Reply { executed: true } && request == Some(Request::Script);
+            if is_executed_script && let Some(cut) = self.shared.take_reply_loss() {
+                self.shared.count(|counts| counts.replies_dropped += 1);
+                has_lost_a_reply = true;
+                if cut {
+                    // Fails when the client is gone already.
+                    let _ = replies.send(Outgoing::Cut);
+                }
+            }
+            if has_lost_a_reply {
+                continue;
+            }
+            self.pass_on(frame, response, &replies, &late_pushes);
+        }
+        Ok(())
+    }
+
+    /// Queues a frame for the client: once, never or several times, and when it is due.
+    fn pass_on(
+        &self,
+        frame: Frame,
+        response: Response,
+        replies: &UnboundedSender<Outgoing>,
+        late_pushes: &UnboundedSender<Outgoing>,
+    ) {
+        let (delay, push_delay, swallow, copies, black_holed) = self.shared.look(|controls| {
+            (
+                controls.delay_to_client,
+                controls.delay_pushes,
+                controls.swallow_pushes,
+                controls.duplicate_pushes,
+                controls.black_hole_to_client,
+            )
+        });
+        let is_message = response == Response::Message;
+        if is_message && swallow {
+            self.shared.count(|counts| counts.pushes_swallowed += 1);
+            return;
+        }
+        let copies = if is_message { copies } else { 0 };
+        let is_late = is_message && !push_delay.is_zero();
+        self.shared.count(|counts| {
+            counts.pushes += u64::from(is_message);
+            counts.pushes_duplicated += u64::from(copies);
+            counts.pushes_delayed += u64::from(is_late);
+            counts.replies_delayed += u64::from(!delay.is_zero());
+            counts.replies_black_holed += u64::from(black_holed);
+        });
+        let (queue, delay) =
+            if is_late { (late_pushes, delay + push_delay) } else { (replies, delay) };
+        let due = Instant::now() + delay;
+        for _ in 0..=copies {
+            // Fails when the client is gone: then nobody misses it.
+            let _ = queue.send(Outgoing::Bytes { due, bytes: frame.bytes.clone() });
+        }
+    }
+
+    /// Delivers to the client, and closes when the server has closed and all is out.
+    async fn replies_out(
+        &self,
+        client: OwnedWriteHalf,
+        replies: UnboundedReceiver<Outgoing>,
+        late_pushes: UnboundedReceiver<Outgoing>,
+    ) -> Result<(), Cut> {
+        let client = Mutex::new(client);
+        tokio::try_join!(self.deliver(&client, replies), self.deliver(&client, late_pushes))?;
+        self.shared.until(|controls| !controls.black_hole_to_client).await;
+        let _ = client.into_inner().shutdown().await;
+        Ok(())
+    }
+
+    async fn deliver(
+        &self,
+        client: &Mutex<OwnedWriteHalf>,
+        mut queue: UnboundedReceiver<Outgoing>,
+    ) -> Result<(), Cut> {
+        while let Some(outgoing) = queue.recv().await {
+            let Outgoing::Bytes { due, bytes } = outgoing else { return Err(Cut) };
+            sleep_until(due).await;
+            self.shared.until(|controls| !controls.black_hole_to_client).await;
+            if client.lock().await.write_all(&bytes).await.is_err() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn count_cut(&self) {
+        self.shared.count(|counts| counts.connections_cut += 1);
+    }
+
+    fn unanswered(&self) -> std::sync::MutexGuard<'_, VecDeque<Request>> {
+        self.unanswered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

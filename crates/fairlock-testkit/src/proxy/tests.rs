@@ -1,0 +1,270 @@
+use std::io;
+use std::time::Instant;
+
+use super::*;
+use crate::server::{Generation, Server};
+
+/// Counts its own executions: the server's truth about how often a request took effect.
+const COUNT: &[&str] = &["EVAL", "return redis.call('INCR', KEYS[1])", "1", "n"];
+const SHORT: Duration = Duration::from_millis(50);
+
+struct Bed {
+    server: Server,
+    proxy: Proxy,
+}
+
+impl Bed {
+    fn new() -> Option<Self> {
+        let server = Server::start(Generation::Redis70)?;
+        let proxy = Proxy::start(server.addr());
+        Some(Self { server, proxy })
+    }
+
+    fn client(&self) -> Raw {
+        Raw::connect(self.proxy.addr())
+    }
+
+    /// A client that has been accepted, so that controls for existing connections cover it.
+    fn connected(&self) -> Raw {
+        let mut raw = self.client();
+        raw.call(&["PING"]);
+        raw
+    }
+
+    /// How often the script was executed.
+    fn executed(&self) -> i64 {
+        match self.server.client().call(&["GET", "n"]) {
+            Value::Nil => 0,
+            count => count.text().parse().unwrap(),
+        }
+    }
+
+    #[track_caller]
+    fn wait_executed(&self, count: i64) {
+        let deadline = Instant::now() + WAIT_WITHIN;
+        while self.executed() != count {
+            assert!(Instant::now() < deadline, "executed {} times", self.executed());
+        }
+    }
+}
+
+fn is_closed(raw: &mut Raw) -> bool {
+    match raw.try_call(&["PING"]) {
+        Ok(_) => false,
+        Err(error) => error.kind() != io::ErrorKind::TimedOut,
+    }
+}
+
+fn is_silent(raw: &mut Raw) -> bool {
+    raw.read_within(SHORT).unwrap().is_none()
+}
+
+#[test]
+fn without_faults_everything_passes_in_both_protocols() {
+    let Some(bed) = Bed::new() else { return };
+    for hello in ["2", "3"] {
+        let mut raw = bed.client();
+        raw.call(&["HELLO", hello]);
+        raw.call(&["HSET", "h", "f", "v"]);
+        assert_eq!(raw.call(&["HGETALL", "h"]).array().len(), 2);
+        assert!(raw.call(&["GET", "no such key"]).is_nil());
+        let large = "x".repeat(1_000_000);
+        assert_eq!(raw.call(&["ECHO", &large]).text(), large);
+        for _ in 0..100 {
+            raw.send(&["PING"]);
+        }
+        for _ in 0..100 {
+            assert_eq!(raw.read().unwrap().text(), "PONG");
+        }
+    }
+    assert_eq!(bed.proxy.counts().connections, 2);
+}
+
+#[test]
+fn a_lost_reply_was_executed_and_the_connection_stays_silent() {
+    let Some(bed) = Bed::new() else { return };
+    bed.proxy.drop_replies(1);
+    let mut raw = bed.client();
+    // Neither other commands nor a script the server does not know are meant.
+    raw.call(&["PING"]);
+    let unknown = "0".repeat(40);
+    assert!(matches!(raw.call(&["EVALSHA", &unknown, "0"]), Value::Error(_)));
+    raw.send(COUNT);
+    raw.send(&["PING"]);
+    assert!(is_silent(&mut raw));
+    assert_eq!(bed.executed(), 1);
+    assert_eq!(bed.proxy.counts().replies_dropped, 1);
+    assert_eq!(bed.client().call(COUNT).int(), 2, "only one was to be lost");
+}
+
+#[test]
+fn a_lost_reply_may_cut_the_connection() {
+    let Some(bed) = Bed::new() else { return };
+    bed.proxy.drop_replies(2);
+    bed.proxy.cut_after_reply_lost(true);
+    for count in 1..=2 {
+        let mut raw = bed.client();
+        assert!(raw.try_call(COUNT).is_err());
+        assert_eq!(bed.executed(), count);
+        // While the client's own end is still open.
+        bed.proxy.wait_until(|counts| counts.connections_cut == count.unsigned_abs());
+    }
+    assert_eq!(bed.client().call(COUNT).int(), 3);
+    assert_eq!(bed.proxy.counts().replies_dropped, 2);
+}
+
+#[test]
+fn a_black_hole_to_the_server_delivers_when_it_ends() {
+    let Some(bed) = Bed::new() else { return };
+    let mut raw = bed.connected();
+    bed.proxy.black_hole_to_server(true);
+    raw.send(COUNT);
+    assert!(is_silent(&mut raw));
+    assert_eq!((bed.executed(), bed.proxy.counts().requests_black_holed), (0, 1));
+    bed.proxy.black_hole_to_server(false);
+    assert_eq!(raw.read().unwrap().int(), 1);
+}
+
+#[test]
+fn a_black_hole_to_the_client_lets_requests_through() {
+    let Some(bed) = Bed::new() else { return };
+    let mut raw = bed.connected();
+    bed.proxy.black_hole_to_client(true);
+    raw.send(COUNT);
+    bed.wait_executed(1);
+    assert!(is_silent(&mut raw));
+    bed.proxy.wait_until(|counts| counts.replies_black_holed == 1);
+    bed.proxy.black_hole_to_client(false);
+    assert_eq!(raw.read().unwrap().int(), 1);
+}
+
+#[test]
+fn connections_are_cut_and_refused() {
+    let Some(bed) = Bed::new() else { return };
+    let (mut one, mut two) = (bed.connected(), bed.connected());
+    bed.proxy.cut_all();
+    assert!(is_closed(&mut one) && is_closed(&mut two));
+    bed.proxy.refuse(true);
+    assert!(is_closed(&mut bed.client()));
+    bed.proxy.refuse(false);
+    assert!(!is_closed(&mut bed.client()), "later connections are not cut");
+    let counts = bed.proxy.counts();
+    assert_eq!((counts.connections_cut, counts.connections_refused), (2, 1));
+}
+
+#[test]
+fn a_server_that_dies_closes_the_client() {
+    let Some(bed) = Bed::new() else { return };
+    let mut raw = bed.connected();
+    bed.server.kill9();
+    assert!(is_closed(&mut raw));
+    assert!(is_closed(&mut bed.client()));
+    bed.server.restart();
+    assert!(!is_closed(&mut bed.client()));
+}
+
+#[test]
+fn replies_are_delayed() {
+    let Some(bed) = Bed::new() else { return };
+    let mut raw = bed.connected();
+    bed.proxy.delay_to_client(SHORT);
+    let start = Instant::now();
+    raw.call(&["PING"]);
+    assert!(start.elapsed() >= SHORT);
+    assert_eq!(bed.proxy.counts().replies_delayed, 1);
+}
+
+#[test]
+fn published_messages_are_swallowed_doubled_and_delayed_but_nothing_else_is() {
+    let Some(bed) = Bed::new() else { return };
+    for hello in ["2", "3"] {
+        let before = bed.proxy.counts();
+        bed.proxy.swallow_pushes(true);
+        let mut subscriber = bed.client();
+        subscriber.call(&["HELLO", hello]);
+        subscriber.subscribe("news");
+        let mut server = bed.server.client();
+        server.call(&["PUBLISH", "news", "lost"]);
+        bed.proxy.wait_until(|counts| counts.pushes_swallowed == before.pushes_swallowed + 1);
+
+        bed.proxy.swallow_pushes(false);
+        bed.proxy.duplicate_pushes(2);
+        server.call(&["PUBLISH", "news", "thrice"]);
+        let mut message = || subscriber.message_within(WAIT_WITHIN).unwrap().1;
+        for _ in 0..3 {
+            assert_eq!(message(), b"thrice");
+        }
+        assert_eq!(bed.proxy.counts().pushes_duplicated, before.pushes_duplicated + 2);
+
+        bed.proxy.duplicate_pushes(0);
+        bed.proxy.delay_pushes(SHORT);
+        let start = Instant::now();
+        server.call(&["PUBLISH", "news", "late"]);
+        // A reply overtakes the message.
+        subscriber.send(&["PING"]);
+        let pong = subscriber.read().unwrap();
+        assert!(matches!(pong, Value::Simple(_)) || pong.array()[0].text() == "pong");
+        assert_eq!(subscriber.message_within(WAIT_WITHIN).unwrap().1, b"late");
+        assert!(start.elapsed() >= SHORT);
+        bed.proxy.delay_pushes(Duration::ZERO);
+    }
+}
+
+#[test]
+fn replies_find_their_requests_beside_subscriptions() {
+    let Some(bed) = Bed::new() else { return };
+    let mut raw = bed.client();
+    raw.call(&["HELLO", "3"]);
+    raw.send(&["SUBSCRIBE", "a", "b"]);
+    bed.proxy.drop_replies(1);
+    bed.proxy.cut_after_reply_lost(true);
+    raw.send(&["PING"]);
+    raw.send(COUNT);
+    for _ in 0..3 {
+        raw.read().unwrap();
+    }
+    assert!(raw.read().is_err());
+    assert_eq!((bed.executed(), bed.proxy.counts().replies_dropped), (1, 1));
+}
+
+#[test]
+fn a_held_request_arrives_late_even_after_its_client_is_gone() {
+    let Some(bed) = Bed::new() else { return };
+    let (mut closes, mut is_cut) = (bed.connected(), bed.connected());
+    bed.proxy.hold_requests(true);
+    closes.send(COUNT);
+    is_cut.send(COUNT);
+    bed.proxy.wait_until(|counts| counts.requests_held == 2);
+    drop(closes);
+    bed.proxy.cut_clients();
+    assert!(is_cut.read().is_err());
+    // A connection that came later is not held.
+    assert_eq!(bed.client().call(COUNT).int(), 1);
+    bed.proxy.hold_requests(false);
+    bed.wait_executed(3);
+}
+
+#[test]
+fn requests_are_replayed_as_they_were() {
+    let Some(bed) = Bed::new() else { return };
+    let mut raw = bed.client();
+    raw.call(&["HELLO", "3"]);
+    raw.call(&["SELECT", "3"]);
+    assert_eq!(raw.call(COUNT).int(), 1);
+    assert_eq!(bed.proxy.replay(1), [Value::Int(2)]);
+    assert_eq!(raw.call(COUNT).int(), 3);
+    assert_eq!(bed.proxy.replay(2), [Value::Int(4), Value::Int(5)]);
+    assert_eq!(bed.executed(), 0, "it was database 3, not 0");
+    assert_eq!(bed.proxy.counts().requests_replayed, 3);
+}
+
+#[test]
+fn a_request_that_is_cut_is_never_executed() {
+    let Some(bed) = Bed::new() else { return };
+    for bytes in [0, 1, 20] {
+        let mut raw = bed.connected();
+        bed.proxy.cut_request_at(bytes);
+        assert!(raw.try_call(COUNT).is_err());
+    }
+    assert_eq!((bed.executed(), bed.proxy.counts().requests_cut), (0, 3));
+}
