@@ -34,7 +34,10 @@ pub(crate) enum Command {
     Exec(Exec),
     /// Gives the terminal back: see `terminal.rs`.
     #[command(name = "__foreground", hide = true)]
-    Foreground(Foreground),
+    Foreground(Group),
+    /// Kills the command's group if fairlock dies: see `keeper.rs`.
+    #[command(name = "__keep", hide = true)]
+    Keep(Group),
 }
 
 /// Where the locks are.
@@ -139,7 +142,7 @@ pub(crate) struct Exec {
 }
 
 #[derive(Args, Debug)]
-pub(crate) struct Foreground {
+pub(crate) struct Group {
     pub(crate) group: i32,
 }
 

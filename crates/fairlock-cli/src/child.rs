@@ -17,6 +17,7 @@ use tokio::time;
 
 use crate::clock;
 use crate::exit::Code;
+use crate::keeper::Keeper;
 use crate::secrets;
 
 /// How often a group that was told to end is looked at. Nobody reports the end of a grandchild.
@@ -41,6 +42,7 @@ pub(crate) struct Child {
     /// Process and group have the same number.
     pid: Pid,
     changes: unix::Signal,
+    keeper: Keeper,
 }
 
 impl Child {
@@ -61,10 +63,18 @@ impl Child {
                 None => shim.env_remove(name),
             };
         }
-        let process = shim.envs(vars.iter().copied()).spawn()?;
+        let mut process = shim.envs(vars.iter().copied()).spawn()?;
         let pid = i32::try_from(process.id()).ok().and_then(Pid::from_raw);
         let pid = pid.ok_or_else(|| io::Error::other("the process has no number"))?;
-        Ok(Self { process, pid, changes })
+        match Keeper::spawn(this_program(), pid) {
+            Ok(keeper) => Ok(Self { process, pid, changes, keeper }),
+            Err(error) => {
+                // Not without a net; the command has hardly begun.
+                let _ = process::kill_process_group(pid, Signal::KILL);
+                let _ = process.wait();
+                Err(error)
+            }
+        }
     }
 
     /// The group of the command.
@@ -118,6 +128,8 @@ impl Child {
     }
 
     fn reap_now(&mut self) {
+        // First the keeper: after this the group's number is not ours any more.
+        self.keeper.dismiss();
         // It has ended, so this does not block; the code is known already.
         let _ = self.process.wait();
     }

@@ -6,8 +6,7 @@
 //! `fork` and `exec` needs unsafe code; starting this program once more does not.
 //!
 //! The kernel forgets the request when the command is set-user-id or has file capabilities
-//! (`sudo`, `ping`): such a command outlives a killed `fairlock`, and so do processes that the
-//! command has started; `keeper.rs` ends those.
+//! (`sudo`, `ping`): such a command, and what any command has started, is ended by `keeper.rs`.
 
 use std::ffi::OsString;
 use std::io;

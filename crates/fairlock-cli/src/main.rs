@@ -10,6 +10,7 @@ mod demo;
 mod duration;
 mod exec;
 mod exit;
+mod keeper;
 mod message;
 mod output;
 mod plan;
@@ -41,9 +42,10 @@ fn main() -> ExitCode {
 
 fn dispatch(command: Command) -> Result<Code, Failure> {
     match command {
-        // Before any runtime: these two are other processes' errands.
+        // Before any runtime: these are other processes' errands.
         Command::Exec(args) => Err(exec::exec(&args)),
         Command::Foreground(args) => terminal::foreground(&args),
+        Command::Keep(args) => keeper::keep(&args),
         Command::Run(args) => block_on(run::run(args)),
         Command::Status(args) => block_on(status::status(args)),
         Command::Unlock(args) => block_on(unlock::unlock(args)),

@@ -111,7 +111,7 @@ impl Terminal {
 }
 
 /// `fairlock __foreground GROUP`: gives the terminal on stdin to a group.
-pub(crate) fn foreground(args: &args::Foreground) -> Result<Code, Failure> {
+pub(crate) fn foreground(args: &args::Group) -> Result<Code, Failure> {
     let group = Pid::from_raw(args.group).ok_or_else(|| Failure::usage("not a process group"))?;
     termios::tcsetpgrp(std::io::stdin(), group)
         .map(|()| Code::OK)

@@ -1,0 +1,158 @@
+//! Starting the program, and waiting for things to happen instead of sleeping.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// How long anything may take; far more than needed, so that a loaded machine fails no test.
+const DEADLINE: Duration = Duration::from_secs(40);
+
+/// Between two looks at a condition.
+const POLL: Duration = Duration::from_millis(5);
+
+/// The program, without settings from the environment of whoever runs the tests.
+pub(crate) fn fairlock<I>(args: I) -> Command
+where
+    I: IntoIterator,
+    I::Item: AsRef<OsStr>,
+{
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fairlock"));
+    command.args(args).env_remove("FAIRLOCK_URL").env_remove("FAIRLOCK_PASSWORD");
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// `fairlock run --url URL OPTIONS NAME -- sh -c SCRIPT`.
+pub(crate) fn run_script(url: &str, options: &[&str], name: &str, script: &str) -> Command {
+    let mut command = fairlock(["run", "--url", url]);
+    command.args(options).args([name, "--", "sh", "-c", script]);
+    command
+}
+
+/// What a finished process leaves behind.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) status: ExitStatus,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Outcome {
+    /// The exit code; a process that a signal ended has none and fails the test.
+    #[track_caller]
+    pub(crate) fn code(&self) -> i32 {
+        assert_eq!(self.status.signal(), None, "ended by a signal: {self:?}");
+        self.status.code().expect("a code")
+    }
+
+    /// Checks the code and that stderr is one line of ours with `text` in it; nothing if empty.
+    #[track_caller]
+    pub(crate) fn expect(&self, code: i32, text: &str) {
+        assert_eq!(self.code(), code, "{self:?}");
+        if text.is_empty() {
+            assert_eq!(self.stderr, "", "{self:?}");
+        } else {
+            assert_eq!(self.stderr.lines().count(), 1, "{self:?}");
+            assert!(self.stderr.starts_with("fairlock: "), "{self:?}");
+            assert!(self.stderr.contains(text), "{text:?} is missing: {self:?}");
+        }
+    }
+}
+
+/// A started process; killed when the test ends early.
+#[derive(Debug)]
+pub(crate) struct Running {
+    child: Child,
+    stdout: Option<BufReader<ChildStdout>>,
+}
+
+impl Running {
+    #[track_caller]
+    pub(crate) fn start(mut command: Command) -> Self {
+        let mut child = command.spawn().expect("the program starts");
+        let stdout = child.stdout.take().map(BufReader::new);
+        Self { child, stdout }
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(pid(self.child.id()), signal).expect("the process is there");
+    }
+
+    /// The next line of stdout. Blocks as long as it takes: the test runner has its own limit.
+    #[track_caller]
+    pub(crate) fn line(&mut self) -> String {
+        let mut line = String::new();
+        let read = self.stdout.as_mut().expect("not yet waited for").read_line(&mut line);
+        assert!(read.expect("stdout is readable") > 0, "no more lines");
+        line.trim_end().to_owned()
+    }
+
+    /// Waits for the end.
+    #[track_caller]
+    pub(crate) fn wait(mut self) -> Outcome {
+        let mut status = None;
+        eventually("the program ends", || {
+            status = self.child.try_wait().expect("it can be waited for");
+            status.is_some()
+        });
+        let mut outcome = Outcome {
+            status: status.expect("it has ended"),
+            stdout: String::new(),
+            stderr: String::new(),
+        };
+        if let Some(mut stdout) = self.stdout.take() {
+            stdout.read_to_string(&mut outcome.stdout).expect("UTF-8");
+        }
+        if let Some(mut stderr) = self.child.stderr.take() {
+            stderr.read_to_string(&mut outcome.stderr).expect("UTF-8");
+        }
+        outcome
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Fails harmlessly when it has ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Runs to the end.
+#[track_caller]
+pub(crate) fn finish(command: Command) -> Outcome {
+    Running::start(command).wait()
+}
+
+/// Waits until something is so.
+#[track_caller]
+pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !condition() {
+        assert!(started.elapsed() < DEADLINE, "not within {DEADLINE:?}: {what}");
+        thread::sleep(POLL);
+    }
+}
+
+/// Whether a process runs; one that ended and was not waited for does not.
+pub(crate) fn is_alive(process: &str) -> bool {
+    let Ok(stat) = fs::read_to_string(format!("/proc/{process}/stat")) else { return false };
+    let state = stat.rsplit_once(") ").and_then(|(_, fields)| fields.chars().next());
+    !matches!(state, Some('Z' | 'X') | None)
+}
+
+/// Number of lines in a file that may not exist yet.
+pub(crate) fn lines(path: &Path) -> Vec<String> {
+    fs::read_to_string(path).unwrap_or_default().lines().map(str::to_owned).collect()
+}
+
+pub(crate) fn pid(process: u32) -> Pid {
+    i32::try_from(process).ok().and_then(Pid::from_raw).expect("a process number")
+}

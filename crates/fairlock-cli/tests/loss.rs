@@ -1,0 +1,127 @@
+//! The lock is taken away while the command runs, or the server is not there.
+
+use std::net::TcpListener;
+
+use fairlock_testkit::server::{Generation, Server};
+use rustix::process::Signal;
+
+use crate::fixture::{Running, eventually, fairlock, finish, is_alive, run_script};
+
+/// Tells its own number and a grandchild's, then works; the grandchild is deaf to TERM.
+const FAMILY: &str = r#"exec 2>/dev/null
+sh -c 'trap "" TERM; while :; do sleep 0.02; done' &
+echo $$ $!
+while :; do sleep 0.02; done"#;
+
+/// Starts `FAMILY` under the lock `x`; answers the numbers of its processes.
+fn start_family(url: &str, options: &[&str]) -> (Running, Vec<String>) {
+    let mut running = Running::start(run_script(url, options, "x", FAMILY));
+    let family = running.line().split(' ').map(str::to_owned).collect();
+    (running, family)
+}
+
+#[track_caller]
+fn all_gone(family: &[String]) {
+    for process in family {
+        assert!(!is_alive(process), "{process} of {family:?} outlived the lock");
+    }
+}
+
+#[test]
+fn a_deleted_lock_ends_the_commands_group() {
+    let Some(server) = Server::start(Generation::Redis70) else { return };
+    let (running, family) = start_family(&server.url(), &["--grace", "300ms"]);
+    assert_eq!(server.client().call(&["DEL", "x"]).int(), 1);
+    running.wait().expect(76, "x: the lock was lost or about to be; the command was ended");
+    all_gone(&family);
+}
+
+#[test]
+fn a_lock_taken_away_ends_the_command() {
+    let Some(server) = Server::start(Generation::Redis70) else { return };
+    let url = server.url();
+    let options = ["--grace", "300ms", "--lost-exit-code", "42"];
+    let (running, family) = start_family(&url, &options);
+    let unlock = finish(fairlock(["unlock", "--force", "--url", &url, "x"]));
+    unlock.expect(0, "");
+    assert_eq!(unlock.stdout, "x: unlocked\n");
+    running.wait().expect(42, "the command was ended");
+    all_gone(&family);
+}
+
+/// The command was faster than the news: its own code would claim that all went well.
+#[test]
+fn a_release_that_finds_the_lock_gone() {
+    let Some(server) = Server::start(Generation::Redis70) else { return };
+    let address = server.addr();
+    let mut running =
+        Running::start(run_script(&server.url(), &[], "x", "echo ready; sleep 0.3; exit 0"));
+    assert_eq!(running.line(), "ready");
+    let mut client = fairlock_testkit::raw::Raw::connect(address);
+    assert_eq!(client.call(&["DEL", "x"]).int(), 1);
+    running.wait().expect(76, "lost");
+}
+
+#[test]
+fn on_lost_ignore_lets_the_command_finish() {
+    let Some(server) = Server::start(Generation::Redis70) else { return };
+    let script = "echo ready; sleep 0.3; echo finished; exit 0";
+    let mut running =
+        Running::start(run_script(&server.url(), &["--on-lost", "ignore"], "x", script));
+    assert_eq!(running.line(), "ready");
+    assert_eq!(server.client().call(&["DEL", "x"]).int(), 1);
+    let outcome = running.wait();
+    outcome.expect(76, "lost while the command ran");
+    assert_eq!(outcome.stdout, "finished\n");
+}
+
+/// A server that went away and stays away: the command is ended before the lock can be another's.
+#[test]
+fn a_dead_server_ends_the_command_by_the_deadline() {
+    let Some(server) = Server::start(Generation::Redis70) else { return };
+    let (running, family) = start_family(&server.url(), &["--grace", "300ms"]);
+    server.kill9();
+    running.wait().expect(76, "the command was ended");
+    all_gone(&family);
+}
+
+/// Nobody is left to renew the lock of a killed `fairlock`; nobody may be left at work either.
+#[test]
+fn a_killed_fairlock_leaves_a_lock_that_runs_out() {
+    let Some(server) = Server::start(Generation::Redis70) else { return };
+    let (running, family) = start_family(&server.url(), &[]);
+    running.signal(Signal::KILL);
+    for process in &family {
+        eventually("the group is gone", || !is_alive(process));
+    }
+    // The lock still protects what the dead one may have left half done, until it runs out.
+    assert_eq!(server.client().call(&["EXISTS", "x"]).int(), 1);
+    assert!(server.client().call(&["PTTL", "x"]).int() > 0);
+}
+
+#[test]
+fn a_server_that_is_not_there() {
+    // Bound and not listening any more: the port is free, and refuses.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("redis://{}", listener.local_addr().unwrap());
+    drop(listener);
+    for args in [
+        &["run", "--url", &url, "x", "--", "true"][..],
+        &["status", "--url", &url, "x"],
+        &["unlock", "--force", "--url", &url, "x"],
+    ] {
+        finish(fairlock(args)).expect(69, "");
+    }
+}
+
+/// The key belongs to something else, which must not be touched.
+#[test]
+fn a_key_of_another_type() {
+    let Some(server) = Server::start(Generation::Redis70) else { return };
+    let mut client = server.client();
+    client.call(&["SET", "x", "precious"]);
+    let outcome = finish(run_script(&server.url(), &["--wait", "0"], "x", "echo must not run"));
+    outcome.expect(64, "fairlock: ");
+    assert_eq!(outcome.stdout, "");
+    assert_eq!(client.call(&["GET", "x"]).text(), "precious");
+}

@@ -1,0 +1,14 @@
+//! The `fairlock` command from the outside: started as a process, judged by what scripts see.
+//!
+//! - `usage`: the command line itself and its exit codes, no store needed;
+//! - `command`: the guarded command, on `memory:`, where one process is enough;
+//! - `queue`: several processes on one server;
+//! - `loss`: the lock is taken away, or its server;
+//! - `secrets`: passwords get in, and never out.
+
+mod command;
+mod fixture;
+mod loss;
+mod queue;
+mod secrets;
+mod usage;

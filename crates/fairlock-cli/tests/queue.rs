@@ -1,0 +1,179 @@
+//! Several processes and one lock on a server.
+
+use std::fs;
+use std::path::Path;
+
+use fairlock_testkit::server::{Generation, Server};
+use fairlock_testkit::tempdir::TempDir;
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::fixture::{Running, eventually, fairlock, finish, lines, run_script};
+
+/// A script that holds the lock until a file appears.
+fn hold_until(file: &Path) -> String {
+    format!("echo holding; until test -e {}; do sleep 0.02; done", file.display())
+}
+
+fn status(url: &str, name: &str) -> Value {
+    let outcome = finish(fairlock(["status", "--json", "--url", url, name]));
+    outcome.expect(0, "");
+    serde_json::from_str(&outcome.stdout).expect("JSON")
+}
+
+#[track_caller]
+fn queue_reaches(url: &str, name: &str, length: usize) {
+    eventually("the queue has its length", || status(url, name)["queue_len"] == length);
+}
+
+/// A holder that keeps the lock until `go` is called or it is dropped.
+struct Holder {
+    running: Running,
+    file: std::path::PathBuf,
+}
+
+impl Holder {
+    fn start(url: &str, name: &str, dir: &TempDir) -> Self {
+        let file = dir.path().join("go");
+        let mut running = Running::start(run_script(url, &[], name, &hold_until(&file)));
+        assert_eq!(running.line(), "holding");
+        Self { running, file }
+    }
+
+    fn go(self) {
+        fs::write(&self.file, "").expect("the folder is there");
+        self.running.wait().expect(0, "");
+    }
+}
+
+#[test]
+fn ten_contenders_in_order_one_at_a_time() {
+    let Some(server) = Server::start(Generation::Redis70) else { return };
+    let (url, dir) = (server.url(), TempDir::new());
+    let log = dir.path().join("log");
+    let holder = Holder::start(&url, "x", &dir);
+    let mut contenders = Vec::new();
+    for i in 1..=10 {
+        // A folder can be made once: two at a time would be seen.
+        let script = format!(
+            "cd {}; mkdir inside || echo overlap >>log; echo {i} $FAIRLOCK_TOKEN >>log; \
+             sleep 0.02; rmdir inside; exit {i}",
+            dir.path().display()
+        );
+        contenders.push(Running::start(run_script(&url, &[], "x", &script)));
+        queue_reaches(&url, "x", i);
+    }
+    holder.go();
+    for (i, contender) in (1..).zip(contenders) {
+        contender.wait().expect(i, "");
+    }
+    let log = lines(&log);
+    let (mut order, mut tokens) = (Vec::new(), Vec::<u64>::new());
+    for line in &log {
+        let (i, token) = line.split_once(' ').expect("number and token");
+        order.push(i.parse::<u32>().unwrap());
+        tokens.push(token.parse().unwrap());
+    }
+    assert_eq!(order, (1..=10).collect::<Vec<_>>(), "{log:?}");
+    assert!(tokens.is_sorted_by(|a, b| a < b), "{log:?}");
+    assert_eq!(status(&url, "x")["held"], false);
+}
+
+#[test]
+fn a_signal_while_waiting_leaves_the_queue() {
+    let Some(server) = Server::start(Generation::Redis70) else { return };
+    let (url, dir) = (server.url(), TempDir::new());
+    let holder = Holder::start(&url, "x", &dir);
+    for (signal, code) in [
+        (Signal::INT, 130),
+        (Signal::TERM, 143),
+        (Signal::HUP, 129),
+        (Signal::QUIT, 131),
+        (Signal::USR1, 138),
+        (Signal::USR2, 140),
+    ] {
+        let waiter = Running::start(run_script(&url, &[], "x", "echo must not run"));
+        queue_reaches(&url, "x", 1);
+        waiter.signal(signal);
+        let outcome = waiter.wait();
+        outcome.expect(code, "");
+        assert_eq!(outcome.stdout, "");
+        // It said goodbye itself: nobody had to find out that it is dead.
+        assert_eq!(status(&url, "x")["queue_len"], 0, "{signal:?}");
+    }
+    holder.go();
+}
+
+#[test]
+fn a_killed_waiter_holds_nobody_up() {
+    let Some(server) = Server::start(Generation::Redis70) else { return };
+    let (url, dir) = (server.url(), TempDir::new());
+    let holder = Holder::start(&url, "x", &dir);
+    let dead = Running::start(run_script(&url, &[], "x", "echo must not run"));
+    queue_reaches(&url, "x", 1);
+    let next = Running::start(run_script(&url, &[], "x", "exit 5"));
+    queue_reaches(&url, "x", 2);
+    dead.signal(Signal::KILL);
+    holder.go();
+    next.wait().expect(5, "");
+}
+
+#[test]
+fn conflicts_have_a_code_of_their_own() {
+    let Some(server) = Server::start(Generation::Redis70) else { return };
+    let (url, dir) = (server.url(), TempDir::new());
+    let holder = Holder::start(&url, "x", &dir);
+    for (options, code, text) in [
+        (&["--wait", "0"][..], 75, "x: held by another"),
+        (&["--wait", "50ms"], 75, "x: not acquired within 50ms"),
+        (&["--wait", "0", "--conflict-exit-code", "3"], 3, "x: held by another"),
+        // A quiet skip.
+        (&["--wait", "0", "--conflict-exit-code", "0"], 0, ""),
+    ] {
+        let outcome = finish(run_script(&url, options, "x", "echo must not run"));
+        outcome.expect(code, text);
+        assert_eq!(outcome.stdout, "");
+    }
+    assert_eq!(status(&url, "x")["queue_len"], 0);
+    holder.go();
+    finish(run_script(&url, &["--wait", "0"], "x", "exit 4")).expect(4, "");
+}
+
+#[test]
+fn plain_locks_exclude_too() {
+    let Some(server) = Server::start(Generation::Redis70) else { return };
+    let (url, dir) = (server.url(), TempDir::new());
+    let file = dir.path().join("go");
+    let options = ["--kind", "plain"];
+    let mut holder = Running::start(run_script(&url, &options, "x", &hold_until(&file)));
+    assert_eq!(holder.line(), "holding");
+    let options = ["--kind", "plain", "--wait", "0"];
+    finish(run_script(&url, &options, "x", "true")).expect(75, "held by another");
+    let waiter = Running::start(run_script(&url, &["--kind", "plain"], "x", "exit 6"));
+    fs::write(&file, "").unwrap();
+    holder.wait().expect(0, "");
+    waiter.wait().expect(6, "");
+}
+
+#[test]
+fn status_shows_holder_and_queue() {
+    let Some(server) = Server::start(Generation::Redis70) else { return };
+    let (url, dir) = (server.url(), TempDir::new());
+    let holder = Holder::start(&url, "x", &dir);
+    let waiter = Running::start(run_script(&url, &[], "x", "true"));
+    queue_reaches(&url, "x", 1);
+    let json = status(&url, "x");
+    assert_eq!(json["held"], true);
+    assert_eq!(json["holder"]["count"], 1);
+    assert!(json["ttl_ms"].as_u64().is_some_and(|ttl| ttl > 0), "{json}");
+    assert!(json["token"].as_u64().is_some_and(|token| token > 0), "{json}");
+    let queue = json["queue"].as_array().unwrap();
+    assert_eq!(queue.len(), 1);
+    let waiting = queue[0]["owner"].as_str().unwrap();
+
+    let human = finish(fairlock(["status", "--url", &url, "x"])).stdout;
+    assert!(human.starts_with("x: held by "), "{human}");
+    assert!(human.contains(waiting), "{human}");
+    holder.go();
+    waiter.wait().expect(0, "");
+}

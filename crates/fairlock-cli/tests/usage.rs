@@ -1,0 +1,133 @@
+//! The command line itself: what is refused, with which code, and that it takes one line.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+
+use crate::fixture::{fairlock, finish};
+
+/// Arguments, exit code, a part of the one line on stderr (nothing at all if empty).
+type Row = (&'static [&'static str], i32, &'static str);
+
+const TABLE: &[Row] = &[
+    (&["--help"], 0, ""),
+    (&["--version"], 0, ""),
+    (&["run", "--help"], 0, ""),
+    (&["status", "--help"], 0, ""),
+    (&["help"], 0, ""),
+    (&[], 64, "see --help"),
+    (&["frobnicate"], 64, "frobnicate"),
+    (&["--frobnicate"], 64, "--frobnicate"),
+    (&["run"], 64, "NAME"),
+    (&["run", "x"], 64, "COMMAND"),
+    (&["run", "x", "true"], 64, "true"),
+    (&["run", "x", "--"], 64, "COMMAND"),
+    (&["run", "--wait", "5", "x", "--", "true"], 64, "unit is missing"),
+    (&["run", "--wait", "99999999999999999999s", "x", "--", "true"], 64, "longer than a year"),
+    (&["run", "--wait=-1s", "x", "--", "true"], 64, "whole number"),
+    (&["run", "--lease", "0", "x", "--", "true"], 64, "longer than 0"),
+    (&["run", "--grace", "soon", "x", "--", "true"], 64, "whole number"),
+    (&["run", "--kind", "odd", "x", "--", "true"], 64, "odd"),
+    (&["run", "--kind", "simple", "x", "--", "true"], 64, "not built yet"),
+    (&["run", "--on-lost", "cry", "x", "--", "true"], 64, "cry"),
+    (&["run", "--conflict-exit-code", "256", "x", "--", "true"], 64, "256"),
+    (&["run", "--lost-exit-code", "-1", "x", "--", "true"], 64, "-1"),
+    (&["run", "--scope", "galaxy", "x", "--", "true"], 64, "galaxy"),
+    (&["run", "--scope", "fleet", "--url", "memory:", "x", "--", "true"], 64, "one process only"),
+    (&["run", "--scope", "host", "--url", "memory:", "x", "--", "true"], 64, "one process only"),
+    (&["run", "x", "--", "true"], 64, "redis://127.0.0.1"),
+    (&["status", "x"], 64, "FAIRLOCK_URL"),
+    (&["run", "--url", "http://host", "x", "--", "true"], 64, "fairlock: "),
+    (&["run", "--url", "junk", "x", "--", "true"], 64, "fairlock: "),
+    (&["run", "--url", "memory:", "", "--", "true"], 64, "name"),
+    (&["unlock", "--url", "memory:", "x"], 64, "--force"),
+    (&["unlock", "--url", "memory:", "--force", "--kind", "simple", "x"], 64, "not built yet"),
+    (&["unlock", "--url", "memory:", "--force", "x"], 0, ""),
+    (&["status", "--url", "memory:", "x"], 0, ""),
+    (&["run", "--url", "memory:", "x", "--", "true"], 0, ""),
+    (&["run", "--url", "memory:", "--kind", "plain", "x", "--", "true"], 0, ""),
+    (&["run", "--url", "memory:", "--wait", "0", "x", "--", "true"], 0, ""),
+    (&["run", "--url", "memory:", "--wait", "1h", "--lease", "10s", "x", "--", "true"], 0, ""),
+];
+
+#[test]
+fn table_of_usage() {
+    for &(args, code, text) in TABLE {
+        let outcome = finish(fairlock(args));
+        assert_eq!(outcome.code(), code, "{args:?}: {outcome:?}");
+        outcome.expect(code, text);
+    }
+}
+
+/// `--help` names every exit code that scripts may meet.
+#[test]
+fn help_documents_the_exit_codes() {
+    let help = finish(fairlock(["run", "--help"])).stdout;
+    for code in ["64", "69", "75", "76", "77", "126/127", "128 + n"] {
+        assert!(help.contains(code), "{code} is missing in:\n{help}");
+    }
+    assert!(!help.contains("__exec"), "{help}");
+}
+
+#[test]
+fn the_url_may_come_from_the_environment() {
+    let mut command = fairlock(["run", "x", "--", "true"]);
+    command.env("FAIRLOCK_URL", "memory:");
+    finish(command).expect(0, "");
+
+    // The command line wins.
+    let mut command = fairlock(["run", "--scope", "fleet", "--url", "memory:", "x", "--", "true"]);
+    command.env("FAIRLOCK_URL", "redis://127.0.0.1:1");
+    finish(command).expect(64, "one process only");
+}
+
+#[test]
+fn values_that_are_not_utf8_are_refused_without_a_panic() {
+    let odd = OsStr::from_bytes(b"redis://u:canary\xff@h");
+    let mut command = fairlock(["run", "x", "--", "true"]);
+    command.env("FAIRLOCK_URL", odd);
+    finish(command).expect(64, "not UTF-8");
+
+    let mut command = fairlock(["run", "--url"]);
+    command.arg(odd).args(["x", "--", "true"]);
+    finish(command).expect(64, "not UTF-8");
+
+    let mut command = fairlock(["run", "--wait"]);
+    command.arg(odd).args(["x", "--", "true"]);
+    finish(command).expect(64, "UTF-8");
+}
+
+/// The JSON form is a contract.
+#[test]
+fn status_of_a_free_lock() {
+    let outcome = finish(fairlock(["status", "--url", "memory:", "--json", "x"]));
+    outcome.expect(0, "");
+    let json: serde_json::Value = serde_json::from_str(&outcome.stdout).unwrap();
+    assert_eq!(json["schema"], 1);
+    assert_eq!(json["name"], "x");
+    assert_eq!(json["held"], false);
+    assert_eq!(json["queue"], serde_json::json!([]));
+    assert_eq!(json["queue_len"], 0);
+    for field in ["name_hex", "holder", "ttl_ms"] {
+        assert!(json.get(field).is_some_and(serde_json::Value::is_null), "{field}: {json}");
+    }
+    assert!(json.get("token").is_some(), "{json}");
+    assert_eq!(outcome.stdout.lines().count(), 1);
+}
+
+#[test]
+fn status_of_a_name_that_is_not_utf8() {
+    let mut command = fairlock(["status", "--url", "memory:", "--json"]);
+    command.arg(OsStr::from_bytes(b"a\xff"));
+    let json: serde_json::Value = serde_json::from_str(&finish(command).stdout).unwrap();
+    assert_eq!(json["name"], "a\u{fffd}");
+    assert_eq!(json["name_hex"], "61ff");
+}
+
+#[test]
+fn the_demo_holds_its_claims() {
+    let outcome = finish(fairlock(["demo"]));
+    outcome.expect(0, "");
+    for line in ["served: 1 2 3 4 5", "served: 2 4", "All claims held."] {
+        assert!(outcome.stdout.contains(line), "{outcome:?}");
+    }
+}
