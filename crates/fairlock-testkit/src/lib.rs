@@ -4,12 +4,14 @@
 //! - [`clock`]: the wall clock of such a server under the test's control;
 //! - [`proxy`]: a fault proxy between client and server that acts on whole frames;
 //! - [`raw`]: a tiny synchronous client, so that a test can look at the server past fairlock;
+//! - [`history`]: what happened to a lock, and checkers that find what must not happen;
 //! - [`tempdir`]: folders that go away with their owner.
 //!
 //! Everything here may panic: a broken test bed is a failed test. A server that is not installed is
 //! a skipped test, loudly, and a failed one where `CI` is set.
 
 pub mod clock;
+pub mod history;
 pub mod proxy;
 pub mod raw;
 pub mod resp;
@@ -18,7 +20,7 @@ pub mod tempdir;
 
 use std::io::Write;
 
-/// Says on stderr that the running test does not run for want of `needs`; a panic where `CI` is set.
+/// Says on stderr that the running test does not run for want of `needs`; panics where `CI` is set.
 ///
 /// Written past the print macros, whose output the test harness hides when a test passes.
 pub(crate) fn skip(needs: &str) {
