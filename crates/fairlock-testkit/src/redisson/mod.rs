@@ -1,0 +1,288 @@
+//! The Java side of a shared fair lock, without a JVM.
+//!
+//! [`JavaClient`] follows the rules by which Redisson's fair lock (version 4) changes the keys in
+//! Redis, flaws included, in Lua of our own: who stands where in the queue, who counts as dead by
+//! whose clock, who is told. What a JVM does around it (watchdog threads, retries, WAIT) is not
+//! here; a test does the steps one by one.
+
+mod keys;
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::Read;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+pub use self::keys::{channel, channel_of, queue_key, timeout_key};
+use crate::raw::Raw;
+use crate::resp::Value;
+use crate::server::Server;
+
+/// Redisson's `lockWatchdogTimeout`: the lease of a lock taken without one.
+pub const WATCHDOG_LEASE_MS: i64 = 30_000;
+/// Redisson's `fairLockWaitTimeout`: the allowance of a waiter without a limit of its own.
+pub const DEFAULT_WAIT_MS: i64 = 300_000;
+/// How long an unlock is remembered, with Redisson's default timeout and retries (at most).
+const LATCH_MS: i64 = 20_000;
+
+const DROP_STALE_HEADS: &str = include_str!("drop_stale_heads.lua");
+const ACQUIRE: &str = include_str!("acquire.lua");
+const UNLOCK: &str = include_str!("unlock.lua");
+const LEAVE: &str = include_str!("leave.lua");
+const FORCE_UNLOCK: &str = include_str!("force_unlock.lua");
+const RENEW: &str = include_str!("renew.lua");
+
+/// One Redisson client object: a JVM, as far as locks are concerned.
+///
+/// Every call panics when the server does not answer it properly.
+#[derive(Debug)]
+pub struct JavaClient {
+    addr: SocketAddr,
+    raw: Raw,
+    id: String,
+    clock_offset_ms: i64,
+    fixed_now_ms: Option<i64>,
+    /// Lock -> the lease last used, which a partial unlock sets anew.
+    leases_ms: HashMap<String, i64>,
+}
+
+/// A Java thread's subscription to its own wake-up channel, on its own connection.
+#[derive(Debug)]
+pub struct Subscription {
+    raw: Raw,
+}
+
+impl JavaClient {
+    /// A new client whose wall clock is this far ahead of the machine's (or behind, below zero).
+    pub fn new(server: &Server, clock_offset_ms: i64) -> Self {
+        Self::connect(server.addr(), clock_offset_ms)
+    }
+
+    /// As [`JavaClient::new`], for any address, such as a proxy's.
+    pub fn connect(addr: SocketAddr, clock_offset_ms: i64) -> Self {
+        Self {
+            addr,
+            raw: Raw::connect(addr),
+            id: uuid(),
+            clock_offset_ms,
+            fixed_now_ms: None,
+            leases_ms: HashMap::new(),
+        }
+    }
+
+    /// Its id: a random UUID of version 4.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// The owner id of one of its threads.
+    pub fn owner(&self, thread_id: i64) -> String {
+        format!("{}:{thread_id}", self.id)
+    }
+
+    /// Stops its clock at a time (to go with a server whose clock is frozen), or lets it go on.
+    pub fn set_now_ms(&mut self, now_ms: Option<i64>) {
+        self.fixed_now_ms = now_ms;
+    }
+
+    /// `lock()` or timed `tryLock()`, one attempt: `None` if the thread holds the lock now.
+    /// Otherwise it stands in the queue, and this is how many milliseconds Java would sleep.
+    ///
+    /// `wait_ms` is the allowance, [`DEFAULT_WAIT_MS`] for `lock()`.
+    #[track_caller]
+    pub fn acquire(
+        &mut self,
+        lock: &str,
+        thread_id: i64,
+        wait_ms: i64,
+        lease_ms: i64,
+    ) -> Option<i64> {
+        self.attempt(lock, thread_id, wait_ms, lease_ms, true)
+    }
+
+    /// `tryLock()` without a limit: whether the thread holds the lock now. It never queues.
+    #[track_caller]
+    pub fn try_acquire(&mut self, lock: &str, thread_id: i64, lease_ms: i64) -> bool {
+        self.attempt(lock, thread_id, DEFAULT_WAIT_MS, lease_ms, false).is_none()
+    }
+
+    /// All of a blocking acquire, as Java does it: attempt, subscribe, attempt again, then sleep
+    /// until woken or until the reply's time is over, and so on. After `limit` it leaves the queue
+    /// and returns false.
+    #[track_caller]
+    pub fn acquire_within(
+        &mut self,
+        lock: &str,
+        thread_id: i64,
+        wait_ms: i64,
+        lease_ms: i64,
+        limit: Duration,
+    ) -> bool {
+        let deadline = Instant::now() + limit;
+        if self.acquire(lock, thread_id, wait_ms, lease_ms).is_none() {
+            return true;
+        }
+        let mut subscription = self.subscribe(lock, thread_id);
+        loop {
+            let Some(sleep_ms) = self.acquire(lock, thread_id, wait_ms, lease_ms) else {
+                return true;
+            };
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                self.leave(lock, thread_id, wait_ms);
+                return false;
+            }
+            // Below zero: until woken.
+            let sleep = u64::try_from(sleep_ms).map_or(left, Duration::from_millis);
+            subscription.woken_within(sleep.min(left));
+        }
+    }
+
+    /// `unlock()`: 1 after a full release (and when the lock was free), 0 after a partial one,
+    /// `None` if the thread does not hold the lock (an exception in Java).
+    #[track_caller]
+    pub fn unlock(&mut self, lock: &str, thread_id: i64) -> Option<i64> {
+        let latch = keys::latch_key(lock, &request_id());
+        let keys = [lock, &queue_key(lock), &timeout_key(lock), &channel(lock), &latch];
+        let lease_ms = self.leases_ms.get(lock).copied().unwrap_or(WATCHDOG_LEASE_MS);
+        let args = [self.owner(thread_id), text(lease_ms), text(self.now_ms()), text(LATCH_MS)];
+        let reply = self.eval(&[DROP_STALE_HEADS, UNLOCK], &keys, &args);
+        self.raw.call(&["DEL", &latch]);
+        optional(&reply)
+    }
+
+    /// What a timed `tryLock` does when its time is over. `wait_ms` as when it entered.
+    #[track_caller]
+    pub fn leave(&mut self, lock: &str, thread_id: i64, wait_ms: i64) {
+        let keys = [queue_key(lock), timeout_key(lock)];
+        self.eval(
+            &[LEAVE],
+            &keys.each_ref().map(String::as_str),
+            &[self.owner(thread_id), text(wait_ms)],
+        );
+    }
+
+    /// `forceUnlock()`: whether the lock was held, by anybody.
+    #[track_caller]
+    pub fn force_unlock(&mut self, lock: &str) -> bool {
+        let keys = [lock, &queue_key(lock), &timeout_key(lock), &channel(lock)];
+        let args = [text(self.now_ms())];
+        self.eval(&[DROP_STALE_HEADS, FORCE_UNLOCK], &keys, &args).int() == 1
+    }
+
+    /// One round of the watchdog for one lock: whether the thread still holds it.
+    #[track_caller]
+    pub fn renew(&mut self, lock: &str, thread_id: i64) -> bool {
+        let args = [self.owner(thread_id), text(WATCHDOG_LEASE_MS)];
+        self.eval(&[RENEW], &[lock], &args).int() == 1
+    }
+
+    /// Subscribes a thread to its wake-up channel.
+    #[track_caller]
+    pub fn subscribe(&self, lock: &str, thread_id: i64) -> Subscription {
+        let mut raw = Raw::connect(self.addr);
+        raw.subscribe(&channel_of(lock, &self.owner(thread_id)));
+        Subscription { raw }
+    }
+
+    /// Ends the client as kill -9 ends a JVM: its connections close, what it has in Redis stays.
+    /// Its subscriptions are values of their own: drop them too.
+    pub fn kill(self) {}
+
+    #[track_caller]
+    fn attempt(
+        &mut self,
+        lock: &str,
+        thread_id: i64,
+        wait_ms: i64,
+        lease_ms: i64,
+        enters: bool,
+    ) -> Option<i64> {
+        let keys = [lock, &queue_key(lock), &timeout_key(lock)];
+        let args = [
+            self.owner(thread_id),
+            text(lease_ms),
+            text(wait_ms),
+            text(self.now_ms()),
+            text(i64::from(enters)),
+        ];
+        let reply = self.eval(&[DROP_STALE_HEADS, ACQUIRE], &keys, &args);
+        let reply = optional(&reply);
+        if reply.is_none() {
+            self.leases_ms.insert(lock.to_owned(), lease_ms);
+        }
+        reply
+    }
+
+    #[track_caller]
+    fn eval(&mut self, script: &[&str], keys: &[&str], args: &[String]) -> Value {
+        let (script, key_count) = (script.concat(), keys.len().to_string());
+        let mut command = vec!["EVAL", &script, &key_count];
+        command.extend(keys);
+        command.extend(args.iter().map(String::as_str));
+        match self.raw.call(&command) {
+            Value::Error(error) => panic!("Redisson's rules failed: {error}"),
+            reply => reply,
+        }
+    }
+
+    fn now_ms(&self) -> i64 {
+        self.fixed_now_ms.unwrap_or_else(|| {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock after 1970");
+            let now_ms = i64::try_from(now.as_millis()).expect("a clock before 292 million");
+            now_ms + self.clock_offset_ms
+        })
+    }
+}
+
+impl Subscription {
+    /// Whether the thread is woken in time. What does not wake a fair lock's waiter is skipped.
+    ///
+    /// # Panics
+    ///
+    /// If a message is no decimal number: Redisson's decoder throws then.
+    #[track_caller]
+    pub fn woken_within(&mut self, timeout: Duration) -> bool {
+        let deadline = Instant::now() + timeout;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let Some((channel, payload)) = self.raw.message_within(left) else { return false };
+            let payload = String::from_utf8_lossy(&payload);
+            match payload.parse::<i64>() {
+                Ok(0) => return true,
+                Ok(_) => {}
+                Err(error) => panic!("{payload:?} on {channel}: {error}"),
+            }
+        }
+    }
+}
+
+fn text(number: i64) -> String {
+    number.to_string()
+}
+
+fn optional(reply: &Value) -> Option<i64> {
+    if reply.is_nil() { None } else { Some(reply.int()) }
+}
+
+fn request_id() -> String {
+    random().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn uuid() -> String {
+    let mut bytes = random();
+    bytes[6] = bytes[6] & 0x0f | 0x40;
+    bytes[8] = bytes[8] & 0x3f | 0x80;
+    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
+}
+
+fn random() -> [u8; 16] {
+    let mut bytes = [0; 16];
+    let read = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes));
+    read.expect("the system's randomness");
+    bytes
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,171 @@
+use std::thread;
+
+use super::*;
+use crate::server::Generation;
+
+const LOCK: &str = "stock";
+const T_MS: i64 = 2_000_000_000_000;
+const LEASE_MS: i64 = 30_000;
+/// Long enough for any machine; no test waits for it to pass.
+const SOON: Duration = Duration::from_secs(5);
+const NOT_NOW: Duration = Duration::from_millis(30);
+
+/// A server whose clock the test has stopped.
+struct Bed {
+    server: Server,
+}
+
+impl Bed {
+    /// Runs the test on each generation, with clients that share the server's stopped clock.
+    fn each<const CLIENTS: usize>(test: impl Fn(&Self, [JavaClient; CLIENTS])) {
+        for generation in Generation::ALL {
+            let server = Server::builder(generation).clock_shim(true).start();
+            let Some(server) = server else { continue };
+            let mut clients = std::array::from_fn(|_| JavaClient::new(&server, 0));
+            let bed = Self { server };
+            bed.at(T_MS, &mut clients.each_mut());
+            test(&bed, clients);
+        }
+    }
+
+    fn at(&self, now_ms: i64, clients: &mut [&mut JavaClient]) {
+        self.server.clock().freeze_at(now_ms * 1000);
+        clients.iter_mut().for_each(|client| client.set_now_ms(Some(now_ms)));
+    }
+
+    fn queue(&self) -> Vec<String> {
+        let reply = self.server.client().call(&["LRANGE", &queue_key(LOCK), "0", "-1"]);
+        reply.array().iter().map(|owner| owner.text().to_owned()).collect()
+    }
+
+    /// A waiter's score, as milliseconds after [`T_MS`].
+    fn score_ms(&self, owner: &str) -> Option<i64> {
+        match self.server.client().call(&["ZSCORE", &timeout_key(LOCK), owner]) {
+            Value::Nil => None,
+            score => Some(score.text().parse::<i64>().unwrap() - T_MS),
+        }
+    }
+}
+
+#[test]
+fn ids_are_version_4_uuids() {
+    let id = uuid();
+    let lengths: Vec<_> = id.split('-').map(str::len).collect();
+    assert_eq!(lengths, [8, 4, 4, 4, 12]);
+    assert_eq!(&id[14..15], "4");
+    assert!("89ab".contains(&id[19..20]));
+    assert_ne!(uuid(), id);
+}
+
+#[test]
+fn waiters_are_served_in_order_and_scores_follow_the_rules() {
+    Bed::each(|bed, [mut a, mut b, mut c]| {
+        assert_eq!(a.acquire(LOCK, 1, DEFAULT_WAIT_MS, LEASE_MS), None);
+        assert_eq!(b.acquire(LOCK, 1, 5_000, LEASE_MS), Some(30_000));
+        assert_eq!(b.acquire(LOCK, 1, 5_000, LEASE_MS), Some(30_000), "now from the lock's TTL");
+        // Its base is the distance to the tail's score.
+        assert_eq!(c.acquire(LOCK, 7, 2_000, LEASE_MS), Some(35_000));
+        assert_eq!(bed.queue(), [b.owner(1), c.owner(7)]);
+        assert_eq!(bed.score_ms(&b.owner(1)), Some(35_000));
+        assert_eq!(bed.score_ms(&c.owner(7)), Some(37_000));
+        assert!(!c.try_acquire(LOCK, 8, LEASE_MS));
+
+        let (mut wakes_b, mut wakes_c) = (b.subscribe(LOCK, 1), c.subscribe(LOCK, 7));
+        assert_eq!(a.unlock(LOCK, 1), Some(1));
+        assert!(wakes_b.woken_within(SOON));
+        assert!(!wakes_c.woken_within(NOT_NOW));
+        assert_eq!(c.acquire(LOCK, 7, 2_000, LEASE_MS), Some(0), "free, but not its turn");
+        assert_eq!(b.acquire(LOCK, 1, 5_000, LEASE_MS), None);
+        assert_eq!(bed.queue(), [c.owner(7)]);
+        assert_eq!(bed.score_ms(&c.owner(7)), Some(32_000), "moved up by b's allowance");
+        assert_eq!(b.unlock(LOCK, 1), Some(1));
+        assert!(wakes_c.woken_within(SOON));
+        assert_eq!(c.acquire(LOCK, 7, 2_000, LEASE_MS), None);
+        assert_eq!(c.unlock(LOCK, 7), Some(1));
+        assert_eq!(bed.server.client().call(&["DBSIZE"]).int(), 0, "nothing is left");
+    });
+}
+
+#[test]
+fn reentry_counts_and_only_the_owner_unlocks() {
+    Bed::each(|bed, [mut a, mut b]| {
+        assert_eq!(a.acquire(LOCK, 1, DEFAULT_WAIT_MS, 10_000), None);
+        assert_eq!(a.acquire(LOCK, 1, DEFAULT_WAIT_MS, 20_000), None);
+        let mut raw = bed.server.client();
+        assert_eq!(raw.call(&["HGET", LOCK, &a.owner(1)]).text(), "2");
+        assert_eq!(raw.call(&["PTTL", LOCK]).int(), 20_000);
+        assert_eq!(a.unlock(LOCK, 2), None, "another thread");
+        assert_eq!(b.unlock(LOCK, 1), None, "another client");
+        assert_eq!(a.unlock(LOCK, 1), Some(0));
+        assert!(a.renew(LOCK, 1));
+        assert_eq!(raw.call(&["PTTL", LOCK]).int(), WATCHDOG_LEASE_MS);
+        assert_eq!(a.unlock(LOCK, 1), Some(1));
+        assert!(!a.renew(LOCK, 1));
+        assert_eq!(b.unlock(LOCK, 1), Some(1), "a free lock is unlocked by anybody");
+    });
+}
+
+#[test]
+fn who_leaves_moves_up_those_behind_it() {
+    Bed::each(|bed, [mut a, mut b, mut c]| {
+        a.acquire(LOCK, 1, DEFAULT_WAIT_MS, LEASE_MS);
+        b.acquire(LOCK, 1, 5_000, LEASE_MS);
+        c.acquire(LOCK, 1, 2_000, LEASE_MS);
+        b.leave(LOCK, 1, 5_000);
+        assert_eq!(bed.queue(), [c.owner(1)]);
+        assert_eq!(bed.score_ms(&b.owner(1)), None);
+        assert_eq!(bed.score_ms(&c.owner(1)), Some(32_000));
+        b.leave(LOCK, 1, 5_000);
+        assert_eq!(bed.score_ms(&c.owner(1)), Some(32_000), "leaving twice is leaving once");
+    });
+}
+
+#[test]
+fn a_dead_head_blocks_until_its_time_by_the_callers_clock() {
+    Bed::each(|bed, [mut a, mut dies, mut c, mut ahead]| {
+        a.acquire(LOCK, 1, DEFAULT_WAIT_MS, LEASE_MS);
+        dies.acquire(LOCK, 1, 5_000, LEASE_MS);
+        c.acquire(LOCK, 1, 2_000, LEASE_MS);
+        dies.kill();
+        bed.at(T_MS + 34_999, &mut [&mut a, &mut c]);
+        assert_eq!(c.acquire(LOCK, 1, 2_000, LEASE_MS), Some(0), "free, yet not to be had");
+        // One whose clock is ahead drops the dead head, and a live one all the same.
+        ahead.set_now_ms(Some(T_MS + 37_000));
+        assert!(ahead.try_acquire(LOCK, 1, LEASE_MS));
+        assert_eq!(bed.queue(), [""; 0]);
+    });
+}
+
+#[test]
+fn force_unlock_wakes_the_head() {
+    Bed::each(|_, [mut a, mut b]| {
+        assert!(!a.force_unlock(LOCK));
+        a.acquire(LOCK, 1, DEFAULT_WAIT_MS, LEASE_MS);
+        b.acquire(LOCK, 1, DEFAULT_WAIT_MS, LEASE_MS);
+        let mut wakes_b = b.subscribe(LOCK, 1);
+        assert!(b.force_unlock(LOCK));
+        assert!(wakes_b.woken_within(SOON));
+        assert_eq!(b.acquire(LOCK, 1, DEFAULT_WAIT_MS, LEASE_MS), None);
+    });
+}
+
+#[test]
+fn a_blocking_acquire_is_woken_and_a_timed_one_leaves() {
+    for generation in Generation::ALL {
+        let Some(server) = Server::start(generation) else { continue };
+        let mut a = JavaClient::new(&server, 0);
+        let mut b = JavaClient::new(&server, 1_500);
+        assert_eq!(a.acquire(LOCK, 1, DEFAULT_WAIT_MS, LEASE_MS), None);
+        assert!(!b.acquire_within(LOCK, 1, 30, LEASE_MS, NOT_NOW));
+        assert_eq!(server.client().call(&["EXISTS", &queue_key(LOCK)]).int(), 0);
+
+        let waiter =
+            thread::spawn(move || b.acquire_within(LOCK, 2, DEFAULT_WAIT_MS, LEASE_MS, SOON));
+        let mut raw = server.client();
+        while raw.call(&["LLEN", &queue_key(LOCK)]).int() == 0 {
+            thread::yield_now();
+        }
+        assert_eq!(a.unlock(LOCK, 1), Some(1));
+        assert!(waiter.join().unwrap());
+    }
+}
