@@ -30,7 +30,8 @@ impl Generation {
     }
 
     /// Where its server is: what `FAIRLOCK_TEST_REDIS62` (`_REDIS70`, `_VALKEY91`) says, else what
-    /// `scripts/servers` left in `.servers`, else for Redis 7.0 a `redis-server` of that version on `PATH`.
+    /// `scripts/servers` left in `.servers`, else for Redis 7.0 a `redis-server` of that version on
+    /// `PATH`.
     pub fn binary(self) -> Option<PathBuf> {
         let variable = format!("FAIRLOCK_TEST_{}", self.name().to_uppercase());
         if let Some(path) = env::var_os(variable).filter(|path| !path.is_empty()) {
