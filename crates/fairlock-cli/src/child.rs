@@ -106,6 +106,11 @@ impl Child {
         self.signal(Signal::CONT);
     }
 
+    /// Tells up to which time of the boot clock the group may live even if we cannot act.
+    pub(crate) fn allow_until(&mut self, deadline: Duration) {
+        self.keeper.allow_until(deadline);
+    }
+
     /// Once the command itself has ended: gives what is left of its group until `kill_at` (of the
     /// boot clock), then kills it.
     pub(crate) async fn end_group(mut self, kill_at: Duration) {

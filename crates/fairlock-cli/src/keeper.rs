@@ -1,63 +1,135 @@
-//! A second process that ends the command's whole group should `fairlock` be killed.
+//! A second process that ends the command's group when `fairlock` no longer can.
 //!
-//! The kernel's parent-death signal (see `exec.rs`) reaches the command itself and nothing else:
-//! the worker that a shell script started would go on unlocked, and so would a set-user-id
-//! command. The keeper holds the reading end of a pipe whose writing end only `fairlock` has. The
-//! pipe closes when `fairlock` is gone, however it went; unless told before that all is well, the
-//! keeper then kills the group. It costs one small process that sleeps.
+//! `fairlock` may be killed, or stopped for longer than its lease lasts. The kernel's parent-death
+//! signal (see `exec.rs`) helps in the first case only, and reaches the command alone: the worker
+//! that a shell script started would go on unlocked, and so would a set-user-id command.
+//!
+//! The keeper listens on a socket whose other end only `fairlock` has. Over it comes the time up to
+//! which the lock is safe, again and again. When that time passes, or the socket
+//! closes, it kills the group; `fairlock` ends it first when all is well. It costs one small process that sleeps.
 
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, BufRead as _, BufReader, Write as _};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child as Process, Command, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
 
 use rustix::process::{self, Pid, Signal};
 
 use crate::args;
+use crate::clock;
 use crate::exit::{Code, Failure};
 
-/// What the keeper is told when it is not needed any more.
-const ALL_IS_WELL: &[u8] = b".";
+/// How late the keeper is on purpose: at the deadline itself `fairlock` kills, if it can, and its
+/// messages say why.
+const SLACK: Duration = Duration::from_millis(100);
+
+/// Longest time between two looks at the clock, as timers stand still while the machine sleeps.
+const TICK: Duration = Duration::from_secs(1);
 
 /// The running keeper of one group.
 #[derive(Debug)]
 pub(crate) struct Keeper {
     process: Process,
+    line: UnixStream,
 }
 
 impl Keeper {
     /// Starts this program (`program`) as the keeper of a group.
     pub(crate) fn spawn(mut program: Command, group: Pid) -> io::Result<Self> {
+        let (line, theirs) = UnixStream::pair()?;
+        // A keeper that does not read (somebody stopped it) must not hold up the renewing side.
+        line.set_nonblocking(true)?;
         program
             .arg("__keep")
             .arg(group.as_raw_pid().to_string())
             // Away from the terminal's signals and from those sent to our group.
             .process_group(0)
-            .stdin(Stdio::piped())
+            .stdin(OwnedFd::from(theirs))
             // A reader of our output must not wait for the keeper's copy to close.
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .env_clear();
-        Ok(Self { process: program.spawn()? })
+        Ok(Self { process: program.spawn()?, line })
     }
 
-    /// Sends it home, before the number of the group can come to belong to somebody else.
+    /// Tells up to which time of the boot clock the group may live. Best effort: a keeper that was
+    /// killed is one precaution less, not a reason to end the command.
+    pub(crate) fn allow_until(&mut self, deadline: Duration) {
+        let _ = self.line.write_all(format!("{}\n", deadline.as_nanos()).as_bytes());
+    }
+
+    /// Ends it, before the number of the group can come to belong to somebody else.
     pub(crate) fn dismiss(&mut self) {
-        if let Some(mut pipe) = self.process.stdin.take() {
-            // A keeper that was killed needs no word.
-            let _ = pipe.write_all(ALL_IS_WELL);
-        }
+        // KILL leaves it no time to act, not even when it was stopped.
+        let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
-/// `fairlock __keep GROUP`: waits for the word, or for the end of the pipe.
+/// `fairlock __keep GROUP`: does what this file is about.
 pub(crate) fn keep(args: &args::Group) -> Result<Code, Failure> {
     let group = Pid::from_raw(args.group).ok_or_else(|| Failure::usage("not a process group"))?;
-    let mut word = Vec::new();
-    // A pipe that cannot be read tells nothing good either.
-    let read = io::stdin().read_to_end(&mut word);
-    if read.is_err() || word.is_empty() {
-        let _ = process::kill_process_group(group, Signal::KILL);
-    }
+    let (sender, receiver) = mpsc::channel();
+    thread::spawn(move || {
+        for line in BufReader::new(io::stdin()).lines().map_while(Result::ok) {
+            if sender.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    until_over(&receiver);
+    let _ = process::kill_process_group(group, Signal::KILL);
     Ok(Code::OK)
+}
+
+/// Returns when the group must die: its time is over, or the other end of the socket is gone.
+fn until_over(lines: &Receiver<String>) {
+    let mut deadline = Duration::MAX;
+    loop {
+        let left = deadline.saturating_sub(clock::now());
+        if left.is_zero() {
+            return;
+        }
+        match lines.recv_timeout(left.min(TICK)) {
+            Ok(line) => match line.parse().map(Duration::from_nanos) {
+                Ok(until) => deadline = until.saturating_add(SLACK),
+                // Cut short by the end of the writer.
+                Err(_) => return,
+            },
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_the_socket_is_the_end_of_the_group() {
+        let later = (clock::now() + Duration::from_secs(3_600)).as_nanos().to_string();
+        let later = later.as_str();
+        for lines in [&[][..], &[later], &["1", later], &[later, "12x"]] {
+            let (sender, receiver) = mpsc::channel();
+            for line in lines {
+                sender.send((*line).to_owned()).unwrap();
+            }
+            drop(sender);
+            until_over(&receiver);
+        }
+    }
+
+    #[test]
+    fn silence_past_the_deadline_is_too() {
+        let (sender, receiver) = mpsc::channel();
+        let soon = clock::now() + Duration::from_millis(10);
+        sender.send(soon.as_nanos().to_string()).unwrap();
+        until_over(&receiver);
+        assert!(clock::now() >= soon + SLACK);
+    }
 }

@@ -9,8 +9,9 @@ use std::time::Duration;
 use fairlock::GuardState;
 
 /// Longest time between two looks at the guard. Timers stand still while the machine sleeps and
-/// leases do not; after waking up this is how long the command may run before we notice.
-const TICK: Duration = Duration::from_secs(1);
+/// leases do not; after waking up this is how long the command may run before we notice. It is also
+/// how often the keeper learns of a renewal, the first of which may have to come within 2 s.
+const TICK: Duration = Duration::from_millis(500);
 
 /// Lease of a renewed lock, Redisson's default; decides what "a third of the lease" means.
 const RENEWED_LEASE: Duration = Duration::from_secs(30);
@@ -74,6 +75,12 @@ impl Plan {
             Phase::Ending { kill_at } => Step::Wait(TICK.min(kill_at - now)),
             Phase::Killed { .. } => Step::Wait(TICK),
         }
+    }
+
+    /// Up to when the command may live as far as known now; `None` when it is left alone.
+    pub(crate) fn deadline(&self) -> Option<Duration> {
+        let deadline = self.kill_at().unwrap_or(self.deadline);
+        (!self.hands_off && deadline != Duration::MAX).then_some(deadline)
     }
 
     /// When what is left of the group must be dead, if the command was told to end.

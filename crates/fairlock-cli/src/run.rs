@@ -20,6 +20,9 @@ use crate::store::{self, Store};
 use crate::terminal::Terminal;
 use crate::wait;
 
+/// How long past the lock's deadline the answer to a release is waited for.
+const RELEASE_SLACK: Duration = Duration::from_secs(1);
+
 /// Runs the command under the lock; the code is the command's own if all went well.
 pub(crate) async fn run(args: Run) -> Result<Code, Failure> {
     store::check_kind(args.kind)?;
@@ -51,7 +54,7 @@ async fn run_with(client: &Client, args: &Run, signals: &mut Signals) -> Result<
         Ok(child) => child,
         Err(failure) => {
             // Nothing ran; the reason for that is what the user needs to know.
-            let _ = guard.release().await;
+            release(guard).await;
             return Err(failure);
         }
     };
@@ -63,7 +66,7 @@ async fn run_with(client: &Client, args: &Run, signals: &mut Signals) -> Result<
     // that is the user's choice, as with any shell. Otherwise it ends with the command.
     if let Some(kill_at) = plan.kill_at() {
         child.end_group(kill_at).await;
-        let _ = guard.release().await;
+        release(guard).await;
         return Err(lost(args, "the lock was lost or about to be; the command was ended"));
     }
     match release(guard).await {
@@ -109,9 +112,11 @@ async fn supervise(
     let mut terminal = Terminal::open();
     let code = loop {
         let state: GuardState = guard.state();
-        let Some(wait) = obey(plan.step(clock::now(), state, guard.remaining()), child) else {
-            continue;
-        };
+        let step = plan.step(clock::now(), state, guard.remaining());
+        if let Some(deadline) = plan.deadline() {
+            child.allow_until(deadline);
+        }
+        let Some(wait) = obey(step, child) else { continue };
         tokio::select! {
             change = child.change() => match change {
                 Change::Ended(code) => break code,
@@ -154,16 +159,19 @@ enum Outcome {
     Unknown(String),
 }
 
+/// Releases while that still means something: past its deadline the lock is free by itself.
 async fn release(guard: Guard) -> Outcome {
-    match guard.release().await {
-        Ok(Release::Lost) => Outcome::Lost,
-        Ok(Release::Unknown) => Outcome::Unknown(String::new()),
+    let limit = guard.remaining() + RELEASE_SLACK;
+    match time::timeout(limit, guard.release()).await {
+        Ok(Ok(Release::Lost)) => Outcome::Lost,
+        Ok(Ok(Release::Unknown)) => Outcome::Unknown(String::new()),
         // `StillHeld` needs a re-entry, which nobody here makes.
-        Ok(_) => Outcome::Released,
-        Err(error) => match error.kind() {
+        Ok(Ok(_)) => Outcome::Released,
+        Ok(Err(error)) => match error.kind() {
             ErrorKind::Lost | ErrorKind::NotOwner => Outcome::Lost,
             _ => Outcome::Unknown(format!(": {error}")),
         },
+        Err(_) => Outcome::Unknown(": no answer in time".to_owned()),
     }
 }
 

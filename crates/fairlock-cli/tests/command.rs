@@ -164,6 +164,20 @@ fn killing_fairlock_kills_the_command() {
     eventually("what the command started is gone", || !is_alive(grandchild));
 }
 
+/// A `fairlock` that is stopped renews nothing and ends nothing; its keeper does.
+#[test]
+fn a_stopped_fairlock_does_not_let_the_command_outlive_the_lease() {
+    let script = "sleep 60 & echo $$ $!; wait";
+    let mut running = Running::start(run_script("memory:", &["--lease", "900ms"], "x", script));
+    let line = running.line();
+    running.signal(Signal::STOP);
+    for process in line.split(' ') {
+        eventually("the group is gone", || !is_alive(process));
+    }
+    running.signal(Signal::CONT);
+    running.wait().expect(76, "lost");
+}
+
 /// As with any shell: what a command leaves behind on purpose is not ours to end.
 #[test]
 fn background_processes_survive_an_orderly_end() {
