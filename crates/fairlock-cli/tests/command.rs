@@ -134,22 +134,16 @@ fn signals_reach_grandchildren() {
 /// `nohup fairlock run ...` must survive what nohup protects it from.
 #[test]
 fn signals_ignored_on_entry_stay_ignored() {
-    let program = env!("CARGO_BIN_EXE_fairlock");
     let mut command = Command::new("sh");
-    command.args(["-c", r#"trap "" HUP; exec "$0" run --url memory: x -- sh -c "$1""#, program]);
-    command.arg("echo ready; read line; echo survived").env_remove("FAIRLOCK_PASSWORD");
-    command.stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut child = command.spawn().unwrap();
-    let mut stdout = std::io::BufReader::new(child.stdout.take().unwrap());
-    let mut line = String::new();
-    std::io::BufRead::read_line(&mut stdout, &mut line).unwrap();
-    assert_eq!(line, "ready\n");
-    kill_process(pid(child.id()), Signal::HUP).unwrap();
-    child.stdin.take().unwrap().write_all(b"go on\n").unwrap();
-    line.clear();
-    std::io::BufRead::read_line(&mut stdout, &mut line).unwrap();
-    assert_eq!(line, "survived\n");
-    assert!(child.wait().unwrap().success());
+    command.args(["-c", r#"trap "" HUP; exec "$0" run --url memory: x -- sh -c "$1""#]);
+    command.args([env!("CARGO_BIN_EXE_fairlock"), "echo ready; read line; echo survived"]);
+    command.stdout(Stdio::piped());
+    let (mut running, mut stdin) = Running::start_with_stdin(command);
+    assert_eq!(running.line(), "ready");
+    running.signal(Signal::HUP);
+    stdin.write_all(b"go on\n").unwrap();
+    assert_eq!(running.line(), "survived");
+    assert!(running.wait().status.success());
 }
 
 /// A command that works on without its lock is the worst this program could do.

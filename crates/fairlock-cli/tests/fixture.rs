@@ -5,7 +5,7 @@ use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
-use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -79,6 +79,15 @@ impl Running {
         let mut child = command.spawn().expect("the program starts");
         let stdout = child.stdout.take().map(BufReader::new);
         Self { child, stdout }
+    }
+
+    /// The same, with the writing end of its stdin.
+    #[track_caller]
+    pub(crate) fn start_with_stdin(mut command: Command) -> (Self, ChildStdin) {
+        command.stdin(Stdio::piped());
+        let mut running = Self::start(command);
+        let stdin = running.child.stdin.take().expect("a pipe");
+        (running, stdin)
     }
 
     pub(crate) fn signal(&self, signal: Signal) {

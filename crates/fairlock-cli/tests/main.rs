@@ -1,5 +1,6 @@
 //! The `fairlock` command from the outside: started as a process, judged by what scripts see.
 //!
+//! - `terminal`: sharing a terminal with the command;
 //! - `usage`: the command line itself and its exit codes, no store needed;
 //! - `command`: the guarded command, on `memory:`, where one process is enough;
 //! - `queue`: several processes on one server;
@@ -11,4 +12,5 @@ mod fixture;
 mod loss;
 mod queue;
 mod secrets;
+mod terminal;
 mod usage;
