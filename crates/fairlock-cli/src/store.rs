@@ -40,7 +40,8 @@ impl Store {
                 reach.describe(),
             )));
         }
-        let mut config = Config::from_url(&url)?;
+        // The name is for the server's operator, who finds it in CLIENT LIST.
+        let mut config = Config::from_url(&url)?.client_name("fairlock");
         if let Some(password) = secrets::password(args.password_file.as_deref())? {
             config = config.password(password);
         }

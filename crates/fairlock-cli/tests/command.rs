@@ -162,7 +162,7 @@ fn killing_fairlock_kills_the_command() {
 #[test]
 fn a_stopped_fairlock_does_not_let_the_command_outlive_the_lease() {
     let script = "sleep 60 & echo $$ $!; wait";
-    let mut running = Running::start(run_script("memory:", &["--lease", "900ms"], "x", script));
+    let mut running = Running::start(run_script("memory:", &["--lease", "1500ms"], "x", script));
     let line = running.line();
     running.signal(Signal::STOP);
     for process in line.split(' ') {
@@ -185,7 +185,7 @@ fn background_processes_survive_an_orderly_end() {
 #[test]
 fn a_fixed_lease_ends_the_command_before_it_runs_out() {
     let script = format!("trap 'echo asked; exit 0' TERM; {WORK}");
-    let outcome = finish(run_script("memory:", &["--lease", "900ms"], "x", &script));
+    let outcome = finish(run_script("memory:", &["--lease", "1500ms"], "x", &script));
     outcome.expect(76, "x: the lock was lost or about to be; the command was ended");
     assert_eq!(outcome.stdout, "ready\nasked\n");
 }
@@ -194,7 +194,7 @@ fn a_fixed_lease_ends_the_command_before_it_runs_out() {
 fn a_command_that_will_not_end_is_killed_with_its_group() {
     let script =
         r#"exec 2>/dev/null; trap "" TERM; sleep 60 & echo $$ $!; while :; do sleep 0.02; done"#;
-    let options = ["--lease", "900ms", "--lost-exit-code", "9"];
+    let options = ["--lease", "1500ms", "--lost-exit-code", "9"];
     let mut running = Running::start(run_script("memory:", &options, "x", script));
     let line = running.line();
     running.wait().expect(9, "the command was ended");

@@ -36,6 +36,11 @@ pub(crate) fn run_script(url: &str, options: &[&str], name: &str, script: &str) 
     command
 }
 
+/// A script that holds the lock until a file appears.
+pub(crate) fn hold_until(file: &Path) -> String {
+    format!("echo holding; until test -e {}; do sleep 0.02; done", file.display())
+}
+
 /// What a finished process leaves behind.
 #[derive(Debug)]
 pub(crate) struct Outcome {

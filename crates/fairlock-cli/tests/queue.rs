@@ -1,19 +1,14 @@
 //! Several processes and one lock on a server.
 
 use std::fs;
-use std::path::Path;
+use std::path::PathBuf;
 
 use fairlock_testkit::server::{Generation, Server};
 use fairlock_testkit::tempdir::TempDir;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::fixture::{Running, eventually, fairlock, finish, lines, run_script};
-
-/// A script that holds the lock until a file appears.
-fn hold_until(file: &Path) -> String {
-    format!("echo holding; until test -e {}; do sleep 0.02; done", file.display())
-}
+use crate::fixture::{Running, eventually, fairlock, finish, hold_until, lines, run_script};
 
 fn status(url: &str, name: &str) -> Value {
     let outcome = finish(fairlock(["status", "--json", "--url", url, name]));
@@ -29,7 +24,7 @@ fn queue_reaches(url: &str, name: &str, length: usize) {
 /// A holder that keeps the lock until `go` is called or it is dropped.
 struct Holder {
     running: Running,
-    file: std::path::PathBuf,
+    file: PathBuf,
 }
 
 impl Holder {

@@ -3,7 +3,9 @@
 use std::io::Write as _;
 use std::process::{ChildStdin, Command, Stdio};
 
-use crate::fixture::Running;
+use fairlock_testkit::server::{Generation, Server};
+
+use crate::fixture::{Running, run_script};
 
 /// A shell script on a terminal, with a hand on the keyboard.
 struct Session {
@@ -13,11 +15,11 @@ struct Session {
 
 impl Session {
     /// `None`, loudly, where `script` is missing.
-    fn start(script: &str) -> Option<Self> {
+    fn start(url: &str, script: &str) -> Option<Self> {
         let mut command = Command::new("script");
         command.args(["--quiet", "--return", "--command", script, "/dev/null"]);
         command.env("FAIRLOCK", env!("CARGO_BIN_EXE_fairlock")).env("SHELL", "/bin/sh");
-        command.env("FAIRLOCK_URL", "memory:").env_remove("FAIRLOCK_PASSWORD");
+        command.env("FAIRLOCK_URL", url).env_remove("FAIRLOCK_PASSWORD");
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         if Command::new("script").arg("--version").stdout(Stdio::null()).status().is_err() {
             eprintln!("SKIPPED: needs the program script of util-linux");
@@ -33,8 +35,13 @@ impl Session {
 
     /// Reads lines until one contains this.
     #[track_caller]
-    fn see(&mut self, text: &str) {
-        while !self.running.line().contains(text) {}
+    fn see(&mut self, text: &str) -> String {
+        loop {
+            let line = self.running.line();
+            if line.contains(text) {
+                return line;
+            }
+        }
     }
 }
 
@@ -43,7 +50,7 @@ impl Session {
 fn the_command_gets_the_terminal_and_gives_it_back() {
     let script = r#"$FAIRLOCK run x -- sh -c 'echo ready; read a; echo "one=$a"'
         echo next; read b; echo "two=$b""#;
-    let Some(mut session) = Session::start(script) else { return };
+    let Some(mut session) = Session::start("memory:", script) else { return };
     session.see("ready");
     session.keys(b"first\n");
     session.see("one=first");
@@ -60,7 +67,7 @@ fn the_interrupt_key_reaches_the_command() {
             r#"trap : INT; $FAIRLOCK run x -- sh -c 'echo ready; {prelude}echo steady; exec sleep 60'
             echo "code=$?""#
         );
-        let Some(mut session) = Session::start(&script) else { return };
+        let Some(mut session) = Session::start("memory:", &script) else { return };
         session.see("ready");
         if !prelude.is_empty() {
             session.keys(b"go\n");
@@ -74,7 +81,26 @@ fn the_interrupt_key_reaches_the_command() {
 /// A terminal gets what a script does not: a word on what goes on.
 #[test]
 fn people_are_told_more() {
-    let Some(mut session) = Session::start("$FAIRLOCK run x -- true; echo end") else { return };
+    let Some(mut session) = Session::start("memory:", "$FAIRLOCK run x -- true; echo end") else {
+        return;
+    };
     session.see("fairlock: memory: locks nobody out");
     session.see("end");
+}
+
+/// The place in the queue, the holder and the time waited, on one line that is wiped in the end.
+#[test]
+fn people_see_how_the_wait_goes() {
+    let Some(server) = Server::start(Generation::Redis70) else { return };
+    let url = server.url();
+    let mut holder = Running::start(run_script(&url, &[], "x", "echo holding; exec sleep 60"));
+    assert_eq!(holder.line(), "holding");
+    let script = "$FAIRLOCK run --wait 2500ms x -- true; echo \"code=$?\"";
+    let Some(mut session) = Session::start(&url, script) else { return };
+    let line = session.see("not acquired within 2.5s");
+    for text in ["x: waiting for 1", "1 of 1 in the queue", "held by ", "\r\x1b[Kfairlock: x: not"]
+    {
+        assert!(line.contains(text), "{text:?} is missing in {line:?}");
+    }
+    session.see("code=75");
 }
