@@ -42,15 +42,20 @@ pub(crate) struct Child {
     /// Process and group have the same number.
     pid: Pid,
     changes: unix::Signal,
-    keeper: Keeper,
+    keeper: Option<Keeper>,
 }
 
 impl Child {
-    /// Starts the command with these additions to the environment.
+    /// Starts the command with these additions to the environment. `deadline`, if any, is up to
+    /// when it may live even if we cannot act.
     ///
     /// Called on the main thread only: the kernel's parent-death signal (see `exec.rs`) is sent
     /// when the THREAD ends that started the child.
-    pub(crate) fn spawn(command: &[OsString], vars: &[(&str, &OsStr)]) -> io::Result<Self> {
+    pub(crate) async fn spawn(
+        command: &[OsString],
+        vars: &[(&str, &OsStr)],
+        deadline: Option<Duration>,
+    ) -> io::Result<Self> {
         // Before the start, so that no change can be missed. It also replaces an inherited
         // "ignore", under which the kernel would throw exit codes away.
         let changes = unix::signal(SignalKind::child())?;
@@ -63,18 +68,28 @@ impl Child {
                 None => shim.env_remove(name),
             };
         }
-        let mut process = shim.envs(vars.iter().copied()).spawn()?;
+        let process = shim.envs(vars.iter().copied()).spawn()?;
         let pid = i32::try_from(process.id()).ok().and_then(Pid::from_raw);
         let pid = pid.ok_or_else(|| io::Error::other("the process has no number"))?;
-        match Keeper::spawn(this_program(), pid) {
-            Ok(keeper) => Ok(Self { process, pid, changes, keeper }),
-            Err(error) => {
-                // Not without a net; the command has hardly begun.
-                let _ = process::kill_process_group(pid, Signal::KILL);
-                let _ = process.wait();
-                Err(error)
+        let mut child = Self { process, pid, changes, keeper: None };
+        // The shim stops itself until the keeper is there. Should it end instead, that is for
+        // whoever asks next.
+        if let Change::Stopped(_) = child.change().await {
+            match Keeper::spawn(this_program(), pid) {
+                Ok(keeper) => child.keeper = Some(keeper),
+                Err(error) => {
+                    // Not without a net; nothing of the command has run yet.
+                    child.signal(Signal::KILL);
+                    child.reap();
+                    return Err(error);
+                }
             }
+            if let Some(deadline) = deadline {
+                child.allow_until(deadline);
+            }
+            child.signal(Signal::CONT);
         }
+        Ok(child)
     }
 
     /// The group of the command.
@@ -108,15 +123,18 @@ impl Child {
 
     /// Tells up to which time of the boot clock the group may live even if we cannot act.
     pub(crate) fn allow_until(&mut self, deadline: Duration) {
-        self.keeper.allow_until(deadline);
+        if let Some(keeper) = &mut self.keeper {
+            keeper.allow_until(deadline);
+        }
     }
 
     /// Once the command itself has ended: gives what is left of its group until `kill_at` (of the
     /// boot clock), then kills it.
     pub(crate) async fn end_group(mut self, kill_at: Duration) {
+        self.allow_until(kill_at);
         // The ended command is a member of its group for as long as it is not reaped. What remains
         // keeps the group's number from being used again.
-        self.reap_now();
+        self.reap();
         while self.group_exists() && clock::now() < kill_at {
             time::sleep(GROUP_POLL).await;
         }
@@ -125,16 +143,18 @@ impl Child {
             self.signal(Signal::KILL);
             time::sleep(GROUP_POLL).await;
         }
+        self.leave_group_alone();
     }
 
-    /// Lets go of the ended command. What it left running is its own business.
-    pub(crate) fn reap(mut self) {
-        self.reap_now();
+    /// Once the command itself has ended in peace: what it left running is its own business.
+    pub(crate) fn leave_group_alone(&mut self) {
+        if let Some(keeper) = self.keeper.take() {
+            keeper.dismiss();
+        }
     }
 
-    fn reap_now(&mut self) {
-        // First the keeper: after this the group's number is not ours any more.
-        self.keeper.dismiss();
+    /// Lets go of the ended command; after this the number of its group is not ours any more.
+    pub(crate) fn reap(&mut self) {
         // It has ended, so this does not block; the code is known already.
         let _ = self.process.wait();
     }

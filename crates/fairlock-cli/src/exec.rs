@@ -32,6 +32,10 @@ pub(crate) fn exec(args: &args::Exec) -> Failure {
     if process::getppid().map(process::Pid::as_raw_pid) != Some(args.parent) {
         return Failure::silent(Code::signal(process::Signal::KILL.as_raw()));
     }
+    // Nothing of the command runs before its keeper does: `Child::spawn` waits for this stop.
+    if let Err(error) = process::kill_process(process::getpid(), process::Signal::STOP) {
+        return Failure::new(Code::INTERNAL, format!("cannot wait for the keeper: {error}"));
+    }
     let Some((program, arguments)) = args.command.split_first() else {
         return Failure::usage("no command given");
     };

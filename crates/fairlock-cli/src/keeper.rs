@@ -63,7 +63,7 @@ impl Keeper {
     }
 
     /// Ends it, before the number of the group can come to belong to somebody else.
-    pub(crate) fn dismiss(&mut self) {
+    pub(crate) fn dismiss(mut self) {
         // KILL leaves it no time to act, not even when it was stopped.
         let _ = self.process.kill();
         let _ = self.process.wait();

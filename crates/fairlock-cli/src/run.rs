@@ -50,7 +50,9 @@ async fn run_with(client: &Client, args: &Run, signals: &mut Signals) -> Result<
     let guard =
         wait::acquire(&lock, args.wait, &args.name, args.conflict_exit_code, signals).await?;
     install(signals.add_job_control())?;
-    let mut child = match start(args, &guard) {
+    let hands_off = args.on_lost == OnLost::Ignore;
+    let deadline = (!hands_off).then(|| clock::now() + guard.remaining());
+    let mut child = match start(args, &guard, deadline).await {
         Ok(child) => child,
         Err(failure) => {
             // Nothing ran; the reason for that is what the user needs to know.
@@ -58,7 +60,6 @@ async fn run_with(client: &Client, args: &Run, signals: &mut Signals) -> Result<
             return Err(failure);
         }
     };
-    let hands_off = args.on_lost == OnLost::Ignore;
     let mut plan = Plan::new(args.grace, args.lease, hands_off);
     let code = supervise(&mut child, &guard, &mut plan, signals).await;
 
@@ -69,6 +70,7 @@ async fn run_with(client: &Client, args: &Run, signals: &mut Signals) -> Result<
         release(guard).await;
         return Err(lost(args, "the lock was lost or about to be; the command was ended"));
     }
+    child.leave_group_alone();
     match release(guard).await {
         Outcome::Released => child.reap(),
         Outcome::Lost if hands_off => {
@@ -91,12 +93,12 @@ async fn run_with(client: &Client, args: &Run, signals: &mut Signals) -> Result<
     Ok(code)
 }
 
-fn start(args: &Run, guard: &Guard) -> Result<Child, Failure> {
+async fn start(args: &Run, guard: &Guard, deadline: Option<Duration>) -> Result<Child, Failure> {
     let owner = OsString::from(guard.owner().to_string());
     let token = OsString::from(guard.token().to_string());
     let vars: [(&str, &OsStr); 3] =
         [("FAIRLOCK_NAME", &args.name), ("FAIRLOCK_OWNER", &owner), ("FAIRLOCK_TOKEN", &token)];
-    Child::spawn(&args.command, &vars).map_err(|error| {
+    Child::spawn(&args.command, &vars, deadline).await.map_err(|error| {
         let reason = format!("the command cannot be started: {error}");
         Failure::new(Code::NOT_EXECUTABLE, reason)
     })

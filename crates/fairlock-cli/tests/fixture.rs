@@ -7,15 +7,16 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// How long anything may take; far more than needed, so that a loaded machine fails no test.
-const DEADLINE: Duration = Duration::from_secs(40);
-
 /// Between two looks at a condition.
 const POLL: Duration = Duration::from_millis(5);
+
+/// How often a condition is looked at: for 40 s, far more than needed. Counted in naps and not by a
+/// clock, so that a machine that is loaded, or stood still for a while, fails no test.
+const POLLS_MAX: u32 = 8_000;
 
 /// The program, without settings from the environment of whoever runs the tests.
 pub(crate) fn fairlock<I>(args: I) -> Command
@@ -148,11 +149,13 @@ pub(crate) fn finish(command: Command) -> Outcome {
 /// Waits until something is so.
 #[track_caller]
 pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
-    let started = Instant::now();
-    while !condition() {
-        assert!(started.elapsed() < DEADLINE, "not within {DEADLINE:?}: {what}");
+    for _ in 0..POLLS_MAX {
+        if condition() {
+            return;
+        }
         thread::sleep(POLL);
     }
+    panic!("still not so: {what}");
 }
 
 /// Whether a process runs; one that ended and was not waited for does not.
