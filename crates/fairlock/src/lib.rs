@@ -1,1 +1,66 @@
-//! Placeholder.
+//! Fair distributed locks on Redis or Valkey, wire-compatible with Java's Redisson, with fencing
+//! tokens and a signal when a lock is lost. Also without any server, inside one process.
+//!
+//! ```
+//! # use std::time::Duration;
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), fairlock::Error> {
+//! let client = fairlock::Client::connect("memory:").await?; // or "redis://127.0.0.1/"
+//! let lock = client.fair_lock("invoice:42");
+//!
+//! let guard = lock.lock().await?; // waits its turn; renewed while it lives
+//! assert!(guard.token().get() > 0); // hand it to what you write to
+//! guard.ensure_valid()?; // no I/O
+//! guard.release().await?; // dropping the guard releases it too
+//!
+//! if let Some(guard) = lock.try_lock_for(Duration::from_secs(5)).await? {
+//!     drop(guard);
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What is promised
+//! Two guards of one lock are never valid at the same time, judged locally from when a request
+//! was sent; waiters are served first in, first out; every grant has a larger
+//! [token](Guard::token) than all before it; a holder is told when its lock is in doubt or
+//! [lost](Guard::lost); a future that is dropped leaves nothing behind.
+//!
+//! # What is not
+//! No lock with leases can stop a holder that is paused for longer than its lease from going on
+//! when it wakes up: pass the token to the resource and let it refuse smaller ones. A server that
+//! loses its memory, or whose clock jumps forward, frees locks early; tokens still rise.
+//!
+//! # Features
+//! - `redis` (default): stores on Redis and Valkey servers. Without it only `memory:`.
+
+mod acquire;
+mod background;
+mod backoff;
+mod caller;
+mod client;
+mod clock;
+mod config;
+mod error;
+mod guard;
+mod hold;
+mod hub;
+mod lock;
+mod reaper;
+mod shared;
+mod shepherd;
+mod status;
+mod store;
+mod url;
+mod watchdog;
+
+pub use client::Client;
+pub use config::Config;
+pub use error::{Error, ErrorKind};
+pub use fairlock_core::{ClientId, Kind, LockName, OwnerId, Token as FencingToken};
+pub use guard::Guard;
+pub use hold::GuardState;
+pub use lock::Lock;
+pub use reaper::Release;
+pub use shared::ConnectionState;
+pub use status::{Holder, LockStatus, QueuedWaiter};

@@ -1,0 +1,431 @@
+//! The driver of one acquisition. It runs on the client's own runtime, so that neither a
+//! cancelled future nor a blocked one leaves anything half done: when nobody waits for the
+//! result any more, the driver takes the request back.
+
+use crate::backoff::jitter;
+use crate::caller::{self, Copies};
+use crate::clock::Moment;
+use crate::error::{Error, ErrorKind};
+use crate::hold::{Hold, Lease, valid_until};
+use crate::hub::{Entry, Outcome};
+use crate::reaper::{self, Abandoned, Ticket};
+use crate::shared::{Shared, new_request};
+use crate::store::{Reply, Topic};
+use fairlock_core::{Acquire, Body, Grant, Kind, LockName, Mode, Op, OwnerId, RequestId};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::oneshot;
+
+/// A request that is given up while its reply is under way gets this long to be answered: then
+/// it can be taken back without a doubt.
+const ANSWER_GRACE: Duration = Duration::from_millis(50);
+
+/// How often a grant that was over before it could be used is tried again with an explicit
+/// lease, before the lease is called too short.
+const OVER_MAX: u32 = 2;
+
+/// How often a request is sent again because the server's clock is elsewhere than expected.
+const LATE_MAX: u32 = 3;
+
+/// What is wanted.
+#[derive(Clone, Debug)]
+pub(crate) struct Wanted {
+    pub(crate) name: LockName,
+    pub(crate) kind: Kind,
+    /// The explicit lease, if any.
+    pub(crate) lease: Option<Duration>,
+    /// When to give up; `None`: never.
+    pub(crate) until: Option<Moment>,
+    /// Do not stand in the queue.
+    pub(crate) try_once: bool,
+}
+
+impl Wanted {
+    pub(crate) fn lease_ms(&self, shared: &Shared) -> u64 {
+        self.lease.unwrap_or(shared.config.watchdog_lease).as_millis() as u64
+    }
+
+    /// The operation that asks for the lock.
+    pub(crate) fn op(&self, shared: &Shared, owner: &OwnerId, request: RequestId) -> Acquire {
+        Acquire {
+            kind: self.kind,
+            owner: owner.clone(),
+            request,
+            lease_ms: self.lease_ms(shared),
+            mode: if self.try_once { Mode::Try } else { Mode::Wait },
+            order: None,
+            not_after_ms: u64::MAX,
+            sure: !shared.store.inbox_up(),
+            shared_owner: false,
+        }
+    }
+
+    /// The hold of a grant whose TTL counts from `base`.
+    pub(crate) fn hold(
+        &self,
+        shared: &Shared,
+        owner: OwnerId,
+        grant: &Grant,
+        base: Moment,
+        doubtful: Vec<RequestId>,
+    ) -> Hold {
+        let lease = match self.lease {
+            Some(lease) => Lease::Fixed { until: base.plus(lease) },
+            None => Lease::Watchdog { ms: self.lease_ms(shared) },
+        };
+        let until = valid_until(base, grant.ttl_ms);
+        Hold::new(self.name.clone(), self.kind, owner, grant.token, lease, until, doubtful)
+    }
+}
+
+type Caller = oneshot::Sender<Result<Option<Arc<Hold>>, Error>>;
+
+/// Why a wait ends without the lock.
+enum Stop {
+    Cancelled,
+    TimedOut,
+}
+
+/// Gets the lock for `caller`, or finds that it cannot be had; leaves nothing behind when the
+/// caller goes away.
+pub(crate) async fn run(ticket: Ticket, shared: Arc<Shared>, wanted: Wanted, mut caller: Caller) {
+    let result = drive(&shared, &wanted, &mut caller).await;
+    if let Err(Ok(Some(hold))) = caller.send(result) {
+        // The caller went away while the lock came.
+        let change = hold.leave();
+        shared.watchdog.forget(&hold);
+        reaper::release(&shared, &hold, change).await;
+    }
+    drop(ticket);
+}
+
+async fn drive(
+    shared: &Arc<Shared>,
+    wanted: &Wanted,
+    caller: &mut Caller,
+) -> Result<Option<Arc<Hold>>, Error> {
+    let owner = shared.new_owner()?;
+    match wanted.kind {
+        Kind::Plain => plain(shared, wanted, owner, caller).await,
+        _ => fair(shared, wanted, owner, caller).await,
+    }
+}
+
+async fn stop(caller: &mut Caller, until: Option<Moment>) -> Stop {
+    let deadline = async {
+        match until {
+            Some(until) => tokio::time::sleep(until.left()).await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        () = caller.closed() => Stop::Cancelled,
+        () = deadline => Stop::TimedOut,
+    }
+}
+
+async fn fair(
+    shared: &Arc<Shared>,
+    wanted: &Wanted,
+    owner: OwnerId,
+    caller: &mut Caller,
+) -> Result<Option<Arc<Hold>>, Error> {
+    let mut order = None;
+    let mut over = 0;
+    let mut doubtful = Vec::new();
+    loop {
+        let request = new_request()?;
+        let lease_ms = wanted.lease_ms(shared);
+        let (entry, mut outcome) =
+            shared.hub.enter(wanted.name.clone(), owner.clone(), lease_ms, request, order);
+        let mut op = wanted.op(shared, &owner, request);
+        op.order = order;
+        let got = wait_fair(shared, wanted, op, &entry, &mut outcome, caller).await;
+        shared.hub.remove(&entry);
+        let remains = entry.remains();
+        doubtful.extend(remains.doubtful);
+        let outcome = match got {
+            Ok(Some(outcome)) => outcome,
+            // A grant that came in the very moment of giving up is a grant, unless cancelled.
+            Ok(None) if caller.is_closed() => {
+                give_up(shared, wanted, &owner, remains.request, remains.doubt, &doubtful);
+                return Ok(None);
+            }
+            Ok(None) => match outcome.try_recv() {
+                Ok(late @ Outcome::Granted { .. }) => late,
+                _ => {
+                    give_up(shared, wanted, &owner, remains.request, remains.doubt, &doubtful);
+                    return Ok(None);
+                }
+            },
+            Err(error) => {
+                give_up(shared, wanted, &owner, remains.request, remains.doubt, &doubtful);
+                return Err(error.by(&owner));
+            }
+        };
+        let (grant, base) = match outcome {
+            Outcome::Granted { grant, base } => (grant, base),
+            Outcome::Failed(error) => {
+                give_up(shared, wanted, &owner, remains.request, remains.doubt, &doubtful);
+                return Err(error);
+            }
+        };
+        if remains.doubt {
+            doubtful.push(remains.request);
+        }
+        if let Some(hold) = confirm(shared, wanted, &owner, &grant, base, &doubtful).await {
+            return Ok(Some(hold));
+        }
+        over += 1;
+        if wanted.lease.is_some() && over >= OVER_MAX {
+            give_up(shared, wanted, &owner, remains.request, remains.doubt, &doubtful);
+            let message = "the lease was over before the lock could be used, twice; choose a \
+                           longer lease";
+            return Err(Error::new(ErrorKind::LeaseTooShort, message).on(&wanted.name).by(&owner));
+        }
+        order = entry.order();
+    }
+}
+
+/// Sends the request and waits for its turn. `None`: time is up or nobody waits any more.
+async fn wait_fair(
+    shared: &Arc<Shared>,
+    wanted: &Wanted,
+    op: Acquire,
+    entry: &Arc<Entry>,
+    outcome: &mut oneshot::Receiver<Outcome>,
+    caller: &mut Caller,
+) -> Result<Option<Outcome>, Error> {
+    let request = op.request;
+    let until = wanted.until.filter(|_| !wanted.try_once);
+    let stop = stop(caller, until);
+    tokio::pin!(stop);
+    let mut copies = Copies::default();
+    let mut stopped = false;
+    let mut overtaken = None;
+    let reply = {
+        let call = answered(shared, &wanted.name, op, &mut copies);
+        tokio::pin!(call);
+        tokio::select! {
+            biased;
+            reply = &mut call => Some(reply),
+            _ = &mut stop => {
+                stopped = true;
+                tokio::time::timeout(ANSWER_GRACE, &mut call).await.ok()
+            }
+            granted = &mut *outcome => {
+                // The grant came before the reply, which then tells nothing more.
+                overtaken = granted.ok();
+                tokio::time::timeout(ANSWER_GRACE, &mut call).await.ok()
+            }
+        }
+    };
+    entry.set_doubt(copies.in_doubt());
+    if overtaken.is_some() {
+        return Ok(overtaken);
+    }
+    let Some(reply) = reply else { return Ok(None) };
+    let reply = reply?;
+    match reply.answer.body {
+        Body::Granted { token, ttl_ms } => {
+            let grant = Grant { request, token, ttl_ms };
+            return Ok(Some(Outcome::Granted { grant, base: reply.sent }));
+        }
+        Body::Busy { .. } => return Ok(None),
+        Body::Queued { order, retry_ms, .. } => {
+            shared.hub.queued(shared, entry, order);
+            // The first heartbeat is early where something is expected before the regular one.
+            let soon = shared.config.heartbeat;
+            if retry_ms.is_some_and(|ms| Duration::from_millis(ms) < soon) {
+                shared.hub.wake(&Topic::Waiter(wanted.name.clone(), entry.owner.clone()));
+            }
+        }
+        body => return Err(unexpected(wanted, &body)),
+    }
+    if stopped {
+        return Ok(None);
+    }
+    tokio::select! {
+        biased;
+        granted = outcome => Ok(granted.ok()),
+        _ = &mut stop => Ok(None),
+    }
+}
+
+/// Sends a request until it is answered; once more when the server's clock was misjudged.
+async fn answered(
+    shared: &Arc<Shared>,
+    name: &LockName,
+    acquire: Acquire,
+    copies: &mut Copies,
+) -> Result<Reply, Error> {
+    let until = shared.store_deadline();
+    let op = Op::Acquire(acquire);
+    for _ in 0..LATE_MAX {
+        let reply = caller::until_answered(shared, name, &op, until, copies).await?;
+        if reply.answer.body != Body::TooLate {
+            return Ok(reply);
+        }
+    }
+    let message = "the server's clock jumps, or calls arrive later than the store timeout";
+    Err(Error::new(ErrorKind::Unavailable, message).on(name))
+}
+
+fn unexpected(wanted: &Wanted, body: &Body) -> Error {
+    let message = match body {
+        Body::HeldBySelf { .. } => "this owner holds the lock already through another request",
+        Body::Buried => "the request was given up before it was answered",
+        _ => "the server's reply belongs to another operation",
+    };
+    Error::new(ErrorKind::Protocol, message).on(&wanted.name)
+}
+
+/// Makes the guard's hold out of a grant: asks once more where little of its time is left.
+/// `None` when it is over.
+async fn confirm(
+    shared: &Arc<Shared>,
+    wanted: &Wanted,
+    owner: &OwnerId,
+    grant: &Grant,
+    base: Moment,
+    doubtful: &[RequestId],
+) -> Option<Arc<Hold>> {
+    let lease_ms = wanted.lease_ms(shared);
+    let hold = wanted.hold(shared, owner.clone(), grant, base, doubtful.to_vec());
+    let left_ms = hold.valid_until().left().as_millis() as u64;
+    if left_ms == 0 {
+        return None;
+    }
+    let hold = Arc::new(hold);
+    let mut full = grant.ttl_ms >= lease_ms;
+    if left_ms < grant.ttl_ms / 3 {
+        let ttl_ms = match hold.lease {
+            Lease::Watchdog { ms } => ms,
+            Lease::Fixed { until } => until.left().as_millis() as u64,
+        };
+        let op = Op::Renew { owner: owner.clone(), token: grant.token, ttl_ms: ttl_ms.max(1) };
+        let reply = caller::once(shared, &wanted.name, &op, &mut Copies::default()).await.ok()?;
+        if reply.answer.body != Body::Renewed {
+            return None;
+        }
+        hold.renewed(reply.sent, ttl_ms);
+        full = true;
+    }
+    shared.watchdog.watch(&hold, full);
+    Some(hold)
+}
+
+fn give_up(
+    shared: &Arc<Shared>,
+    wanted: &Wanted,
+    owner: &OwnerId,
+    request: RequestId,
+    doubt: bool,
+    doubtful: &[RequestId],
+) {
+    let gone = |request, doubt| Abandoned {
+        name: wanted.name.clone(),
+        kind: wanted.kind,
+        owner: owner.clone(),
+        request,
+        doubt,
+    };
+    if !wanted.try_once || doubt {
+        reaper::abandon(shared, gone(request, doubt));
+    }
+    for request in doubtful {
+        reaper::abandon(shared, gone(*request, true));
+    }
+}
+
+/// A plain lock has no queue: whoever of this client is first here asks, and asks again on a
+/// message, at the end of the holder's TTL, and once every heartbeat.
+async fn plain(
+    shared: &Arc<Shared>,
+    wanted: &Wanted,
+    owner: OwnerId,
+    caller: &mut Caller,
+) -> Result<Option<Arc<Hold>>, Error> {
+    let request = new_request()?;
+    let mut copies = Copies::default();
+    let queue = shared.hub.enter_plain(&wanted.name);
+    let until = wanted.until.filter(|_| !wanted.try_once);
+    let result = {
+        let attempts = plain_attempts(shared, wanted, &owner, request, &queue, &mut copies);
+        tokio::select! {
+            biased;
+            result = attempts => result,
+            _ = stop(caller, until) => Ok(None),
+        }
+    };
+    shared.hub.leave_plain(&wanted.name);
+    let doubtful = if copies.in_doubt() { vec![request] } else { Vec::new() };
+    match result {
+        Ok(Some((grant, base))) => {
+            let hold = confirm(shared, wanted, &owner, &grant, base, &doubtful).await;
+            if hold.is_none() {
+                give_up(shared, wanted, &owner, request, true, &[]);
+                let message = "the lease was over before the lock could be used; choose a \
+                               longer lease";
+                let error = Error::new(ErrorKind::LeaseTooShort, message);
+                return Err(error.on(&wanted.name).by(&owner));
+            }
+            Ok(hold)
+        }
+        Ok(None) => {
+            give_up(shared, wanted, &owner, request, copies.in_doubt(), &[]);
+            Ok(None)
+        }
+        Err(error) => {
+            give_up(shared, wanted, &owner, request, copies.in_doubt(), &[]);
+            Err(error.by(&owner))
+        }
+    }
+}
+
+async fn plain_attempts(
+    shared: &Arc<Shared>,
+    wanted: &Wanted,
+    owner: &OwnerId,
+    request: RequestId,
+    queue: &crate::hub::PlainQueue,
+    copies: &mut Copies,
+) -> Result<Option<(Grant, Moment)>, Error> {
+    let topic = Topic::Base(wanted.name.clone());
+    // One waiter of this client asks at a time; the others are woken by its success.
+    let _turn = if wanted.try_once { None } else { Some(queue.turn.lock().await) };
+    let mut listening: Option<Listening<'_>> = None;
+    loop {
+        let op = wanted.op(shared, owner, request);
+        let reply = answered(shared, &wanted.name, op, copies).await?;
+        let ttl_ms = match reply.answer.body {
+            Body::Granted { token, ttl_ms } => {
+                return Ok(Some((Grant { request, token, ttl_ms }, reply.sent)));
+            }
+            Body::Busy { .. } if wanted.try_once => return Ok(None),
+            Body::Busy { ttl_ms } => ttl_ms,
+            body => return Err(unexpected(wanted, &body)),
+        };
+        if listening.is_none() {
+            // Subscribed before it is asked again: no release can fall between.
+            shared.store.listen(topic.clone()).await;
+            listening = Some(Listening { shared, topic: topic.clone() });
+            continue;
+        }
+        let period = shared.config.heartbeat;
+        let ttl = ttl_ms.map_or(period, |ms| Duration::from_millis(ms + 1));
+        let wait = ttl.min(period) + jitter(Duration::from_millis(20));
+        let _ = tokio::time::timeout(wait, queue.wake.notified()).await;
+    }
+}
+
+struct Listening<'a> {
+    shared: &'a Arc<Shared>,
+    topic: Topic,
+}
+
+impl Drop for Listening<'_> {
+    fn drop(&mut self) {
+        self.shared.store.unlisten(self.topic.clone());
+    }
+}

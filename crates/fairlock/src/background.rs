@@ -1,0 +1,99 @@
+//! The background thread of a client, with a small runtime of its own.
+//!
+//! Why a thread: renewals must go on while the application's tasks block their runtime, a guard
+//! may be dropped where there is no runtime, and a future may be dropped on any thread. Why one
+//! for each client: it ends with it.
+
+use crate::config::{Address, Config};
+use crate::error::{Error, ErrorKind};
+use crate::shared::{ConnectionState, Shared, random_bits};
+use crate::store::memory::MemoryStore;
+use crate::store::{Event, Events};
+use crate::watchdog;
+use fairlock_core::ClientId;
+use std::sync::{Arc, OnceLock, Weak};
+use std::thread::ThreadId;
+use tokio::sync::oneshot;
+
+/// What runs for a client.
+pub(crate) struct Started {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) stop: oneshot::Sender<()>,
+    pub(crate) thread: ThreadId,
+}
+
+type FirstContact = oneshot::Receiver<Result<(), Error>>;
+
+/// Starts the thread and the store's tasks on it. The receiver gets what came of the first
+/// attempt to connect.
+pub(crate) fn start(config: Config) -> Result<(Started, FirstContact), Error> {
+    let client_id = ClientId::from_random(random_bits()?);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| no_thread(&error))?;
+    let (stop, stopped) = oneshot::channel::<()>();
+    let (told, first_contact) = oneshot::channel();
+
+    let slot: Arc<OnceLock<Weak<Shared>>> = Arc::default();
+    let hear = Arc::clone(&slot);
+    let events: Events = Arc::new(move |event: Event| {
+        if let Some(shared) = hear.get().and_then(Weak::upgrade) {
+            shared.hear(event);
+        }
+    });
+    let entered = runtime.enter();
+    let shared = open_store(config, client_id, events, &runtime, told)?;
+    drop(entered);
+    // Set before the runtime runs: no event can come earlier.
+    let _ = slot.set(Arc::downgrade(&shared));
+    runtime.spawn(watchdog::run(Arc::clone(&shared)));
+    let thread = std::thread::Builder::new()
+        .name("fairlock".into())
+        .spawn(move || {
+            // An error means that the last handle is gone, which is the same thing.
+            let _ = runtime.block_on(stopped);
+            runtime.shutdown_background();
+        })
+        .map_err(|error| no_thread(&error))?;
+    Ok((Started { shared, stop, thread: thread.thread().id() }, first_contact))
+}
+
+fn no_thread(error: &std::io::Error) -> Error {
+    Error::new(ErrorKind::Unavailable, format!("the background thread cannot start: {error}"))
+}
+
+fn open_store(
+    config: Config,
+    client_id: ClientId,
+    events: Events,
+    runtime: &tokio::runtime::Runtime,
+    told: oneshot::Sender<Result<(), Error>>,
+) -> Result<Arc<Shared>, Error> {
+    let handle = runtime.handle().clone();
+    match &config.address {
+        Address::Memory => {
+            let store = MemoryStore::new(config.rules(), events);
+            runtime.spawn(Arc::clone(&store).run_expiry());
+            let shared = Shared::new(config, client_id, store, handle, true);
+            shared.connection.send_replace(ConnectionState::Connected);
+            let _ = told.send(Ok(()));
+            Ok(shared)
+        }
+        #[cfg(feature = "redis")]
+        _ => {
+            let store = crate::store::redis::RedisStore::start(&config, client_id, events)?;
+            let shared = Shared::new(config, client_id, Arc::clone(&store) as _, handle, false);
+            runtime.spawn(async move {
+                // Nobody may be waiting: a lazy client.
+                let _ = told.send(store.first_contact().await);
+            });
+            Ok(shared)
+        }
+        #[cfg(not(feature = "redis"))]
+        _ => {
+            let _ = (client_id, events, told, handle);
+            Err(Error::misuse("this build of fairlock is without the `redis` feature"))
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! How long to wait before the next attempt to connect.
+
+use std::time::Duration;
+
+/// First pause: one lost packet or a restarting proxy should cost little.
+const FIRST: Duration = Duration::from_millis(20);
+
+/// Longest pause: a server that is back is found within this time.
+const LONGEST: Duration = Duration::from_secs(2);
+
+/// A connection that lived this long was a good one: start again with the first pause.
+const SETTLED: Duration = Duration::from_secs(5);
+
+/// Doubling pauses with jitter, so that a thousand clients do not come back in one instant.
+#[derive(Debug)]
+pub(crate) struct Backoff {
+    pause: Duration,
+}
+
+impl Default for Backoff {
+    fn default() -> Self {
+        Self { pause: FIRST }
+    }
+}
+
+impl Backoff {
+    /// The next pause: between half of the present step and all of it.
+    pub(crate) fn next(&mut self) -> Duration {
+        let step = self.pause;
+        self.pause = (step * 2).min(LONGEST);
+        step / 2 + jitter(step / 2)
+    }
+
+    /// A connection lived for `lifetime`.
+    pub(crate) fn settle(&mut self, lifetime: Duration) {
+        if lifetime >= SETTLED {
+            self.pause = FIRST;
+        }
+    }
+}
+
+/// A random time below `most`.
+pub(crate) fn jitter(most: Duration) -> Duration {
+    // Without randomness from the system (it has failed at start already) there is no jitter.
+    let random = getrandom::u32().unwrap_or(0);
+    most.mul_f64(f64::from(random) / (f64::from(u32::MAX) + 1.0))
+}

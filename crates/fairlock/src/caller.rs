@@ -1,0 +1,105 @@
+//! Sends an operation until it is answered: again after a lost connection or reply, the same
+//! request each time, so that many copies have one effect.
+
+use crate::backoff::Backoff;
+use crate::clock::Moment;
+use crate::error::{Error, ErrorKind};
+use crate::shared::Shared;
+use crate::store::{Reply, StoreError};
+use fairlock_core::{LockName, Op};
+use std::sync::Arc;
+
+/// How many copies of a request were sent and not answered. While there are any, the request
+/// may still be carried out, whatever the answered ones said.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Copies {
+    unanswered: u32,
+    sent: u32,
+}
+
+impl Copies {
+    pub(crate) fn in_doubt(self) -> bool {
+        self.unanswered > 0
+    }
+
+    /// Whether the request went out more than once.
+    pub(crate) fn resent(self) -> bool {
+        self.sent > 1
+    }
+
+    fn begin(&mut self) {
+        self.unanswered += 1;
+        self.sent += 1;
+    }
+
+    fn answered(&mut self) {
+        self.unanswered -= 1;
+    }
+}
+
+/// Sends one copy.
+pub(crate) async fn once(
+    shared: &Arc<Shared>,
+    name: &LockName,
+    op: &Op,
+    copies: &mut Copies,
+) -> Result<Reply, StoreError> {
+    copies.begin();
+    let result = shared.store.call(name, op).await;
+    match &result {
+        Ok(reply) => {
+            copies.answered();
+            shared.clock.note(reply.sent, reply.answer.now_ms);
+        }
+        Err(failure) if !failure.doubt => copies.answered(),
+        Err(_) => {}
+    }
+    if let Ok(reply) = &result
+        && reply.answer.more
+    {
+        shared.nudge(name);
+    }
+    result
+}
+
+/// Sends copies until one is answered or `until` has come.
+///
+/// # Errors
+/// The store's refusal, or [`ErrorKind::Unavailable`] (no copy can have had an effect), or
+/// [`ErrorKind::Unknown`].
+pub(crate) async fn until_answered(
+    shared: &Arc<Shared>,
+    name: &LockName,
+    op: &Op,
+    until: Moment,
+    copies: &mut Copies,
+) -> Result<Reply, Error> {
+    let mut backoff = Backoff::default();
+    let mut op = op.clone();
+    loop {
+        if let Op::Acquire(acquire) = &mut op {
+            acquire.not_after_ms =
+                shared.clock.now_ms() + shared.config.store_timeout.as_millis() as u64;
+        }
+        let failure = match once(shared, name, &op, copies).await {
+            Ok(reply) => return Ok(reply),
+            Err(failure) => failure,
+        };
+        if !failure.passing {
+            return Err(failure.error.on(name));
+        }
+        let left = until.left();
+        if left.is_zero() {
+            let kind = if copies.in_doubt() { ErrorKind::Unknown } else { ErrorKind::Unavailable };
+            let message = format!(
+                "the store was not reachable in time ({}); check the server and the network",
+                failure.error
+            );
+            return Err(Error::new(kind, message).on(name));
+        }
+        // A server that answers "not now" is asked less and less often; one that is not
+        // connected is asked as soon as it is.
+        tokio::time::sleep(backoff.next().min(left)).await;
+        let _ = tokio::time::timeout(until.left(), shared.store.ready()).await;
+    }
+}

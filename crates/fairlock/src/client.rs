@@ -1,0 +1,167 @@
+//! The client: a connection to a store, and the background work of everything that uses it.
+
+use crate::background;
+use crate::config::Config;
+use crate::error::Error;
+use crate::lock::Lock;
+use crate::shared::{ConnectionState, Shared};
+use fairlock_core::Kind;
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{oneshot, watch};
+
+/// How long the last handle, when it is dropped, waits for guards that were dropped just before
+/// it: releases take a round trip; a store that does not answer must not hold a program up.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// A client of one store. Cheap to clone; all clones share its connections.
+///
+/// Heartbeats, renewals and releases run on a thread of the client's own: they go on while the
+/// application's runtime is blocked, and work where there is none. When the last clone, lock and
+/// guard is gone, that thread ends; releases that are under way then get up to a second.
+#[derive(Clone)]
+pub struct Client {
+    shared: Arc<Shared>,
+    /// Ends the background work when the last handle goes.
+    _life: Arc<Life>,
+}
+
+struct Life {
+    shared: Arc<Shared>,
+    stop: Option<oneshot::Sender<()>>,
+    thread: std::thread::ThreadId,
+}
+
+impl Client {
+    /// Connects to the store at `url`: see [`Config::from_url`].
+    ///
+    /// # Errors
+    /// [`Misuse`](crate::ErrorKind::Misuse) for a bad URL, [`Denied`](crate::ErrorKind::Denied),
+    /// or [`Unavailable`](crate::ErrorKind::Unavailable) when the first attempt to connect fails.
+    ///
+    /// # Cancel safety
+    /// Dropping the future closes what was opened.
+    pub async fn connect(url: &str) -> Result<Self, Error> {
+        Self::with_config(Config::from_url(url)?).await
+    }
+
+    /// Connects with these settings.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect), and `Misuse` for settings out of bounds. With
+    /// [`lazy_connect`](Config::lazy_connect) the store's errors come with the first call.
+    ///
+    /// # Cancel safety
+    /// Dropping the future closes what was opened.
+    pub async fn with_config(config: Config) -> Result<Self, Error> {
+        config.check()?;
+        let lazy = config.lazy_connect;
+        let (started, first_contact) = background::start(config)?;
+        let client = Self {
+            _life: Arc::new(Life {
+                shared: Arc::clone(&started.shared),
+                stop: Some(started.stop),
+                thread: started.thread,
+            }),
+            shared: started.shared,
+        };
+        if !lazy {
+            first_contact.await.map_err(|_| Error::closed())??;
+        }
+        Ok(client)
+    }
+
+    /// The first-in-first-out lock `name`.
+    ///
+    /// A name that cannot be used (empty, above 4 KiB, a derived key of another lock) is an error
+    /// of the handle's calls.
+    pub fn fair_lock(&self, name: impl AsRef<[u8]>) -> Lock {
+        Lock::new(self.clone(), name.as_ref(), Kind::Fair)
+    }
+
+    /// The lock `name` without an order among its waiters.
+    pub fn plain_lock(&self, name: impl AsRef<[u8]>) -> Lock {
+        Lock::new(self.clone(), name.as_ref(), Kind::Plain)
+    }
+
+    /// A round trip to the store.
+    ///
+    /// # Errors
+    /// The store's errors; it is not tried again.
+    pub async fn ping(&self) -> Result<(), Error> {
+        let shared = Arc::clone(&self.shared);
+        let pong = self.on_background(async move { shared.store.ping().await });
+        pong.await?.map_err(|failure| failure.error)
+    }
+
+    /// The state of the connection, to look at or to wait for changes.
+    pub fn connection(&self) -> watch::Receiver<ConnectionState> {
+        self.shared.connection.subscribe()
+    }
+
+    /// The client's id: what its owner ids begin with.
+    pub fn id(&self) -> fairlock_core::ClientId {
+        self.shared.client_id
+    }
+
+    /// Messages to this client that were dropped: forged, late, or for requests that are over.
+    pub fn odd_messages(&self) -> u64 {
+        self.shared.hub.odd_messages()
+    }
+
+    /// Waits for releases that are under way, at most for the store timeout, and ends the
+    /// background work. Guards that are still held end with their leases; later calls are errors.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves the client running.
+    pub async fn shutdown(self) {
+        let shared = Arc::clone(&self.shared);
+        let flushed = self.on_background(async move {
+            let until = shared.store_deadline();
+            while shared.pending.count() > 0 && !until.left().is_zero() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        });
+        // Closed already: nothing is left to wait for.
+        let _ = flushed.await;
+        self.shared.connection.send_replace(ConnectionState::Closed);
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// Runs `work` on the background thread; once begun it goes on when the future is dropped.
+    pub(crate) async fn on_background<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> Result<T, Error> {
+        let (done, result) = oneshot::channel();
+        self.shared.runtime.spawn(async move {
+            // Whoever asked may have gone.
+            let _ = done.send(work.await);
+        });
+        result.await.map_err(|_| Error::closed())
+    }
+}
+
+impl Drop for Life {
+    fn drop(&mut self) {
+        if std::thread::current().id() != self.thread {
+            self.shared.pending.wait(LAST_WORDS);
+        }
+        self.shared.connection.send_replace(ConnectionState::Closed);
+        if let Some(stop) = self.stop.take() {
+            // The thread may have ended by itself.
+            let _ = stop.send(());
+        }
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").field("id", &self.shared.client_id).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,132 @@
+//! The one clock of the library: time since boot, which no change of the wall clock moves and
+//! which goes on while the machine sleeps (Rust's `Instant` may stop then).
+
+use std::sync::Mutex;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// A point in time, in nanoseconds since boot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Moment(u64);
+
+impl Moment {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    pub(crate) fn now() -> Self {
+        let t = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        Self((t.tv_sec as u64).saturating_mul(1_000_000_000) + t.tv_nsec as u64)
+    }
+
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    pub(crate) fn now() -> Self {
+        use std::sync::OnceLock;
+        use std::time::Instant;
+        static START: OnceLock<Instant> = OnceLock::new();
+        Self(START.get_or_init(Instant::now).elapsed().as_nanos() as u64)
+    }
+
+    pub(crate) fn nanos(self) -> u64 {
+        self.0
+    }
+
+    pub(crate) fn plus(self, d: Duration) -> Self {
+        Self(self.0.saturating_add(u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)))
+    }
+
+    pub(crate) fn plus_ms(self, ms: u64) -> Self {
+        Self(self.0.saturating_add(ms.saturating_mul(1_000_000)))
+    }
+
+    pub(crate) fn minus_ms(self, ms: u64) -> Self {
+        Self(self.0.saturating_sub(ms.saturating_mul(1_000_000)))
+    }
+
+    /// Time from now until this moment; zero when it has passed.
+    pub(crate) fn left(self) -> Duration {
+        self.since(Self::now())
+    }
+
+    /// Time from `earlier` until this moment; zero when `earlier` is later.
+    pub(crate) fn since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+/// What is known of a server's clock: its time in the last reply, and when that call was sent.
+#[derive(Debug, Default)]
+pub(crate) struct ServerClock(Mutex<Option<Reading>>);
+
+#[derive(Clone, Copy, Debug)]
+struct Reading {
+    sent: Moment,
+    server_ms: u64,
+}
+
+impl ServerClock {
+    /// Notes the server's time in the reply to a call that was sent at `sent`.
+    pub(crate) fn note(&self, sent: Moment, server_ms: u64) {
+        let mut reading = lock(&self.0);
+        if reading.is_none_or(|r| r.sent <= sent) {
+            *reading = Some(Reading { sent, server_ms });
+        }
+    }
+
+    /// Another server, or the same one after a restart: what was known means nothing.
+    pub(crate) fn forget(&self) {
+        *lock(&self.0) = None;
+    }
+
+    /// The server's time now, to within a round trip and the difference of the clocks' rates.
+    /// Before the first reply this machine's wall clock has to do; a refusal corrects it.
+    pub(crate) fn now_ms(&self) -> u64 {
+        match *lock(&self.0) {
+            Some(r) => r.server_ms + Moment::now().since(r.sent).as_millis() as u64,
+            None => SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .map_or(0, |since| since.as_millis() as u64),
+        }
+    }
+
+    /// The earliest local moment at which the server's clock can have shown `server_ms`, given
+    /// that a message with that time arrived at `arrived`. A message from before the last reply
+    /// gives an earlier moment, one from after it counts one percent less, for the clocks' rates.
+    pub(crate) fn earliest(&self, server_ms: u64, arrived: Moment) -> Option<Moment> {
+        let r = (*lock(&self.0))?;
+        let base = if server_ms >= r.server_ms {
+            let later = server_ms - r.server_ms;
+            r.sent.plus_ms(later - later / 100)
+        } else {
+            r.sent.minus_ms(r.server_ms - server_ms)
+        };
+        Some(base.min(arrived))
+    }
+}
+
+/// Locks a mutex of ours. None is held across code that can panic, and the data is whole after
+/// every statement, so a poisoned one is as good as any.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A1: a message that was delayed must not be counted from the last confirmed heartbeat.
+    #[test]
+    fn a_delayed_message_counts_from_its_own_server_time() {
+        let clock = ServerClock::default();
+        let start = Moment::now();
+        clock.note(start.plus_ms(2_900), 1_002_900);
+        let base = clock.earliest(1_000_000, start.plus_ms(3_000)).unwrap();
+        assert_eq!(base, start);
+    }
+
+    #[test]
+    fn a_message_is_never_counted_from_after_its_arrival() {
+        let clock = ServerClock::default();
+        let start = Moment::now();
+        clock.note(start, 1_000_000);
+        let arrived = start.plus_ms(50);
+        assert_eq!(clock.earliest(1_900_000, arrived), Some(arrived));
+        assert_eq!(clock.earliest(1_000_040, arrived), Some(start.plus_ms(40)));
+    }
+}

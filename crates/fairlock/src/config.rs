@@ -1,0 +1,243 @@
+//! Settings: every number with its unit, default and reason.
+
+use crate::error::Error;
+use fairlock_core::{MAX_LEASE_MS, Rules};
+use std::fmt;
+use std::time::Duration;
+
+/// Shortest lease. Below it the safety margin (10 ms) and a round trip leave nothing to use.
+pub(crate) const MIN_LEASE: Duration = Duration::from_millis(100);
+
+/// How to reach a store and how to behave on it. Made from a URL; the setters refine it.
+///
+/// ```
+/// # use std::time::Duration;
+/// let config = fairlock::Config::from_url("redis://127.0.0.1:6379/2")?
+///     .client_name("billing")
+///     .store_timeout(Duration::from_secs(10));
+/// # Ok::<(), fairlock::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Config {
+    pub(crate) address: Address,
+    pub(crate) username: Option<String>,
+    pub(crate) password: Option<Secret>,
+    pub(crate) database: i64,
+    pub(crate) client_name: Option<String>,
+    pub(crate) connect_timeout: Duration,
+    pub(crate) response_timeout: Duration,
+    pub(crate) store_timeout: Duration,
+    pub(crate) watchdog_lease: Duration,
+    pub(crate) heartbeat: Duration,
+    pub(crate) fair_wait: Duration,
+    pub(crate) ping_interval: Duration,
+    pub(crate) ping_timeout: Duration,
+    pub(crate) java_fleet: bool,
+    pub(crate) lazy_connect: bool,
+}
+
+/// Where the store is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Address {
+    Memory,
+    Tcp { host: String, port: u16 },
+    Unix(std::path::PathBuf),
+}
+
+/// A password: never printed.
+#[derive(Clone)]
+pub(crate) struct Secret(pub(crate) String);
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+impl Config {
+    /// Reads a store URL: `memory:`, `redis://[user:password@]host[:port][/database]`,
+    /// `valkey://...` (the same), `unix:/path/to/socket` or `unix:///path?db=2`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Misuse`](crate::ErrorKind::Misuse) says which part cannot be used. The URL's
+    /// password is in no message.
+    pub fn from_url(url: &str) -> Result<Self, Error> {
+        crate::url::parse(url)
+    }
+
+    pub(crate) fn for_address(address: Address) -> Self {
+        Self {
+            address,
+            username: None,
+            password: None,
+            database: 0,
+            client_name: None,
+            connect_timeout: Duration::from_secs(5),
+            response_timeout: Duration::from_secs(3),
+            store_timeout: Duration::from_secs(30),
+            watchdog_lease: Duration::from_secs(30),
+            heartbeat: Duration::from_secs(2),
+            fair_wait: Duration::from_secs(300),
+            ping_interval: Duration::from_secs(2),
+            ping_timeout: Duration::from_secs(2),
+            java_fleet: false,
+            lazy_connect: false,
+        }
+    }
+
+    /// The user to authenticate as. Default: the URL's, else the server's default user.
+    #[must_use]
+    pub fn username(mut self, name: impl Into<String>) -> Self {
+        self.username = Some(name.into());
+        self
+    }
+
+    /// The password. Default: the URL's.
+    #[must_use]
+    pub fn password(mut self, password: impl Into<String>) -> Self {
+        self.password = Some(Secret(password.into()));
+        self
+    }
+
+    /// The database number. Default: the URL's, else 0.
+    #[must_use]
+    pub fn database(mut self, number: i64) -> Self {
+        self.database = number;
+        self
+    }
+
+    /// The name of the connections in `CLIENT LIST`. Default: `fairlock`.
+    #[must_use]
+    pub fn client_name(mut self, name: impl Into<String>) -> Self {
+        self.client_name = Some(name.into());
+        self
+    }
+
+    /// Longest time for a connection to be made, handshake included. Default: 5 s.
+    #[must_use]
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.connect_timeout = timeout;
+        self
+    }
+
+    /// Longest time for the reply to one call; then it is sent again. Default: 3 s.
+    #[must_use]
+    pub fn response_timeout(mut self, timeout: Duration) -> Self {
+        self.response_timeout = timeout;
+        self
+    }
+
+    /// How long an unreachable store is tried before a call is an error. Waiting for one's turn
+    /// is not limited by it. Default: 30 s.
+    #[must_use]
+    pub fn store_timeout(mut self, timeout: Duration) -> Self {
+        self.store_timeout = timeout;
+        self
+    }
+
+    /// The lease of locks without an explicit one; renewed every third of it. Redisson's
+    /// `lockWatchdogTimeout`. Default: 30 s.
+    #[must_use]
+    pub fn watchdog_lease(mut self, lease: Duration) -> Self {
+        self.watchdog_lease = lease;
+        self
+    }
+
+    /// The period of a waiting client's heartbeats; silent for three of them it counts as dead.
+    /// All clients of a lock should agree. Default: 2 s.
+    #[must_use]
+    pub fn heartbeat(mut self, period: Duration) -> Self {
+        self.heartbeat = period;
+        self
+    }
+
+    /// Redisson's `fairLockWaitTimeout`, to be the same in the whole fleet. Default: 300 s.
+    #[must_use]
+    pub fn fair_wait(mut self, wait: Duration) -> Self {
+        self.fair_wait = wait;
+        self
+    }
+
+    /// An idle connection is pinged this often. Default: 2 s.
+    #[must_use]
+    pub fn ping_interval(mut self, interval: Duration) -> Self {
+        self.ping_interval = interval;
+        self
+    }
+
+    /// Without an answer to a ping for this long a connection is dead. Default: 2 s.
+    #[must_use]
+    pub fn ping_timeout(mut self, timeout: Duration) -> Self {
+        self.ping_timeout = timeout;
+        self
+    }
+
+    /// Java clients with Redisson use the same locks: shared keys never get a TTL from us.
+    /// Default: false; a foreign client that is met has the same effect on that lock.
+    #[must_use]
+    pub fn java_fleet(mut self, yes: bool) -> Self {
+        self.java_fleet = yes;
+        self
+    }
+
+    /// Do not wait for the first connection in `connect`; the first call does. Default: false.
+    #[must_use]
+    pub fn lazy_connect(mut self, yes: bool) -> Self {
+        self.lazy_connect = yes;
+        self
+    }
+
+    /// Checks the settings against each other.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        let hour = Duration::from_secs(3_600);
+        let ms = Duration::from_millis;
+        let bounds = [
+            ("connect_timeout", self.connect_timeout, ms(10), hour),
+            ("response_timeout", self.response_timeout, ms(10), hour),
+            ("store_timeout", self.store_timeout, ms(10), hour),
+            ("watchdog_lease", self.watchdog_lease, ms(300), ms(MAX_LEASE_MS)),
+            ("heartbeat", self.heartbeat, ms(20), Duration::from_secs(60)),
+            ("fair_wait", self.fair_wait, ms(1_000), 24 * hour),
+            ("ping_interval", self.ping_interval, ms(10), hour),
+            ("ping_timeout", self.ping_timeout, ms(10), hour),
+        ];
+        for (name, value, least, most) in bounds {
+            if value < least || value > most {
+                return Err(Error::misuse(format!(
+                    "{name} is {value:?}; it must be between {least:?} and {most:?}"
+                )));
+            }
+        }
+        if !(0..=i64::from(i32::MAX)).contains(&self.database) {
+            return Err(Error::misuse(format!("database {} is not a number ≥ 0", self.database)));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn rules(&self) -> Rules {
+        let beat_ms = self.heartbeat.as_millis() as u64;
+        let dead_ms = 3 * beat_ms;
+        Rules {
+            beat_ms,
+            dead_ms,
+            fair_wait_ms: self.fair_wait.as_millis() as u64,
+            bury_ms: self.store_timeout.as_millis() as u64 + dead_ms,
+            java_fleet: self.java_fleet,
+            presence: true,
+        }
+    }
+}
+
+impl fmt::Debug for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Config")
+            .field("address", &self.address)
+            .field("username", &self.username)
+            .field("password", &self.password)
+            .field("database", &self.database)
+            .field("store_timeout", &self.store_timeout)
+            .field("watchdog_lease", &self.watchdog_lease)
+            .field("heartbeat", &self.heartbeat)
+            .finish_non_exhaustive()
+    }
+}

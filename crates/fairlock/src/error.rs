@@ -1,0 +1,146 @@
+//! Errors: one opaque type with a kind to match on.
+
+use fairlock_core::{LockName, OwnerId};
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+
+/// What went wrong, to which lock, and what to do about it.
+///
+/// Match on [`kind`](Self::kind); the text is for people and carries no secret. Not getting a
+/// lock in time is no error, `try_lock` and `try_lock_for` say `None`.
+#[derive(Clone)]
+pub struct Error(Arc<Inner>);
+
+struct Inner {
+    kind: ErrorKind,
+    message: Cow<'static, str>,
+    lock: Option<LockName>,
+    owner: Option<OwnerId>,
+    holder: Option<OwnerId>,
+}
+
+/// The classes of errors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The caller's input cannot work: a bad name, lease, URL, setting. Nothing was sent.
+    Misuse,
+    /// The server refuses the client: wrong password, missing permission.
+    Denied,
+    /// The store was not reached, or could not serve, within the store timeout. The request is
+    /// certain to have no lasting effect: what it may have left is being taken back.
+    Unavailable,
+    /// The request was sent and its outcome is not known. What it may have left is being taken
+    /// back in the background, and ends by itself with its lease.
+    Unknown,
+    /// The lock is not held any more, or its validity has run out.
+    Lost,
+    /// Another owner holds the lock.
+    NotOwner,
+    /// The explicit lease was over before the lock could be handed to the caller, twice.
+    LeaseTooShort,
+    /// A key of the lock holds something that is no lock: a wrong type, no number.
+    WrongType,
+    /// The server's reply does not fit the protocol: another program uses these keys, a proxy
+    /// rewrites replies, or there is a bug.
+    Protocol,
+    /// The client was shut down.
+    Closed,
+}
+
+impl Error {
+    #[cold]
+    pub(crate) fn new(kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> Self {
+        Self(Arc::new(Inner {
+            kind,
+            message: message.into(),
+            lock: None,
+            owner: None,
+            holder: None,
+        }))
+    }
+
+    #[cold]
+    pub(crate) fn misuse(message: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(ErrorKind::Misuse, message)
+    }
+
+    pub(crate) fn closed() -> Self {
+        Self::new(ErrorKind::Closed, "the client was shut down")
+    }
+
+    fn change(self, change: impl FnOnce(&mut Inner)) -> Self {
+        let mut inner = Inner {
+            kind: self.0.kind,
+            message: self.0.message.clone(),
+            lock: self.0.lock.clone(),
+            owner: self.0.owner.clone(),
+            holder: self.0.holder.clone(),
+        };
+        change(&mut inner);
+        Self(Arc::new(inner))
+    }
+
+    pub(crate) fn on(self, lock: &LockName) -> Self {
+        self.change(|inner| inner.lock = Some(lock.clone()))
+    }
+
+    pub(crate) fn by(self, owner: &OwnerId) -> Self {
+        self.change(|inner| inner.owner = Some(owner.clone()))
+    }
+
+    pub(crate) fn held_by(self, holder: Option<OwnerId>) -> Self {
+        self.change(|inner| inner.holder = holder)
+    }
+
+    /// The class of this error.
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// The lock it is about.
+    pub fn lock(&self) -> Option<&LockName> {
+        self.0.lock.as_ref()
+    }
+
+    /// The owner that asked.
+    pub fn owner(&self) -> Option<&OwnerId> {
+        self.0.owner.as_ref()
+    }
+
+    /// Who holds the lock instead, where that is known.
+    pub fn holder(&self) -> Option<&OwnerId> {
+        self.0.holder.as_ref()
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(lock) = &self.0.lock {
+            write!(f, "lock `{lock}`: ")?;
+        }
+        f.write_str(&self.0.message)?;
+        if let Some(holder) = &self.0.holder {
+            write!(f, "; held by {holder}")?;
+        }
+        if let Some(owner) = &self.0.owner {
+            write!(f, " (asked as {owner})")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}({self})", self.0.kind)
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<fairlock_core::IdError> for Error {
+    fn from(error: fairlock_core::IdError) -> Self {
+        Self::misuse(error.to_string())
+    }
+}

@@ -1,0 +1,237 @@
+//! The guard: what a caller has while it holds a lock.
+
+use crate::client::Client;
+use crate::error::{Error, ErrorKind};
+use crate::hold::{Change, GuardState, Hold};
+use crate::reaper::{self, Release, Ticket};
+use fairlock_core::{Body, LockName, Op, OwnerId, Token};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Holds a lock until it is released or dropped, or the lock is lost.
+///
+/// The guard is renewed in the background (unless the lock has an explicit lease). It says at any
+/// time, without I/O, whether it still protects: [`state`](Self::state),
+/// [`ensure_valid`](Self::ensure_valid). What it protects should check the
+/// [`token`](Self::token): only the resource itself can refuse a holder that was paused for
+/// longer than its lease.
+///
+/// Dropping the guard releases the lock in the background, from any thread and at the end of
+/// `main`; [`release`](Self::release) says what came of it.
+#[must_use = "the lock is released as soon as the guard is dropped"]
+pub struct Guard {
+    hold: Arc<Hold>,
+    client: Client,
+    done: bool,
+}
+
+impl Guard {
+    pub(crate) fn new(hold: Arc<Hold>, client: Client) -> Self {
+        Self { hold, client, done: false }
+    }
+
+    /// The fencing token: larger than every token granted before on this lock. The same for all
+    /// guards of one hold.
+    pub fn token(&self) -> Token {
+        self.hold.token
+    }
+
+    /// The owner id, as it stands in the lock's key.
+    pub fn owner(&self) -> &OwnerId {
+        &self.hold.owner
+    }
+
+    /// The lock's name.
+    pub fn name(&self) -> &LockName {
+        &self.hold.name
+    }
+
+    /// How long this guard is valid without another renewal, by this machine's clock, counted
+    /// from when the last confirmed request was sent, less a margin. Zero when lost.
+    pub fn remaining(&self) -> Duration {
+        self.hold.remaining()
+    }
+
+    /// Whether the guard still protects. No I/O.
+    pub fn state(&self) -> GuardState {
+        self.hold.state()
+    }
+
+    /// The next state that differs from `from`.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost when the future is dropped.
+    pub async fn state_changed(&self, from: GuardState) -> GuardState {
+        let mut states = self.hold.watch();
+        loop {
+            let state = self.hold.state();
+            if state != from {
+                return state;
+            }
+            // The sender lives in the hold, so this cannot fail.
+            let _ = states.changed().await;
+        }
+    }
+
+    /// Resolves when the lock is lost, at the latest when the validity runs out.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost when the future is dropped.
+    pub async fn lost(&self) {
+        let mut state = self.state();
+        while state != GuardState::Lost {
+            state = self.state_changed(state).await;
+        }
+    }
+
+    /// Checks that the guard protects at this moment. No I/O.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Lost`] when it does not.
+    pub fn ensure_valid(&self) -> Result<(), Error> {
+        if self.state() == GuardState::Lost {
+            return Err(self.lost_error());
+        }
+        Ok(())
+    }
+
+    fn lost_error(&self) -> Error {
+        let message = "the lock was lost: its lease ran out, or it was taken away; undo or check \
+                       what was done under it";
+        Error::new(ErrorKind::Lost, message).on(&self.hold.name).by(&self.hold.owner)
+    }
+
+    /// Enters the lock once more: a second guard of the same hold, with the same token. The lock
+    /// is free when all are released.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Lost`], [`ErrorKind::Misuse`] at 2^31 - 1 guards, or the store's errors.
+    ///
+    /// # Cancel safety
+    /// Dropping the future takes the entry back.
+    pub async fn reenter(&self) -> Result<Self, Error> {
+        self.ensure_valid()?;
+        let Some(change) = self.hold.enter() else {
+            let message = "a lock can be entered at most 2^31 - 1 times";
+            return Err(Error::misuse(message).on(&self.hold.name).by(&self.hold.owner));
+        };
+        // From here on dropping `second` takes the entry back.
+        let second = Self::new(Arc::clone(&self.hold), self.client.clone());
+        let hold = Arc::clone(&self.hold);
+        let shared = Arc::clone(self.client.shared());
+        let reply = self.client.on_background(async move { enter(&shared, &hold, change).await });
+        match reply.await? {
+            Ok(()) => Ok(second),
+            Err(error) => Err(error.by(&self.hold.owner)),
+        }
+    }
+
+    /// Releases this guard and says what came of it. Waits for the store's answer, at most until
+    /// the hold would have ended by itself.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Closed`] when the client was shut down. How the release ended, [`Lost`] and
+    /// [`Unknown`] included, is no error.
+    ///
+    /// [`Lost`]: Release::Lost
+    /// [`Unknown`]: Release::Unknown
+    ///
+    /// # Cancel safety
+    /// The release goes on when the future is dropped; only its outcome is lost.
+    pub async fn release(mut self) -> Result<Release, Error> {
+        let (hold, change) = self.end();
+        let shared = Arc::clone(self.client.shared());
+        if let Some(outcome) = release_now(&self.client, &hold, change) {
+            return Ok(outcome);
+        }
+        let ticket = Ticket::new(&shared);
+        let outcome = self.client.on_background(async move {
+            let outcome = reaper::release(&shared, &hold, change).await;
+            drop(ticket);
+            outcome
+        });
+        outcome.await
+    }
+
+    /// Notes that this guard is over; from here on the hold is not renewed for it.
+    fn end(&mut self) -> (Arc<Hold>, Change) {
+        self.done = true;
+        let change = self.hold.leave();
+        if change.count == 0 {
+            self.client.shared().watchdog.forget(&self.hold);
+        }
+        (Arc::clone(&self.hold), change)
+    }
+}
+
+async fn enter(
+    shared: &Arc<crate::shared::Shared>,
+    hold: &Arc<Hold>,
+    change: Change,
+) -> Result<(), Error> {
+    let op = Op::Reenter {
+        owner: hold.owner.clone(),
+        token: hold.token,
+        count: change.count,
+        change: change.number,
+    };
+    let until = hold.valid_until().min(shared.store_deadline());
+    let mut copies = crate::caller::Copies::default();
+    let reply = crate::caller::until_answered(shared, &hold.name, &op, until, &mut copies).await?;
+    match reply.answer.body {
+        // Stale: a later change of the count has been made known already.
+        Body::StillHeld { .. } | Body::Stale => Ok(()),
+        Body::NotHeld { holder } => {
+            hold.lose();
+            let error = Error::new(ErrorKind::Lost, "the lock is not held any more");
+            Err(error.on(&hold.name).held_by(holder))
+        }
+        _ => {
+            Err(Error::new(ErrorKind::Protocol, "the server's reply belongs to another operation"))
+        }
+    }
+}
+
+/// Releases at once where the store is inside this process.
+fn release_now(client: &Client, hold: &Arc<Hold>, change: Change) -> Option<Release> {
+    let reply = client.shared().store.call_now(&hold.name, &reaper::release_op(hold, change))?;
+    Some(match reply.map(|reply| reply.answer.body) {
+        Ok(Body::Released) => Release::Released,
+        Ok(Body::StillHeld { count }) => Release::StillHeld(count),
+        Ok(_) => {
+            hold.lose();
+            Release::Lost
+        }
+        Err(_) => Release::Unknown,
+    })
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if self.done {
+            return;
+        }
+        let (hold, change) = self.end();
+        if release_now(&self.client, &hold, change).is_some() {
+            return;
+        }
+        let shared = Arc::clone(self.client.shared());
+        let ticket = Ticket::new(&shared);
+        self.client.shared().runtime.spawn(async move {
+            reaper::release(&shared, &hold, change).await;
+            drop(ticket);
+        });
+    }
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Guard")
+            .field("name", &self.hold.name)
+            .field("owner", &self.hold.owner)
+            .field("token", &self.hold.token)
+            .field("state", &self.state())
+            .finish_non_exhaustive()
+    }
+}

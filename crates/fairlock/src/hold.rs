@@ -1,0 +1,207 @@
+//! One hold of a lock: what guards, watchdog and reaper share.
+
+use crate::clock::{Moment, lock};
+use fairlock_core::{Kind, LockName, OwnerId, RequestId, Token};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// Whether a guard still protects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum GuardState {
+    /// The lock is held, as far as the last renewal and this machine's clock say.
+    Held,
+    /// A renewal failed or is overdue, or the connection was lost. The validity has not run out.
+    Suspect,
+    /// The lock is not held any more. Final.
+    Lost,
+}
+
+/// How long a hold shall last.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Lease {
+    /// Until this moment; never renewed beyond it.
+    Fixed { until: Moment },
+    /// Renewed to this many milliseconds again and again.
+    Watchdog { ms: u64 },
+}
+
+pub(crate) struct Hold {
+    pub(crate) id: u64,
+    pub(crate) name: LockName,
+    pub(crate) kind: Kind,
+    pub(crate) owner: OwnerId,
+    pub(crate) token: Token,
+    pub(crate) lease: Lease,
+    /// Requests of which a copy was never answered: buried when the hold ends.
+    pub(crate) doubtful: Vec<RequestId>,
+    /// Whether the server was told of the whole lease and the connection held since.
+    whole_lease: AtomicBool,
+    inner: Mutex<Inner>,
+    state: watch::Sender<GuardState>,
+}
+
+struct Inner {
+    valid_until: Moment,
+    count: u32,
+    change: u64,
+    ended: bool,
+}
+
+/// Taken off every TTL before a guard relies on it: clocks differ in rate, threads wake late.
+pub(crate) fn margin_ms(ttl_ms: u64) -> u64 {
+    (ttl_ms / 100).max(10)
+}
+
+/// When a guard whose TTL is counted from `base` stops being valid.
+pub(crate) fn valid_until(base: Moment, ttl_ms: u64) -> Moment {
+    base.plus_ms(ttl_ms.saturating_sub(margin_ms(ttl_ms)))
+}
+
+/// A change of the hold count that is to be sent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Change {
+    pub(crate) count: u32,
+    pub(crate) number: u64,
+}
+
+impl Hold {
+    pub(crate) fn new(
+        name: LockName,
+        kind: Kind,
+        owner: OwnerId,
+        token: Token,
+        lease: Lease,
+        valid_until: Moment,
+        doubtful: Vec<RequestId>,
+    ) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Self {
+            id: NEXT.fetch_add(1, Ordering::Relaxed),
+            name,
+            kind,
+            owner,
+            token,
+            lease,
+            doubtful,
+            whole_lease: AtomicBool::new(false),
+            inner: Mutex::new(Inner { valid_until, count: 1, change: 0, ended: false }),
+            state: watch::Sender::new(GuardState::Held),
+        }
+    }
+
+    pub(crate) fn has_whole_lease(&self) -> bool {
+        self.whole_lease.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_whole_lease(&self, yes: bool) {
+        self.whole_lease.store(yes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn valid_until(&self) -> Moment {
+        lock(&self.inner).valid_until
+    }
+
+    pub(crate) fn remaining(&self) -> Duration {
+        if self.state() == GuardState::Lost {
+            return Duration::ZERO;
+        }
+        self.valid_until().left()
+    }
+
+    /// The state at this moment, by the clock as well as by what was heard.
+    pub(crate) fn state(&self) -> GuardState {
+        let known = *self.state.borrow();
+        if known != GuardState::Lost && self.valid_until().left().is_zero() {
+            self.lose();
+            return GuardState::Lost;
+        }
+        known
+    }
+
+    pub(crate) fn watch(&self) -> watch::Receiver<GuardState> {
+        self.state.subscribe()
+    }
+
+    pub(crate) fn lose(&self) {
+        self.state.send_if_modified(|state| {
+            let changed = *state != GuardState::Lost;
+            *state = GuardState::Lost;
+            changed
+        });
+    }
+
+    pub(crate) fn suspect(&self) {
+        self.state.send_if_modified(|state| {
+            let changed = *state == GuardState::Held;
+            if changed {
+                *state = GuardState::Suspect;
+            }
+            changed
+        });
+    }
+
+    /// A renewal that was sent at `sent` gave the hold `ttl_ms`. Validity only moves forward,
+    /// and nothing comes back from Lost.
+    pub(crate) fn renewed(&self, sent: Moment, ttl_ms: u64) {
+        if self.state() == GuardState::Lost {
+            return;
+        }
+        {
+            let mut inner = lock(&self.inner);
+            inner.valid_until = inner.valid_until.max(valid_until(sent, ttl_ms));
+        }
+        self.state.send_if_modified(|state| {
+            let changed = *state == GuardState::Suspect;
+            if changed {
+                *state = GuardState::Held;
+            }
+            changed
+        });
+    }
+
+    /// One more guard; `None` when the count is at its limit or the hold has ended.
+    pub(crate) fn enter(&self) -> Option<Change> {
+        let mut inner = lock(&self.inner);
+        if inner.ended || inner.count >= fairlock_core::MAX_HOLD_COUNT {
+            return None;
+        }
+        inner.count += 1;
+        inner.change += 1;
+        Some(Change { count: inner.count, number: inner.change })
+    }
+
+    /// One guard less; at 0 the hold ends.
+    pub(crate) fn leave(&self) -> Change {
+        let mut inner = lock(&self.inner);
+        inner.count = inner.count.saturating_sub(1);
+        inner.change += 1;
+        inner.ended = inner.count == 0;
+        Change { count: inner.count, number: inner.change }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_comes_back_from_lost() {
+        let owner = OwnerId::parse(b"someone");
+        let name = LockName::new(b"x").unwrap();
+        let until = Moment::now().plus_ms(60_000);
+        let lease = Lease::Watchdog { ms: 60_000 };
+        let hold = Hold::new(name, Kind::Fair, owner, Token::new(1).unwrap(), lease, until, vec![]);
+        assert_eq!(hold.state(), GuardState::Held);
+        hold.suspect();
+        assert_eq!(hold.state(), GuardState::Suspect);
+        hold.renewed(Moment::now(), 60_000);
+        assert_eq!(hold.state(), GuardState::Held);
+        hold.lose();
+        hold.renewed(Moment::now(), 60_000);
+        hold.suspect();
+        assert_eq!(hold.state(), GuardState::Lost);
+        assert_eq!(hold.remaining(), Duration::ZERO);
+    }
+}

@@ -1,0 +1,323 @@
+//! The hub: who of this client waits for what, and how each hears of its turn.
+//!
+//! Every lock with waiters has one shepherd task. It sends the heartbeats, takes in what they
+//! say, and brings waiters back that were dropped from the queue. Grants by message come in
+//! through [`Hub::granted_by_message`]; both ways end in the waiter's [`Outcome`].
+
+use crate::clock::{Moment, lock};
+use crate::error::Error;
+use crate::hold::valid_until;
+use crate::shared::Shared;
+use crate::shepherd;
+use crate::store::Topic;
+use fairlock_core::{Grant, LockName, OwnerId, RequestId};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use tokio::sync::{Notify, oneshot};
+
+/// What a waiter's wait comes to.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    /// It holds the lock; the TTL counts from `base`.
+    Granted { grant: Grant, base: Moment },
+    /// The store cannot serve it.
+    Failed(Error),
+}
+
+/// One waiter of this client on one fair lock.
+pub(crate) struct Entry {
+    pub(crate) name: LockName,
+    pub(crate) owner: OwnerId,
+    pub(crate) lease_ms: u64,
+    state: Mutex<EntryState>,
+}
+
+struct EntryState {
+    request: RequestId,
+    order: Option<u64>,
+    /// A copy of the present request is unanswered.
+    doubt: bool,
+    /// Earlier requests of which a copy is unanswered.
+    doubtful: Vec<RequestId>,
+    outcome: Option<oneshot::Sender<Outcome>>,
+}
+
+/// What is left to clean up when a waiter goes.
+pub(crate) struct Remains {
+    pub(crate) request: RequestId,
+    pub(crate) doubt: bool,
+    pub(crate) doubtful: Vec<RequestId>,
+}
+
+impl Entry {
+    pub(crate) fn order(&self) -> Option<u64> {
+        lock(&self.state).order
+    }
+
+    pub(crate) fn set_doubt(&self, doubt: bool) {
+        lock(&self.state).doubt = doubt;
+    }
+
+    pub(crate) fn remains(&self) -> Remains {
+        let state = lock(&self.state);
+        Remains { request: state.request, doubt: state.doubt, doubtful: state.doubtful.clone() }
+    }
+
+    fn finish(&self, outcome: Outcome) {
+        if let Some(waiting) = lock(&self.state).outcome.take() {
+            // A waiter that went away at this moment finds nothing to release: its driver
+            // takes the outcome out of the channel, or abandons the request.
+            let _ = waiting.send(outcome);
+        }
+    }
+
+    fn is_waiting(&self) -> bool {
+        lock(&self.state).outcome.is_some()
+    }
+}
+
+/// The waiters of this client on one fair lock, by order number.
+pub(crate) struct Queue {
+    pub(crate) name: LockName,
+    waiters: Mutex<BTreeMap<(u64, RequestId), Arc<Entry>>>,
+    /// Something happened: send a heartbeat now.
+    pub(crate) kick: Notify,
+}
+
+impl Queue {
+    /// The oldest waiters, at most `limit`, from the `skip`th on.
+    pub(crate) fn oldest(&self, skip: usize, limit: usize) -> Vec<Arc<Entry>> {
+        lock(&self.waiters).values().skip(skip).take(limit).cloned().collect()
+    }
+}
+
+/// The waiters of this client on one plain lock: one of them talks to the server at a time.
+#[derive(Default)]
+pub(crate) struct PlainQueue {
+    pub(crate) turn: tokio::sync::Mutex<()>,
+    pub(crate) wake: Notify,
+}
+
+#[derive(Default)]
+pub(crate) struct Hub {
+    state: Mutex<HubState>,
+    odd_messages: AtomicU64,
+}
+
+#[derive(Default)]
+struct HubState {
+    by_request: HashMap<RequestId, Arc<Entry>>,
+    queues: HashMap<LockName, Arc<Queue>>,
+    plain: HashMap<LockName, (Arc<PlainQueue>, usize)>,
+}
+
+impl Hub {
+    /// Makes a waiter known before its request is sent, so that no grant can come too early.
+    pub(crate) fn enter(
+        &self,
+        name: LockName,
+        owner: OwnerId,
+        lease_ms: u64,
+        request: RequestId,
+        order: Option<u64>,
+    ) -> (Arc<Entry>, oneshot::Receiver<Outcome>) {
+        let (sender, receiver) = oneshot::channel();
+        let entry = Arc::new(Entry {
+            name,
+            owner,
+            lease_ms,
+            state: Mutex::new(EntryState {
+                request,
+                order,
+                doubt: false,
+                doubtful: Vec::new(),
+                outcome: Some(sender),
+            }),
+        });
+        lock(&self.state).by_request.insert(request, Arc::clone(&entry));
+        (entry, receiver)
+    }
+
+    /// The server says that the waiter stands in the queue: its lock has a shepherd from now on.
+    pub(crate) fn queued(&self, shared: &Arc<Shared>, entry: &Arc<Entry>, order: u64) {
+        let request = {
+            let mut state = lock(&entry.state);
+            state.order = Some(order);
+            state.request
+        };
+        let mut state = lock(&self.state);
+        if !entry.is_waiting() {
+            // Granted by message before the reply was read.
+            return;
+        }
+        let queue = match state.queues.get(&entry.name) {
+            Some(queue) => Arc::clone(queue),
+            None => {
+                let queue = Arc::new(Queue {
+                    name: entry.name.clone(),
+                    waiters: Mutex::default(),
+                    kick: Notify::new(),
+                });
+                state.queues.insert(entry.name.clone(), Arc::clone(&queue));
+                shared.runtime.spawn(shepherd::run(Arc::clone(shared), Arc::clone(&queue)));
+                queue
+            }
+        };
+        lock(&queue.waiters).insert((order, request), Arc::clone(entry));
+    }
+
+    /// The waiter goes, for whatever reason; says whether it was still waiting.
+    pub(crate) fn remove(&self, entry: &Arc<Entry>) -> bool {
+        let mut state = lock(&self.state);
+        self.forget(&mut state, entry);
+        lock(&entry.state).outcome.take().is_some()
+    }
+
+    fn forget(&self, state: &mut HubState, entry: &Arc<Entry>) {
+        let (request, order) = {
+            let entry = lock(&entry.state);
+            (entry.request, entry.order)
+        };
+        state.by_request.remove(&request);
+        if let (Some(order), Some(queue)) = (order, state.queues.get(&entry.name)) {
+            lock(&queue.waiters).remove(&(order, request));
+        }
+    }
+
+    /// Gives a waiter that was dropped from the queue a new request, with which it returns to
+    /// its place. While the last one is unanswered that one is kept. `None`: it has gone.
+    pub(crate) fn renew_request(
+        &self,
+        entry: &Arc<Entry>,
+        fresh: RequestId,
+    ) -> Option<(RequestId, u64)> {
+        let mut hub = lock(&self.state);
+        let mut state = lock(&entry.state);
+        let order = state.order?;
+        state.outcome.as_ref()?;
+        if state.doubt {
+            return Some((state.request, order));
+        }
+        let old = std::mem::replace(&mut state.request, fresh);
+        hub.by_request.remove(&old);
+        hub.by_request.insert(fresh, Arc::clone(entry));
+        if let Some(queue) = hub.queues.get(&entry.name) {
+            let mut waiters = lock(&queue.waiters);
+            waiters.remove(&(order, old));
+            waiters.insert((order, fresh), Arc::clone(entry));
+        }
+        Some((fresh, order))
+    }
+
+    /// Ends the shepherd of a lock without waiters; says whether there are none.
+    pub(crate) fn retire(&self, queue: &Arc<Queue>) -> bool {
+        let mut state = lock(&self.state);
+        if !lock(&queue.waiters).is_empty() {
+            return false;
+        }
+        state.queues.remove(&queue.name);
+        true
+    }
+
+    /// A grant from the inbox.
+    pub(crate) fn granted_by_message(
+        &self,
+        shared: &Shared,
+        grant: &Grant,
+        at_ms: u64,
+        arrived: Moment,
+    ) {
+        let Some(entry) = lock(&self.state).by_request.get(&grant.request).cloned() else {
+            // Given up, already known, or forged: nothing to answer.
+            return self.note_odd();
+        };
+        match shared.clock.earliest(at_ms, arrived) {
+            // A guard that is over already is none: the heartbeat brings the waiter back.
+            Some(base) if valid_until(base, grant.ttl_ms).left().is_zero() => self.note_odd(),
+            Some(base) => self.grant(&entry, grant.clone(), base),
+            None => self.kick(&entry.name),
+        }
+    }
+
+    /// A grant from a reply; `base` is when that call was sent.
+    pub(crate) fn granted_by_reply(&self, grant: &Grant, base: Moment) {
+        let entry = lock(&self.state).by_request.get(&grant.request).cloned();
+        if let Some(entry) = entry {
+            self.grant(&entry, grant.clone(), base);
+        }
+    }
+
+    fn grant(&self, entry: &Arc<Entry>, grant: Grant, base: Moment) {
+        self.forget(&mut lock(&self.state), entry);
+        entry.finish(Outcome::Granted { grant, base });
+    }
+
+    /// The store cannot serve the waiters of `queue` any more.
+    pub(crate) fn fail(&self, queue: &Arc<Queue>, error: &Error) {
+        let all: Vec<_> = lock(&queue.waiters).values().cloned().collect();
+        for entry in all {
+            self.forget(&mut lock(&self.state), &entry);
+            entry.finish(Outcome::Failed(error.clone().by(&entry.owner)));
+        }
+    }
+
+    /// Joins the waiters of a plain lock.
+    pub(crate) fn enter_plain(&self, name: &LockName) -> Arc<PlainQueue> {
+        let mut state = lock(&self.state);
+        let (queue, users) = state.plain.entry(name.clone()).or_default();
+        *users += 1;
+        Arc::clone(queue)
+    }
+
+    /// Leaves them.
+    pub(crate) fn leave_plain(&self, name: &LockName) {
+        let mut state = lock(&self.state);
+        if let Some((_, users)) = state.plain.get_mut(name) {
+            *users -= 1;
+            if *users == 0 {
+                state.plain.remove(name);
+            }
+        }
+    }
+
+    /// `0` on a topic.
+    pub(crate) fn wake(&self, topic: &Topic) {
+        match topic {
+            Topic::Base(name) => {
+                let queue = lock(&self.state).plain.get(name).map(|(queue, _)| Arc::clone(queue));
+                if let Some(queue) = queue {
+                    queue.wake.notify_one();
+                }
+            }
+            Topic::Waiter(name, _) => self.kick(name),
+        }
+    }
+
+    fn kick(&self, name: &LockName) {
+        let queue = lock(&self.state).queues.get(name).cloned();
+        if let Some(queue) = queue {
+            queue.kick.notify_one();
+        }
+    }
+
+    /// After a reconnect: everybody looks again.
+    pub(crate) fn check_all(&self) {
+        let state = lock(&self.state);
+        for queue in state.queues.values() {
+            queue.kick.notify_one();
+        }
+        for (queue, _) in state.plain.values() {
+            queue.wake.notify_one();
+        }
+    }
+
+    pub(crate) fn note_odd(&self) {
+        self.odd_messages.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Messages that were dropped: forged, late, or for requests that are over.
+    pub(crate) fn odd_messages(&self) -> u64 {
+        self.odd_messages.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,162 @@
+//! Clean-up that outlives whoever caused it: dropped guards are released, abandoned requests
+//! taken back, each until the store has answered or the lease is over by itself.
+
+use crate::caller::{self, Copies};
+use crate::clock::{Moment, lock};
+use crate::hold::{Change, GuardState, Hold};
+use crate::shared::Shared;
+use fairlock_core::{Body, Kind, LockName, Op, OwnerId, RequestId};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+/// How many clean-ups are under way, and a way to wait for them.
+#[derive(Default)]
+pub(crate) struct Pending {
+    count: Mutex<usize>,
+    done: Condvar,
+}
+
+impl Pending {
+    /// Blocks until none is under way, at most for `limit`; says whether none is.
+    pub(crate) fn wait(&self, limit: Duration) -> bool {
+        let count = lock(&self.count);
+        let (count, _) = self
+            .done
+            .wait_timeout_while(count, limit, |count| *count > 0)
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        *count == 0
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        *lock(&self.count)
+    }
+}
+
+/// Counts one clean-up for as long as it lives.
+pub(crate) struct Ticket(Arc<Shared>);
+
+impl Ticket {
+    pub(crate) fn new(shared: &Arc<Shared>) -> Self {
+        *lock(&shared.pending.count) += 1;
+        Self(Arc::clone(shared))
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        let mut count = lock(&self.0.pending.count);
+        *count -= 1;
+        if *count == 0 {
+            self.0.pending.done.notify_all();
+        }
+    }
+}
+
+/// How a release ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Release {
+    /// The lock is free, or handed to the next waiter.
+    Released,
+    /// Other guards of this hold remain: so many.
+    StillHeld(u32),
+    /// The lock had been lost before: somebody else may have held it meanwhile.
+    Lost,
+    /// The store did not say. The lock is free at the latest when its lease ends.
+    Unknown,
+}
+
+/// The operation that makes `change` known.
+pub(crate) fn release_op(hold: &Hold, change: Change) -> Op {
+    Op::Release {
+        kind: hold.kind,
+        owner: hold.owner.clone(),
+        token: hold.token,
+        keep: change.count,
+        change: change.number,
+    }
+}
+
+/// Sends a release until it is answered, at most until the hold is over by itself.
+pub(crate) async fn release(shared: &Arc<Shared>, hold: &Arc<Hold>, change: Change) -> Release {
+    let op = release_op(hold, change);
+    let was_lost = hold.state() == GuardState::Lost;
+    let valid_until = hold.valid_until();
+    let until = valid_until.min(shared.store_deadline());
+    let mut copies = Copies::default();
+    let result = caller::until_answered(shared, &hold.name, &op, until, &mut copies).await;
+    if change.count == 0 {
+        for request in &hold.doubtful {
+            abandon(shared, Abandoned::of(hold, *request));
+        }
+    }
+    match result.map(|reply| reply.answer.body) {
+        Ok(Body::Released) => Release::Released,
+        Ok(Body::StillHeld { count }) => Release::StillHeld(count),
+        Ok(Body::Stale) => Release::StillHeld(change.count),
+        Ok(_) => outcome_of_gone(hold, was_lost, copies, valid_until),
+        Err(_) => Release::Unknown,
+    }
+}
+
+/// The server says that the hold is gone. When an earlier copy may have released it, that is
+/// what happened, as long as nobody else can have ended it.
+fn outcome_of_gone(hold: &Hold, was_lost: bool, copies: Copies, valid_until: Moment) -> Release {
+    if copies.resent() && !was_lost {
+        if !valid_until.left().is_zero() {
+            return Release::Released;
+        }
+        return Release::Unknown;
+    }
+    hold.lose();
+    Release::Lost
+}
+
+/// A request that nobody wants any more.
+pub(crate) struct Abandoned {
+    pub(crate) name: LockName,
+    pub(crate) kind: Kind,
+    pub(crate) owner: OwnerId,
+    pub(crate) request: RequestId,
+    /// A copy of it was never answered.
+    pub(crate) doubt: bool,
+}
+
+impl Abandoned {
+    fn of(hold: &Hold, request: RequestId) -> Self {
+        Self {
+            name: hold.name.clone(),
+            kind: hold.kind,
+            owner: hold.owner.clone(),
+            request,
+            doubt: true,
+        }
+    }
+}
+
+/// Takes a request back in the background, repeated until answered.
+pub(crate) fn abandon(shared: &Arc<Shared>, gone: Abandoned) {
+    let ticket = Ticket::new(shared);
+    shared.runtime.spawn(async move {
+        let shared = Arc::clone(&ticket.0);
+        take_back(&shared, gone).await;
+        drop(ticket);
+    });
+}
+
+async fn take_back(shared: &Arc<Shared>, gone: Abandoned) {
+    let op = Op::Leave {
+        kind: gone.kind,
+        owner: gone.owner,
+        request: gone.request,
+        bury: gone.doubt,
+        shared_owner: false,
+    };
+    // After this long every copy is refused by its own not-after, and a hold that it got has
+    // run out: twice, for clocks and queues on the way.
+    let longest = shared.config.store_timeout + shared.config.watchdog_lease;
+    let until = Moment::now().plus(2 * longest);
+    let mut copies = Copies::default();
+    // What cannot be told to the server any more ends by its TTL.
+    let _ = caller::until_answered(shared, &gone.name, &op, until, &mut copies).await;
+}

@@ -1,0 +1,160 @@
+//! What a client's tasks, handles and guards have in common.
+
+use crate::clock::{Moment, ServerClock, lock};
+use crate::config::Config;
+use crate::error::Error;
+use crate::hub::Hub;
+use crate::reaper::Pending;
+use crate::store::{Event, Store};
+use crate::watchdog::Watchdog;
+use fairlock_core::{ClientId, LockName, Op, OwnerId, RequestId, Rules};
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+
+/// Whether the application can reach its store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ConnectionState {
+    /// The store answers.
+    Connected,
+    /// The connection is lost, or was not made yet; it is being made.
+    Reconnecting,
+    /// The client was shut down.
+    Closed,
+}
+
+pub(crate) struct Shared {
+    pub(crate) config: Config,
+    pub(crate) rules: Rules,
+    pub(crate) client_id: ClientId,
+    pub(crate) store: Arc<dyn Store>,
+    /// The store is inside this process and answers at once.
+    pub(crate) is_embedded: bool,
+    pub(crate) clock: ServerClock,
+    pub(crate) hub: Hub,
+    pub(crate) watchdog: Watchdog,
+    pub(crate) pending: Pending,
+    /// The runtime of the background thread: all work of the client happens there.
+    pub(crate) runtime: Handle,
+    pub(crate) connection: watch::Sender<ConnectionState>,
+    numbers: AtomicU64,
+    nudging: Mutex<HashSet<LockName>>,
+}
+
+impl Shared {
+    pub(crate) fn new(
+        config: Config,
+        client_id: ClientId,
+        store: Arc<dyn Store>,
+        runtime: Handle,
+        is_embedded: bool,
+    ) -> Arc<Self> {
+        let rules = config.rules();
+        Arc::new(Self {
+            rules,
+            config,
+            client_id,
+            store,
+            is_embedded,
+            clock: ServerClock::default(),
+            hub: Hub::default(),
+            watchdog: Watchdog::default(),
+            pending: Pending::default(),
+            runtime,
+            connection: watch::Sender::new(ConnectionState::Reconnecting),
+            numbers: AtomicU64::new(1),
+            nudging: Mutex::default(),
+        })
+    }
+
+    /// An owner that nobody used before.
+    pub(crate) fn new_owner(&self) -> Result<OwnerId, Error> {
+        let number = self.numbers.fetch_add(1, Ordering::Relaxed);
+        Ok(OwnerId::ours(self.client_id, number)?)
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        *self.connection.borrow() == ConnectionState::Closed
+    }
+
+    /// How long from now an unreachable store is tried.
+    pub(crate) fn store_deadline(&self) -> Moment {
+        Moment::now().plus(self.config.store_timeout)
+    }
+
+    /// Takes in what the store hears.
+    pub(crate) fn hear(self: &Arc<Self>, event: Event) {
+        match event {
+            Event::Granted { grant, at_ms, arrived } => {
+                self.hub.granted_by_message(self, &grant, at_ms, arrived);
+            }
+            Event::Wake(topic) => self.hub.wake(&topic),
+            Event::Odd => self.hub.note_odd(),
+            Event::Down => {
+                self.set_connection(ConnectionState::Reconnecting);
+                self.watchdog.suspect_all();
+            }
+            Event::Up => {
+                // It may be another server, or the same one with another clock.
+                self.clock.forget();
+                self.set_connection(ConnectionState::Connected);
+                // Guards first: a waiter must not get what a guard still believes it has.
+                self.watchdog.check_all();
+                self.hub.check_all();
+            }
+            Event::InboxUp => self.hub.check_all(),
+            Event::InboxDown => {}
+        }
+    }
+
+    fn set_connection(&self, state: ConnectionState) {
+        self.connection.send_if_modified(|current| {
+            let changed = *current != ConnectionState::Closed && *current != state;
+            if changed {
+                *current = state;
+            }
+            changed
+        });
+    }
+
+    /// After a reply that said MORE: sends `Nudge` until one does not.
+    pub(crate) fn nudge(self: &Arc<Self>, name: &LockName) {
+        /// Calls in one go: 64 removals each, so more than a million dead waiters.
+        const CALLS_MAX: u32 = 20_000;
+        if !lock(&self.nudging).insert(name.clone()) {
+            return;
+        }
+        let shared = Arc::clone(self);
+        let name = name.clone();
+        self.runtime.spawn(async move {
+            for _ in 0..CALLS_MAX {
+                match shared.store.call(&name, &Op::Nudge).await {
+                    Ok(reply) if reply.answer.more => {}
+                    // Without an answer the next heartbeat says MORE again.
+                    _ => break,
+                }
+            }
+            lock(&shared.nudging).remove(&name);
+        });
+    }
+}
+
+/// 128 random bits from the operating system.
+pub(crate) fn random_bits() -> Result<u128, Error> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).map_err(|error| {
+        Error::new(
+            crate::ErrorKind::Unavailable,
+            format!("the operating system gives no random numbers: {error}"),
+        )
+    })?;
+    Ok(u128::from_le_bytes(bytes))
+}
+
+/// A new request id.
+pub(crate) fn new_request() -> Result<RequestId, Error> {
+    random_bits().map(RequestId::from_random)
+}

@@ -1,0 +1,194 @@
+//! The heartbeats of one lock's waiters: one call for all of them, in the name of the oldest.
+
+use crate::backoff::jitter;
+use crate::caller::{self, Copies};
+use crate::clock::Moment;
+use crate::error::{Error, ErrorKind};
+use crate::hub::{Entry, Queue};
+use crate::shared::{Shared, new_request};
+use crate::store::{StoreError, Topic};
+use fairlock_core::{Acquire, Body, Grant, Kind, Mode, Op, OwnerId};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Waiters asked about in one call, when the oldest is not in the queue any more.
+const ASKED_AT_ONCE: usize = 64;
+
+/// Heartbeats are never closer than this, whatever messages say: a flood of forged ones costs
+/// at most twenty calls a second.
+const CLOSEST: Duration = Duration::from_millis(50);
+
+/// Added at random to the end of a lease, so that the clients of a lock do not all ask in the
+/// same millisecond.
+const SPREAD: Duration = Duration::from_millis(60);
+
+/// Runs until the lock has no waiter of this client.
+pub(crate) async fn run(shared: Arc<Shared>, queue: Arc<Queue>) {
+    let period = shared.config.heartbeat;
+    let mut wait = period;
+    let mut early = false;
+    let mut silent_since: Option<Moment> = None;
+    let mut listening: Option<OwnerId> = None;
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(wait) => {}
+            () = queue.kick.notified() => {}
+        }
+        if shared.hub.retire(&queue) {
+            break;
+        }
+        let began = Moment::now();
+        match beat(&shared, &queue, &mut listening).await {
+            Ok(retry) => {
+                silent_since = None;
+                wait = next_wait(period, retry, &mut early);
+            }
+            Err(failure) if failure.passing => {
+                let since = *silent_since.get_or_insert(began);
+                if Moment::now().since(since) >= shared.config.store_timeout {
+                    shared.hub.fail(&queue, &unreachable(&queue, &failure));
+                }
+                wait = period / 4;
+                // When the connection is back a kick comes; no need to ask before.
+                let _ = tokio::time::timeout(period, shared.store.ready()).await;
+            }
+            Err(failure) => {
+                shared.hub.fail(&queue, &failure.error.on(&queue.name));
+                wait = CLOSEST;
+            }
+        }
+        wait = wait.max(CLOSEST.saturating_sub(Moment::now().since(began)));
+    }
+    if let Some(owner) = listening {
+        shared.store.unlisten(Topic::Waiter(queue.name.clone(), owner));
+    }
+}
+
+/// The next heartbeat: after a period, or when the server expects a change; not twice in a row
+/// at once, a wrong expectation must not make us poll.
+fn next_wait(period: Duration, retry: Option<Duration>, early: &mut bool) -> Duration {
+    let regular = period.mul_f64(0.95) + jitter(period / 20);
+    let Some(retry) = retry.filter(|retry| *retry < regular) else {
+        *early = false;
+        return regular;
+    };
+    let least = if *early { period / 4 } else { Duration::ZERO };
+    *early = true;
+    (retry + jitter(SPREAD)).max(least)
+}
+
+fn unreachable(queue: &Queue, failure: &StoreError) -> Error {
+    let message = format!(
+        "the store was not reachable for the store timeout while waiting ({}); check the server \
+         and the network",
+        failure.error
+    );
+    Error::new(ErrorKind::Unavailable, message).on(&queue.name)
+}
+
+/// One heartbeat and all that follows from it.
+async fn beat(
+    shared: &Arc<Shared>,
+    queue: &Arc<Queue>,
+    listening: &mut Option<OwnerId>,
+) -> Result<Option<Duration>, StoreError> {
+    let Some(oldest) = queue.oldest(0, 1).pop() else { return Ok(None) };
+    let report = ask(shared, queue, std::slice::from_ref(&oldest)).await?;
+    if report.queued.first() == Some(&false) {
+        bring_back(shared, queue).await?;
+    }
+    if report.foreign && listening.as_ref() != Some(&oldest.owner) {
+        // Java wakes the head on its own channel; whoever is the oldest here listens there.
+        // After the subscription a heartbeat looks again, for what was said before it.
+        if let Some(former) = listening.replace(oldest.owner.clone()) {
+            shared.store.unlisten(Topic::Waiter(queue.name.clone(), former));
+        }
+        shared.store.listen(Topic::Waiter(queue.name.clone(), oldest.owner.clone())).await;
+        queue.kick.notify_one();
+    }
+    Ok(report.retry)
+}
+
+struct Report {
+    queued: Vec<bool>,
+    retry: Option<Duration>,
+    foreign: bool,
+}
+
+async fn ask(
+    shared: &Arc<Shared>,
+    queue: &Arc<Queue>,
+    entries: &[Arc<Entry>],
+) -> Result<Report, StoreError> {
+    let waiters: Vec<OwnerId> = entries.iter().map(|entry| entry.owner.clone()).collect();
+    let op = Op::Beat { client: shared.client_id, waiters };
+    let reply = caller::once(shared, &queue.name, &op, &mut Copies::default()).await?;
+    let Body::Beaten { held, queued, retry_ms, foreign } = reply.answer.body else {
+        return Err(unexpected());
+    };
+    if let Some(grant) = held {
+        shared.hub.granted_by_reply(&grant, reply.sent);
+    }
+    Ok(Report { queued, retry: retry_ms.map(Duration::from_millis), foreign })
+}
+
+fn unexpected() -> StoreError {
+    StoreError::refused(Error::new(
+        ErrorKind::Protocol,
+        "the server's reply belongs to another operation",
+    ))
+}
+
+/// The oldest waiter is not in the queue: asks for the following ones until one is, and brings
+/// those that are missing back into their places, the oldest first.
+async fn bring_back(shared: &Arc<Shared>, queue: &Arc<Queue>) -> Result<(), StoreError> {
+    let mut missing = Vec::new();
+    let mut asked = 0;
+    loop {
+        let some = queue.oldest(asked, ASKED_AT_ONCE);
+        if some.is_empty() {
+            break;
+        }
+        asked += some.len();
+        let report = ask(shared, queue, &some).await?;
+        let gone = report.queued.iter().take_while(|queued| !**queued).count();
+        let all_gone = gone == some.len();
+        missing.extend(some.into_iter().take(gone));
+        if !all_gone {
+            break;
+        }
+    }
+    for entry in missing {
+        return_to_place(shared, &entry).await?;
+    }
+    Ok(())
+}
+
+async fn return_to_place(shared: &Arc<Shared>, entry: &Arc<Entry>) -> Result<(), StoreError> {
+    let fresh = new_request().map_err(StoreError::refused)?;
+    let Some((request, order)) = shared.hub.renew_request(entry, fresh) else { return Ok(()) };
+    let op = Op::Acquire(Acquire {
+        kind: Kind::Fair,
+        owner: entry.owner.clone(),
+        request,
+        lease_ms: entry.lease_ms,
+        mode: Mode::Wait,
+        order: Some(order),
+        not_after_ms: shared.clock.now_ms() + shared.config.store_timeout.as_millis() as u64,
+        sure: true,
+        shared_owner: false,
+    });
+    entry.set_doubt(true);
+    let mut copies = Copies::default();
+    let result = caller::once(shared, &entry.name, &op, &mut copies).await;
+    entry.set_doubt(copies.in_doubt());
+    let reply = result?;
+    match reply.answer.body {
+        Body::Granted { token, ttl_ms } => {
+            shared.hub.granted_by_reply(&Grant { request, token, ttl_ms }, reply.sent);
+            Ok(())
+        }
+        Body::Queued { .. } | Body::TooLate | Body::Buried => Ok(()),
+        _ => Err(unexpected()),
+    }
+}

@@ -1,0 +1,194 @@
+//! The store inside one process: the core itself, and a task that carries out what time brings.
+
+use super::{Boxed, Event, Events, Reply, Store, StoreError, Topic};
+use crate::clock::{Moment, lock};
+use crate::error::{Error, ErrorKind};
+use fairlock_core::{
+    Answer, Channel, ClientId, CoreError, Effect, LockName, Model, Op, OwnerId, Payload, Rules,
+    World,
+};
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio::sync::Notify;
+
+/// Everything of one `memory:` store; a client each, all of the process share it by design: two
+/// clients made from `memory:` are two separate stores.
+pub(crate) struct MemoryStore {
+    state: Mutex<State>,
+    rules: Rules,
+    events: Events,
+    /// Server time is this plus the time since boot, so that no wall-clock change moves it.
+    epoch_us: u64,
+    /// A deadline became earlier than the expiry task knows.
+    sooner: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    model: Model,
+    deadlines: BTreeSet<(u64, LockName)>,
+    deadline_of: HashMap<LockName, u64>,
+    listened: HashSet<Topic>,
+}
+
+/// Inside one process every client of ours is reachable, and there is nobody else.
+struct Inside;
+
+impl World for Inside {
+    fn inbox(&self, _: ClientId) -> bool {
+        true
+    }
+
+    fn listening(&self, _: &OwnerId) -> bool {
+        false
+    }
+}
+
+impl MemoryStore {
+    pub(crate) fn new(rules: Rules, events: Events) -> Arc<Self> {
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+        let epoch_us = wall.as_micros() as u64 - Moment::now().nanos() / 1_000;
+        Arc::new(Self { state: Mutex::default(), rules, events, epoch_us, sooner: Notify::new() })
+    }
+
+    fn apply(&self, name: &LockName, op: &Op) -> Result<Reply, StoreError> {
+        let sent = Moment::now();
+        let now_us = self.epoch_us + sent.nanos() / 1_000;
+        let (answer, effects) = self.apply_at(now_us, name, op).map_err(refused)?;
+        self.deliver(name, effects);
+        Ok(Reply { sent, answer })
+    }
+
+    fn apply_at(
+        &self,
+        now_us: u64,
+        name: &LockName,
+        op: &Op,
+    ) -> Result<(Answer, Vec<Effect>), CoreError> {
+        let mut state = lock(&self.state);
+        let done = state.model.apply(now_us, name, op, &self.rules, &Inside)?;
+        let waits = state.model.get(name).and_then(|l| {
+            // Without waiters nothing needs to be done when a lease ends.
+            (!l.snapshot().queue.is_empty()).then(|| l.next_deadline_ms(&self.rules)).flatten()
+        });
+        state.set_deadline(name, waits, &self.sooner);
+        Ok(done)
+    }
+
+    /// Outside the mutex: the hub takes locks of its own.
+    fn deliver(&self, name: &LockName, effects: Vec<Effect>) {
+        for effect in effects {
+            match (effect.channel, effect.payload) {
+                (Channel::Inbox(_), Payload::Grant { grant, at_ms }) => {
+                    (self.events)(Event::Granted { grant, at_ms, arrived: Moment::now() });
+                }
+                (Channel::Base, _) => self.wake(Topic::Base(name.clone())),
+                (Channel::Waiter(owner), _) => self.wake(Topic::Waiter(name.clone(), owner)),
+                (Channel::Inbox(_), Payload::Zero) => {}
+            }
+        }
+    }
+
+    fn wake(&self, topic: Topic) {
+        let wanted = lock(&self.state).listened.contains(&topic);
+        if wanted {
+            (self.events)(Event::Wake(topic));
+        }
+    }
+
+    /// Hands locks on when leases end: runs until the client is gone.
+    pub(crate) async fn run_expiry(self: Arc<Self>) {
+        loop {
+            let next = lock(&self.state).deadlines.first().map(|(at, _)| *at);
+            let now_ms = (self.epoch_us + Moment::now().nanos() / 1_000) / 1_000;
+            match next {
+                Some(at) if at <= now_ms => {
+                    let due = lock(&self.state).take_due(now_ms);
+                    for name in due {
+                        // A token that cannot be minted any more is told to whoever asks.
+                        let _ = self.apply(&name, &Op::Nudge);
+                    }
+                }
+                Some(at) => {
+                    let sleep = tokio::time::sleep(Duration::from_millis(at - now_ms));
+                    tokio::select! {
+                        () = sleep => {}
+                        () = self.sooner.notified() => {}
+                    }
+                }
+                None => self.sooner.notified().await,
+            }
+        }
+    }
+}
+
+impl State {
+    fn set_deadline(&mut self, name: &LockName, at: Option<u64>, sooner: &Notify) {
+        let known = self.deadline_of.get(name).copied();
+        if known == at {
+            return;
+        }
+        if let Some(old) = known {
+            self.deadlines.remove(&(old, name.clone()));
+            self.deadline_of.remove(name);
+        }
+        if let Some(at) = at {
+            let first = self.deadlines.first().is_none_or(|(earliest, _)| at < *earliest);
+            self.deadlines.insert((at, name.clone()));
+            self.deadline_of.insert(name.clone(), at);
+            if first {
+                sooner.notify_one();
+            }
+        }
+    }
+
+    fn take_due(&mut self, now_ms: u64) -> Vec<LockName> {
+        let mut due = Vec::new();
+        while let Some((at, name)) = self.deadlines.first().cloned() {
+            if at > now_ms {
+                break;
+            }
+            self.deadlines.pop_first();
+            self.deadline_of.remove(&name);
+            due.push(name);
+        }
+        due
+    }
+}
+
+fn refused(error: CoreError) -> StoreError {
+    StoreError::refused(Error::new(ErrorKind::WrongType, error.to_string()))
+}
+
+impl Store for MemoryStore {
+    fn call<'a>(&'a self, name: &'a LockName, op: &'a Op) -> Boxed<'a, Result<Reply, StoreError>> {
+        let result = self.apply(name, op);
+        Box::pin(async move { result })
+    }
+
+    fn call_now(&self, name: &LockName, op: &Op) -> Option<Result<Reply, StoreError>> {
+        Some(self.apply(name, op))
+    }
+
+    fn listen(&self, topic: Topic) -> Boxed<'_, ()> {
+        lock(&self.state).listened.insert(topic);
+        Box::pin(async {})
+    }
+
+    fn unlisten(&self, topic: Topic) {
+        lock(&self.state).listened.remove(&topic);
+    }
+
+    fn ready(&self) -> Boxed<'_, ()> {
+        Box::pin(async {})
+    }
+
+    fn inbox_up(&self) -> bool {
+        true
+    }
+
+    fn ping(&self) -> Boxed<'_, Result<(), StoreError>> {
+        Box::pin(async { Ok(()) })
+    }
+}

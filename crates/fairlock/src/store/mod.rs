@@ -1,0 +1,103 @@
+//! The seam between the library and what keeps the locks. Sealed: a store is part of this crate.
+//!
+//! A store carries out one operation of [`fairlock_core::Op`] at a time, atomically, and delivers
+//! what it hears ([`Event`]) to the hub. It knows nothing of handles, guards or waiting.
+
+pub(crate) mod memory;
+#[cfg(feature = "redis")]
+pub(crate) mod redis;
+
+use crate::clock::Moment;
+use crate::error::{Error, ErrorKind};
+use fairlock_core::{Answer, Grant, LockName, Op, OwnerId};
+use std::future::Future;
+use std::pin::Pin;
+
+pub(crate) type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// An answer, and when the copy of the operation that it answers was sent.
+#[derive(Clone, Debug)]
+pub(crate) struct Reply {
+    pub(crate) sent: Moment,
+    pub(crate) answer: Answer,
+}
+
+/// One copy of an operation got no answer that counts.
+#[derive(Clone, Debug)]
+pub(crate) struct StoreError {
+    pub(crate) error: Error,
+    /// Whether the copy may have been carried out, or may yet be.
+    pub(crate) doubt: bool,
+    /// Whether the same operation may succeed a moment later.
+    pub(crate) passing: bool,
+}
+
+impl StoreError {
+    /// The store was not reached.
+    pub(crate) fn unavailable(message: String, doubt: bool) -> Self {
+        Self { error: Error::new(ErrorKind::Unavailable, message), doubt, passing: true }
+    }
+
+    /// The store has answered with a refusal; nothing was done.
+    pub(crate) fn refused(error: Error) -> Self {
+        Self { error, doubt: false, passing: false }
+    }
+}
+
+/// Messages that are not addressed to a client's inbox.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Topic {
+    /// The lock's base channel: plain waiters.
+    Base(LockName),
+    /// The own channel of one waiter, on which Java clients wake it.
+    Waiter(LockName, OwnerId),
+}
+
+/// What a store hears.
+#[derive(Clone, Debug)]
+pub(crate) enum Event {
+    /// A hand-over to a waiter of this client.
+    Granted { grant: Grant, at_ms: u64, arrived: Moment },
+    /// `0` on a topic: look again.
+    Wake(Topic),
+    /// A message that fits no form, or an unknown channel.
+    Odd,
+    /// The command connection is lost.
+    Down,
+    /// The command connection is there (again).
+    Up,
+    /// The inbox is subscribed (again): messages may have been missed before.
+    InboxUp,
+    /// The inbox connection is lost.
+    InboxDown,
+}
+
+/// Where a store delivers events; called from its own tasks, must not block.
+pub(crate) type Events = std::sync::Arc<dyn Fn(Event) + Send + Sync>;
+
+/// What keeps the locks.
+pub(crate) trait Store: Send + Sync + 'static {
+    /// Sends one copy of `op`. Dropping the future leaves the outcome in doubt.
+    fn call<'a>(&'a self, name: &'a LockName, op: &'a Op) -> Boxed<'a, Result<Reply, StoreError>>;
+
+    /// An embedded store answers at once, without any task; others say `None`.
+    fn call_now(&self, name: &LockName, op: &Op) -> Option<Result<Reply, StoreError>> {
+        let _ = (name, op);
+        None
+    }
+
+    /// Begins to deliver [`Event::Wake`] for `topic`; ready when that is certain.
+    fn listen(&self, topic: Topic) -> Boxed<'_, ()>;
+
+    /// Ends it.
+    fn unlisten(&self, topic: Topic);
+
+    /// Resolves when the store is reachable; at once when it is.
+    fn ready(&self) -> Boxed<'_, ()>;
+
+    /// Whether messages to this client's inbox arrive at present.
+    fn inbox_up(&self) -> bool;
+
+    /// A round trip.
+    fn ping(&self) -> Boxed<'_, Result<(), StoreError>>;
+}

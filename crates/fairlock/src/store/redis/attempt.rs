@@ -1,0 +1,57 @@
+//! What the attempts to connect have come to.
+
+use crate::clock::lock;
+use crate::error::Error;
+use crate::store::StoreError;
+use std::sync::Mutex;
+use tokio::sync::watch;
+
+/// The last failure, and the result of the very first attempt.
+#[derive(Debug)]
+pub(crate) struct Attempt {
+    failure: Mutex<Option<StoreError>>,
+    first: watch::Sender<Option<Result<(), Error>>>,
+}
+
+impl Default for Attempt {
+    fn default() -> Self {
+        Self { failure: Mutex::new(None), first: watch::Sender::new(None) }
+    }
+}
+
+impl Attempt {
+    pub(crate) fn succeeded(&self) {
+        *lock(&self.failure) = None;
+        self.note_first(Ok(()));
+    }
+
+    pub(crate) fn failed(&self, failure: StoreError) {
+        self.note_first(Err(failure.error.clone()));
+        *lock(&self.failure) = Some(failure);
+    }
+
+    /// Why the last attempt failed, while there is no connection.
+    pub(crate) fn failure(&self) -> Option<StoreError> {
+        lock(&self.failure).clone()
+    }
+
+    /// Waits for the first attempt's result.
+    pub(crate) async fn first(&self) -> Result<(), Error> {
+        let mut first = self.first.subscribe();
+        // The sender lives in `self`, so the wait cannot fail.
+        match first.wait_for(Option::is_some).await.as_deref() {
+            Ok(Some(result)) => result.clone(),
+            _ => Ok(()),
+        }
+    }
+
+    fn note_first(&self, result: Result<(), Error>) {
+        self.first.send_if_modified(|first| {
+            let is_first = first.is_none();
+            if is_first {
+                *first = Some(result);
+            }
+            is_first
+        });
+    }
+}

@@ -1,0 +1,80 @@
+//! What a failed call means: refused, passing, or in doubt. One match decides.
+
+use crate::error::{Error, ErrorKind};
+use crate::store::StoreError;
+use redis::{ErrorKind as Kind, RedisError, ServerErrorKind as Server};
+
+/// Longest part of a server's message that an error of ours repeats, in characters.
+const SHOWN_CHARS: usize = 200;
+
+pub(crate) fn is_noscript(error: &RedisError) -> bool {
+    error.kind() == Kind::Server(Server::NoScript)
+}
+
+pub(crate) fn is_wrong_type(error: &RedisError) -> bool {
+    error.code() == Some("WRONGTYPE") || text(error).contains("WRONGTYPE")
+}
+
+/// The server's own words, bounded, without control characters.
+fn text(error: &RedisError) -> String {
+    let full = error.to_string();
+    full.chars().take(SHOWN_CHARS).map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+pub(crate) fn classify(error: &RedisError) -> StoreError {
+    let message = text(error);
+    match error.kind() {
+        Kind::AuthenticationFailed => denied(message),
+        Kind::Io => StoreError::unavailable(format!("the connection failed: {message}"), true),
+        Kind::Server(kind) => match kind {
+            Server::NoPerm => denied(message),
+            Server::BusyLoading
+            | Server::TryAgain
+            | Server::ClusterDown
+            | Server::MasterDown
+            | Server::ReadOnly => StoreError::unavailable(message, false),
+            _ => by_code(error, message),
+        },
+        Kind::Extension => by_code(error, message),
+        Kind::InvalidClientConfig => StoreError::refused(Error::misuse(message)),
+        Kind::Parse | Kind::UnexpectedReturnType => StoreError {
+            error: Error::new(ErrorKind::Protocol, message),
+            doubt: true,
+            passing: false,
+        },
+        _ => StoreError::unavailable(message, true),
+    }
+}
+
+fn by_code(error: &RedisError, message: String) -> StoreError {
+    let code = error.code().unwrap_or("");
+    // Errors of a script's commands stand inside a general error on older servers.
+    let says = |word: &str| code == word || message.contains(word);
+    if says("WRONGTYPE") || says("FAIRLOCK_TOKEN") {
+        return StoreError::refused(Error::new(ErrorKind::WrongType, message));
+    }
+    if says("NOPERM")
+        || says("NOAUTH")
+        || says("WRONGPASS")
+        || message.contains("can't access at least one of the keys")
+        || message.contains("can't run this command")
+        || message.contains("No permissions")
+    {
+        return denied(message);
+    }
+    let busy = ["OOM", "MISCONF", "NOREPLICAS", "BUSY", "LOADING", "READONLY", "UNKILLABLE"];
+    if busy.iter().any(|word| says(word)) || message.contains("max number of clients") {
+        return StoreError::unavailable(format!("the server cannot serve now: {message}"), false);
+    }
+    StoreError::refused(Error::new(
+        ErrorKind::Protocol,
+        format!("the server refused the call: {message}"),
+    ))
+}
+
+fn denied(message: String) -> StoreError {
+    StoreError::refused(Error::new(
+        ErrorKind::Denied,
+        format!("the server denies access: {message}"),
+    ))
+}

@@ -1,0 +1,215 @@
+//! The inbox connection: this client's grants, and the topics that its waiters listen to.
+//!
+//! It needs no fast ping: a grant that was lost is found by the next heartbeat.
+
+use super::attempt::Attempt;
+use super::classify::classify;
+use super::{keys, reply, tell};
+use crate::backoff::Backoff;
+use crate::clock::{Moment, lock};
+use crate::config::Config;
+use crate::error::Error;
+use crate::store::{Boxed, Event, Events, StoreError, Topic};
+use fairlock_core::ClientId;
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, PushInfo, PushKind, RedisResult, Value};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::sync::{Notify, watch};
+
+/// A ping of the idle inbox: often enough for NAT and half-open connections.
+const PING_INTERVAL: Duration = Duration::from_secs(20);
+
+/// The inbox connection and the task that keeps it.
+pub(crate) struct Inbox {
+    client: redis::Client,
+    connect_timeout: Duration,
+    ping_timeout: Duration,
+    client_id: ClientId,
+    channel: Vec<u8>,
+    events: Events,
+    up: AtomicBool,
+    broken: Arc<Notify>,
+    topics: Mutex<HashMap<Vec<u8>, Wanted>>,
+    current: watch::Sender<Option<MultiplexedConnection>>,
+    attempt: Attempt,
+}
+
+struct Wanted {
+    topic: Topic,
+    users: usize,
+}
+
+impl Inbox {
+    pub(crate) fn new(
+        client: redis::Client,
+        config: &Config,
+        client_id: ClientId,
+        events: Events,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            client,
+            connect_timeout: config.connect_timeout,
+            ping_timeout: config.ping_timeout,
+            client_id,
+            channel: keys::inbox(client_id),
+            events,
+            up: AtomicBool::new(false),
+            broken: Arc::new(Notify::new()),
+            topics: Mutex::default(),
+            current: watch::Sender::new(None),
+            attempt: Attempt::default(),
+        })
+    }
+
+    pub(crate) fn is_up(&self) -> bool {
+        self.up.load(Ordering::Acquire)
+    }
+
+    pub(crate) async fn first_contact(&self) -> Result<(), Error> {
+        self.attempt.first().await
+    }
+
+    /// Connects, subscribes, watches, reconnects; for ever.
+    pub(crate) async fn run(self: Arc<Self>) {
+        let mut backoff = Backoff::default();
+        loop {
+            match self.connect().await {
+                Ok(conn) => {
+                    self.attempt.succeeded();
+                    self.current.send_replace(Some(conn.clone()));
+                    self.up.store(true, Ordering::Release);
+                    tell(&self.events, Event::InboxUp);
+                    let began = Moment::now();
+                    self.watch(conn).await;
+                    self.up.store(false, Ordering::Release);
+                    self.current.send_replace(None);
+                    tell(&self.events, Event::InboxDown);
+                    backoff.settle(Moment::now().since(began));
+                }
+                Err(failure) => self.attempt.failed(failure),
+            }
+            tokio::time::sleep(backoff.next()).await;
+        }
+    }
+
+    async fn connect(self: &Arc<Self>) -> Result<MultiplexedConnection, StoreError> {
+        let hear = Arc::clone(self);
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(self.connect_timeout))
+            .set_response_timeout(Some(self.ping_timeout))
+            .set_push_sender(move |push| {
+                hear.hear(push);
+                Ok::<(), std::convert::Infallible>(())
+            });
+        let connect = async {
+            let mut conn =
+                self.client.get_multiplexed_async_connection_with_config(&config).await?;
+            conn.subscribe(&self.channel).await?;
+            let wanted: Vec<Vec<u8>> = lock(&self.topics).keys().cloned().collect();
+            for channel in wanted {
+                conn.subscribe(channel).await?;
+            }
+            RedisResult::Ok(conn)
+        };
+        tokio::time::timeout(self.connect_timeout, connect)
+            .await
+            .map_err(|_| StoreError::unavailable("subscribing took too long".into(), false))?
+            .map_err(|error| StoreError { doubt: false, ..classify(&error) })
+    }
+
+    async fn watch(&self, mut conn: MultiplexedConnection) {
+        loop {
+            tokio::select! {
+                () = self.broken.notified() => return,
+                () = tokio::time::sleep(PING_INTERVAL) => {}
+            }
+            let ping = redis::cmd("PING");
+            let answer = tokio::time::timeout(self.ping_timeout, conn.send_packed_command(&ping));
+            if !matches!(answer.await, Ok(Ok(_))) {
+                return;
+            }
+        }
+    }
+
+    /// Called by the connection's own task for every push message: must not block.
+    fn hear(&self, push: PushInfo) {
+        match push.kind {
+            PushKind::Disconnection => self.broken.notify_one(),
+            PushKind::Message => self.hear_message(&push.data),
+            _ => {}
+        }
+    }
+
+    fn hear_message(&self, data: &[Value]) {
+        let arrived = Moment::now();
+        let event = match data {
+            [Value::BulkString(channel), Value::BulkString(payload)] => {
+                if *channel == self.channel {
+                    match reply::grant_message(payload) {
+                        Some((grant, at_ms)) => Event::Granted { grant, at_ms, arrived },
+                        None => Event::Odd,
+                    }
+                } else {
+                    let topic = lock(&self.topics).get(channel).map(|w| w.topic.clone());
+                    match topic {
+                        Some(topic) if payload == b"0" => Event::Wake(topic),
+                        _ => Event::Odd,
+                    }
+                }
+            }
+            _ => Event::Odd,
+        };
+        tell(&self.events, event);
+    }
+
+    pub(crate) fn listen(&self, topic: Topic) -> Boxed<'_, ()> {
+        let channel = keys::topic(&topic);
+        let first = {
+            let mut topics = lock(&self.topics);
+            let wanted = topics.entry(channel.clone()).or_insert(Wanted { topic, users: 0 });
+            wanted.users += 1;
+            wanted.users == 1
+        };
+        Box::pin(async move {
+            if !first {
+                return;
+            }
+            let conn = self.current.borrow().clone();
+            if let Some(mut conn) = conn {
+                // Without an answer the connection is dead, and the next one subscribes.
+                if conn.subscribe(channel).await.is_err() {
+                    self.broken.notify_one();
+                }
+            }
+        })
+    }
+
+    pub(crate) fn unlisten(&self, topic: Topic) {
+        let channel = keys::topic(&topic);
+        {
+            let mut topics = lock(&self.topics);
+            let Some(wanted) = topics.get_mut(&channel) else { return };
+            wanted.users -= 1;
+            if wanted.users > 0 {
+                return;
+            }
+            topics.remove(&channel);
+        }
+        let conn = self.current.borrow().clone();
+        if let (Some(mut conn), Ok(runtime)) = (conn, tokio::runtime::Handle::try_current()) {
+            runtime.spawn(async move {
+                // A failure means that the connection, and so the subscription, is gone.
+                let _ = conn.unsubscribe(channel).await;
+            });
+        }
+    }
+}
+
+impl std::fmt::Debug for Inbox {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Inbox").field("client", &self.client_id).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,185 @@
+//! The command connection: made, pinged while idle, and made again.
+
+use super::attempt::Attempt;
+use super::classify::classify;
+use super::keys::Keys;
+use super::tell;
+use crate::backoff::Backoff;
+use crate::clock::{Moment, lock};
+use crate::config::{Address, Config};
+use crate::error::{Error, ErrorKind};
+use crate::store::{Event, Events, StoreError};
+use fairlock_core::LockName;
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, ConnectionAddr, IntoConnectionInfo, ProtocolVersion};
+use redis::{RedisConnectionInfo, RedisError};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::sync::{Notify, watch};
+
+/// The command connection and the task that keeps it.
+pub(crate) struct Link {
+    client: redis::Client,
+    connect_timeout: Duration,
+    response_timeout: Duration,
+    ping_interval: Duration,
+    ping_timeout: Duration,
+    events: Events,
+    current: watch::Sender<Option<MultiplexedConnection>>,
+    /// When the server last answered anything: a busy connection needs no ping.
+    last_answer: Mutex<Moment>,
+    /// A call saw the connection fail.
+    broken: Notify,
+    attempt: Attempt,
+}
+
+/// The client of redis-rs that knows address and login.
+pub(crate) fn client(config: &Config) -> Result<redis::Client, Error> {
+    let addr = match &config.address {
+        Address::Tcp { host, port } => ConnectionAddr::Tcp(host.clone(), *port),
+        Address::Unix(path) => ConnectionAddr::Unix(path.clone()),
+        Address::Memory => return Err(Error::misuse("`memory:` is no server")),
+    };
+    let mut login =
+        RedisConnectionInfo::default().set_db(config.database).set_protocol(ProtocolVersion::RESP3);
+    if let Some(name) = &config.username {
+        login = login.set_username(name);
+    }
+    if let Some(password) = &config.password {
+        login = login.set_password(&password.0);
+    }
+    addr.into_connection_info()
+        .map(|info| info.set_redis_settings(login))
+        .and_then(redis::Client::open)
+        .map_err(|error| Error::misuse(format!("the store's address cannot be used: {error}")))
+}
+
+impl Link {
+    pub(crate) fn new(client: redis::Client, config: &Config, events: Events) -> Arc<Self> {
+        Arc::new(Self {
+            client,
+            connect_timeout: config.connect_timeout,
+            response_timeout: config.response_timeout,
+            ping_interval: config.ping_interval,
+            ping_timeout: config.ping_timeout,
+            events,
+            current: watch::Sender::new(None),
+            last_answer: Mutex::new(Moment::now()),
+            broken: Notify::new(),
+            attempt: Attempt::default(),
+        })
+    }
+
+    pub(crate) fn connection(&self) -> Option<MultiplexedConnection> {
+        self.current.borrow().clone()
+    }
+
+    pub(crate) fn not_connected(&self) -> StoreError {
+        let known = self.attempt.failure();
+        known.unwrap_or_else(|| StoreError::unavailable("not connected yet".into(), false))
+    }
+
+    pub(crate) async fn first_contact(&self) -> Result<(), Error> {
+        self.attempt.first().await
+    }
+
+    pub(crate) async fn ready(&self) {
+        // The sender lives in `self`, so the wait cannot fail.
+        let _ = self.current.subscribe().wait_for(Option::is_some).await;
+    }
+
+    pub(crate) fn note_answer(&self) {
+        *lock(&self.last_answer) = Moment::now();
+    }
+
+    pub(crate) fn note_failure(&self, error: &RedisError) {
+        if error.is_connection_dropped() || error.is_unrecoverable_error() {
+            self.broken.notify_one();
+        } else if !error.is_timeout() {
+            self.note_answer();
+        }
+    }
+
+    /// Connects, watches, reconnects; for ever.
+    pub(crate) async fn run(self: Arc<Self>) {
+        let mut backoff = Backoff::default();
+        loop {
+            match self.connect().await {
+                Ok(conn) => {
+                    self.attempt.succeeded();
+                    self.note_answer();
+                    self.current.send_replace(Some(conn.clone()));
+                    tell(&self.events, Event::Up);
+                    let began = Moment::now();
+                    self.watch(conn).await;
+                    self.current.send_replace(None);
+                    tell(&self.events, Event::Down);
+                    backoff.settle(Moment::now().since(began));
+                }
+                Err(failure) => self.attempt.failed(failure),
+            }
+            tokio::time::sleep(backoff.next()).await;
+        }
+    }
+
+    async fn connect(&self) -> Result<MultiplexedConnection, StoreError> {
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(self.connect_timeout))
+            .set_response_timeout(Some(self.response_timeout));
+        let connect = self.client.get_multiplexed_async_connection_with_config(&config);
+        let made = tokio::time::timeout(self.connect_timeout, connect).await;
+        made.map_err(|_| StoreError::unavailable("connecting took too long".into(), false))?
+            .map_err(|error| StoreError { doubt: false, ..classify(&error) })
+    }
+
+    /// Returns when the connection is dead: a call failed on it, or a ping was not answered.
+    async fn watch(&self, mut conn: MultiplexedConnection) {
+        loop {
+            let idle = Moment::now().since(*lock(&self.last_answer));
+            let wait = self.ping_interval.saturating_sub(idle);
+            if !wait.is_zero() {
+                tokio::select! {
+                    () = self.broken.notified() => return,
+                    () = tokio::time::sleep(wait) => continue,
+                }
+            }
+            let ping = redis::cmd("PING");
+            let answer = tokio::time::timeout(self.ping_timeout, conn.send_packed_command(&ping));
+            tokio::select! {
+                () = self.broken.notified() => return,
+                answer = answer => match answer {
+                    // Even an error is an answer, unless the connection itself failed.
+                    Ok(Ok(_)) => self.note_answer(),
+                    Ok(Err(error)) if !is_dead(&error) => self.note_answer(),
+                    _ => return,
+                },
+            }
+        }
+    }
+}
+
+fn is_dead(error: &RedisError) -> bool {
+    error.is_io_error() || error.is_connection_dropped() || error.is_timeout()
+}
+
+/// Finds out which key of the lock has a wrong type: asked only after an error, so that the
+/// common path does not pay for it.
+pub(crate) async fn name_wrong_type(
+    conn: &mut MultiplexedConnection,
+    name: &LockName,
+) -> Option<StoreError> {
+    const TYPES: [&str; 7] = ["hash", "list", "zset", "string", "zset", "hash", "zset"];
+    for (key, wanted) in Keys::new(name).all().iter().zip(TYPES) {
+        let found = conn.send_packed_command(redis::cmd("TYPE").arg(key)).await.ok()?;
+        let redis::Value::SimpleString(found) = found else { return None };
+        if found != wanted && found != "none" {
+            let message = format!(
+                "the key `{}` holds a {found} where the lock needs a {wanted}; another program \
+                 uses that name, or the key was overwritten",
+                key.escape_ascii()
+            );
+            return Some(StoreError::refused(Error::new(ErrorKind::WrongType, message).on(name)));
+        }
+    }
+    None
+}

@@ -1,0 +1,134 @@
+//! The store on one Redis or Valkey server.
+//!
+//! Two connections: one for commands, one for the inbox, so that a slow reader of messages never
+//! kills commands and a blocked command never delays a grant. Each has a task that connects,
+//! watches and reconnects it.
+
+mod attempt;
+mod classify;
+mod inbox;
+mod keys;
+mod link;
+mod reply;
+mod script;
+
+use super::{Boxed, Event, Events, Reply, Store, StoreError, Topic};
+use crate::clock::Moment;
+use crate::config::Config;
+use crate::error::Error;
+use classify::classify;
+use fairlock_core::{ClientId, LockName, Op, Rules};
+use inbox::Inbox;
+use link::Link;
+use redis::Value;
+use redis::aio::MultiplexedConnection;
+use script::By;
+use std::sync::Arc;
+
+/// A store on a Redis or Valkey server.
+pub(crate) struct RedisStore {
+    link: Arc<Link>,
+    inbox: Arc<Inbox>,
+    rules: Rules,
+}
+
+impl RedisStore {
+    /// Makes the store; its tasks start on the runtime that this is called in. They end when the
+    /// runtime does.
+    ///
+    /// # Errors
+    /// When the settings cannot name a server.
+    pub(crate) fn start(
+        config: &Config,
+        client: ClientId,
+        events: Events,
+    ) -> Result<Arc<Self>, Error> {
+        let redis_client = link::client(config)?;
+        let link = Link::new(redis_client.clone(), config, Arc::clone(&events));
+        let inbox = Inbox::new(redis_client, config, client, events);
+        tokio::spawn(Arc::clone(&link).run());
+        tokio::spawn(Arc::clone(&inbox).run());
+        Ok(Arc::new(Self { link, inbox, rules: config.rules() }))
+    }
+
+    /// What comes of the first attempt to connect, both connections.
+    pub(crate) async fn first_contact(&self) -> Result<(), Error> {
+        self.link.first_contact().await?;
+        self.inbox.first_contact().await
+    }
+
+    async fn send(
+        &self,
+        conn: &mut MultiplexedConnection,
+        by: By,
+        name: &LockName,
+        op: &Op,
+    ) -> Result<Value, redis::RedisError> {
+        let cmd = script::call(by, &self.rules, name, op);
+        conn.send_packed_command(&cmd).await?.extract_error()
+    }
+}
+
+impl Store for RedisStore {
+    fn call<'a>(&'a self, name: &'a LockName, op: &'a Op) -> Boxed<'a, Result<Reply, StoreError>> {
+        Box::pin(async move {
+            let Some(mut conn) = self.link.connection() else {
+                return Err(self.link.not_connected());
+            };
+            let mut sent = Moment::now();
+            let mut result = self.send(&mut conn, By::Hash, name, op).await;
+            if result.as_ref().is_err_and(classify::is_noscript) {
+                sent = Moment::now();
+                result = self.send(&mut conn, By::Text, name, op).await;
+            }
+            match result {
+                Ok(value) => {
+                    let answer = reply::answer(value).map_err(|message| {
+                        StoreError::refused(Error::new(crate::ErrorKind::Protocol, message))
+                    })?;
+                    self.link.note_answer();
+                    Ok(Reply { sent, answer })
+                }
+                Err(error) => {
+                    let mut failure = classify(&error);
+                    if classify::is_wrong_type(&error) {
+                        failure = link::name_wrong_type(&mut conn, name).await.unwrap_or(failure);
+                    }
+                    self.link.note_failure(&error);
+                    Err(failure)
+                }
+            }
+        })
+    }
+
+    fn listen(&self, topic: Topic) -> Boxed<'_, ()> {
+        self.inbox.listen(topic)
+    }
+
+    fn unlisten(&self, topic: Topic) {
+        self.inbox.unlisten(topic);
+    }
+
+    fn ready(&self) -> Boxed<'_, ()> {
+        Box::pin(self.link.ready())
+    }
+
+    fn inbox_up(&self) -> bool {
+        self.inbox.is_up()
+    }
+
+    fn ping(&self) -> Boxed<'_, Result<(), StoreError>> {
+        Box::pin(async move {
+            let Some(mut conn) = self.link.connection() else {
+                return Err(self.link.not_connected());
+            };
+            let reply = conn.send_packed_command(&redis::cmd("PING")).await;
+            reply.and_then(Value::extract_error).map(drop).map_err(|error| classify(&error))
+        })
+    }
+}
+
+/// Tells the events sink; a free function so that both tasks do it in one way.
+fn tell(events: &Events, event: Event) {
+    events(event);
+}

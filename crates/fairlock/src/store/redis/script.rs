@@ -1,0 +1,140 @@
+//! Operations to script calls.
+
+use super::keys::{INBOX_PREFIX, Keys};
+use fairlock_core::{Kind, LockName, Mode, Op, RequestId, Rules};
+use redis::Cmd;
+use std::sync::LazyLock;
+
+/// A script: the shared prelude and one operation, byte for byte as on disk.
+pub(crate) struct Script {
+    pub(crate) text: &'static str,
+    sha: LazyLock<String>,
+}
+
+macro_rules! script {
+    ($file:literal) => {{
+        const TEXT: &str = concat!(include_str!("lua/prelude.lua"), include_str!($file));
+        Script { text: TEXT, sha: LazyLock::new(|| redis::Script::new(TEXT).get_hash().to_owned()) }
+    }};
+}
+
+static ACQUIRE: Script = script!("lua/acquire.lua");
+static BEAT: Script = script!("lua/beat.lua");
+static FORCE: Script = script!("lua/force.lua");
+static INSPECT: Script = script!("lua/inspect.lua");
+static LEAVE: Script = script!("lua/leave.lua");
+static NUDGE: Script = script!("lua/nudge.lua");
+static PLAIN_ACQUIRE: Script = script!("lua/plain_acquire.lua");
+static PLAIN_LEAVE: Script = script!("lua/plain_leave.lua");
+static PLAIN_RELEASE: Script = script!("lua/plain_release.lua");
+static REENTER: Script = script!("lua/reenter.lua");
+static RELEASE: Script = script!("lua/release.lua");
+static RENEW: Script = script!("lua/renew.lua");
+
+/// How a call names its script.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum By {
+    /// By its hash: short, works once the server has seen the text.
+    Hash,
+    /// By its text.
+    Text,
+}
+
+/// The script of an operation.
+fn script(op: &Op) -> &'static Script {
+    match op {
+        Op::Acquire(a) if a.kind == Kind::Plain => &PLAIN_ACQUIRE,
+        Op::Acquire(_) => &ACQUIRE,
+        Op::Release { kind: Kind::Plain, .. } => &PLAIN_RELEASE,
+        Op::Release { .. } => &RELEASE,
+        Op::Leave { kind: Kind::Plain, .. } => &PLAIN_LEAVE,
+        Op::Leave { .. } => &LEAVE,
+        Op::Reenter { .. } => &REENTER,
+        Op::Renew { .. } => &RENEW,
+        Op::Beat { .. } => &BEAT,
+        Op::Nudge => &NUDGE,
+        Op::Force => &FORCE,
+        Op::Inspect { .. } => &INSPECT,
+        _ => unreachable!("every operation of this version has a script"),
+    }
+}
+
+/// The call that carries out `op` on the lock `name`.
+pub(crate) fn call(by: By, rules: &Rules, name: &LockName, op: &Op) -> Cmd {
+    let script = script(op);
+    let keys = Keys::new(name);
+    let request = named_request(op);
+    let mut cmd = match by {
+        By::Hash => redis::cmd("EVALSHA"),
+        By::Text => redis::cmd("EVAL"),
+    };
+    match by {
+        By::Hash => cmd.arg(script.sha.as_str()),
+        By::Text => cmd.arg(script.text),
+    };
+    cmd.arg(7 + usize::from(request.is_some()));
+    for key in keys.all() {
+        cmd.arg(key);
+    }
+    if let Some(request) = request {
+        cmd.arg(keys.buried(request));
+    }
+    let flags = match (rules.java_fleet, rules.presence) {
+        (true, true) => "jp",
+        (true, false) => "j",
+        (false, true) => "p",
+        (false, false) => "",
+    };
+    cmd.arg("PUBLISH").arg(keys.base()).arg(INBOX_PREFIX);
+    cmd.arg(rules.beat_ms).arg(rules.dead_ms).arg(rules.fair_wait_ms).arg(flags);
+    own_arguments(&mut cmd, rules, op);
+    cmd
+}
+
+fn named_request(op: &Op) -> Option<RequestId> {
+    match op {
+        Op::Acquire(a) => Some(a.request),
+        Op::Leave { request, .. } => Some(*request),
+        _ => None,
+    }
+}
+
+fn own_arguments(cmd: &mut Cmd, rules: &Rules, op: &Op) {
+    match op {
+        Op::Acquire(a) => {
+            cmd.arg(a.owner.to_bytes())
+                .arg(a.request.to_string())
+                .arg(a.lease_ms)
+                .arg(if a.mode == Mode::Try { "T" } else { "W" })
+                .arg(a.order.unwrap_or(0))
+                .arg(a.not_after_ms)
+                .arg(u8::from(a.sure))
+                .arg(u8::from(a.shared_owner));
+        }
+        Op::Reenter { owner, token, count, change } => {
+            cmd.arg(owner.to_bytes()).arg(token.get()).arg(*count).arg(*change);
+        }
+        Op::Release { owner, token, keep, change, .. } => {
+            cmd.arg(owner.to_bytes()).arg(token.get()).arg(*keep).arg(*change);
+        }
+        Op::Renew { owner, token, ttl_ms } => {
+            cmd.arg(owner.to_bytes()).arg(token.get()).arg(*ttl_ms);
+        }
+        Op::Leave { owner, request, bury, shared_owner, .. } => {
+            cmd.arg(owner.to_bytes())
+                .arg(request.to_string())
+                .arg(if *bury { rules.bury_ms } else { 0 })
+                .arg(u8::from(*shared_owner));
+        }
+        Op::Beat { client, waiters } => {
+            cmd.arg(client.to_string());
+            for waiter in waiters {
+                cmd.arg(waiter.to_bytes());
+            }
+        }
+        Op::Inspect { limit } => {
+            cmd.arg(*limit);
+        }
+        _ => {}
+    }
+}

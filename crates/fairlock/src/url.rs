@@ -1,0 +1,189 @@
+//! Store URLs. Strict: what is not understood is refused with its name, never ignored.
+
+use crate::config::{Address, Config, Secret};
+use crate::error::Error;
+
+/// Redis's and Valkey's port.
+const DEFAULT_PORT: u16 = 6379;
+
+/// Longest URL: far beyond any real one, and small enough to copy without a thought.
+const MAX_URL_BYTES: usize = 8 * 1024;
+
+pub(crate) fn parse(url: &str) -> Result<Config, Error> {
+    if url.len() > MAX_URL_BYTES {
+        return Err(Error::misuse(format!("a store URL has at most {MAX_URL_BYTES} bytes")));
+    }
+    if url == "memory:" {
+        return Ok(Config::for_address(Address::Memory));
+    }
+    let Some((scheme, rest)) = url.split_once(':') else {
+        return Err(Error::misuse(
+            "a store URL begins with `memory:`, `redis://`, `valkey://` or `unix:`",
+        ));
+    };
+    match scheme {
+        "redis" | "valkey" => server(scheme, rest),
+        "unix" => socket(rest),
+        "memory" => Err(Error::misuse("nothing follows `memory:` in a store URL")),
+        "rediss" | "valkeys" => {
+            Err(Error::misuse("TLS is not built yet: `rediss://` and `valkeys://` cannot be used"))
+        }
+        "sqlite" => Err(Error::misuse("the host store is not built yet: `sqlite:` cannot be used")),
+        _ if scheme.contains('+') => Err(Error::misuse(
+            "Sentinel and Cluster URLs are not built yet; use `redis://` of a single server",
+        )),
+        _ => Err(Error::misuse(
+            "unknown scheme in the store URL; use `memory:`, `redis://`, `valkey://` or `unix:`",
+        )),
+    }
+}
+
+fn server(scheme: &str, rest: &str) -> Result<Config, Error> {
+    let Some(rest) = rest.strip_prefix("//") else {
+        return Err(Error::misuse(format!("`{scheme}:` in a store URL is followed by `//`")));
+    };
+    if rest.contains('#') {
+        return Err(Error::misuse("a store URL has no fragment; write `#` in a password as `%23`"));
+    }
+    let (rest, query) = rest.split_once('?').map_or((rest, None), |(r, q)| (r, Some(q)));
+    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+    let (user, place) = match authority.rsplit_once('@') {
+        Some((user, place)) => (Some(user), place),
+        None => (None, authority),
+    };
+    let (host, port) = host_and_port(place)?;
+    let mut config = Config::for_address(Address::Tcp { host, port });
+    if let Some(user) = user {
+        let (name, password) = user.split_once(':').map_or((user, None), |(n, p)| (n, Some(p)));
+        let name = decode(name, "user name")?;
+        config.username = (!name.is_empty()).then_some(name);
+        config.password = password.map(|p| decode(p, "password")).transpose()?.map(Secret);
+        if config.username.is_some() && config.password.is_none() {
+            return Err(Error::misuse(
+                "the store URL has a user name without a password; for a password alone write \
+                 `redis://:password@host`",
+            ));
+        }
+    }
+    config.database = database(path)?;
+    if query.is_some() {
+        return Err(Error::misuse("a `redis://` URL takes no `?` options yet"));
+    }
+    Ok(config)
+}
+
+fn host_and_port(place: &str) -> Result<(String, u16), Error> {
+    let (host, port) = if let Some(rest) = place.strip_prefix('[') {
+        let Some((host, after)) = rest.split_once(']') else {
+            return Err(Error::misuse("the IPv6 address in the store URL has no closing `]`"));
+        };
+        if host.parse::<std::net::Ipv6Addr>().is_err() {
+            return Err(Error::misuse("the text in `[...]` of the store URL is no IPv6 address"));
+        }
+        match after.strip_prefix(':') {
+            Some(port) => (host, Some(port)),
+            None if after.is_empty() => (host, None),
+            None => return Err(Error::misuse("only `:port` can follow `]` in the store URL")),
+        }
+    } else {
+        place.split_once(':').map_or((place, None), |(h, p)| (h, Some(p)))
+    };
+    if host.is_empty() {
+        return Err(Error::misuse("the store URL names no host"));
+    }
+    if host
+        .bytes()
+        .any(|b| b.is_ascii_control() || b == b' ' || b == b':' && !place.starts_with('['))
+    {
+        return Err(Error::misuse("the host in the store URL has a character no host has"));
+    }
+    let port = match port {
+        None => DEFAULT_PORT,
+        Some(text) => match text.parse::<u16>() {
+            Ok(port) if port > 0 && text.bytes().all(|b| b.is_ascii_digit()) => port,
+            _ => return Err(Error::misuse("the port in the store URL is not between 1 and 65535")),
+        },
+    };
+    Ok((host.to_owned(), port))
+}
+
+fn socket(rest: &str) -> Result<Config, Error> {
+    let (path, query) = rest.split_once('?').map_or((rest, None), |(p, q)| (p, Some(q)));
+    let path = path.strip_prefix("//").unwrap_or(path);
+    if !path.starts_with('/') {
+        return Err(Error::misuse("`unix:` in a store URL is followed by an absolute path"));
+    }
+    let path = decode(path, "socket path")?;
+    if path.contains('\0') {
+        return Err(Error::misuse("the socket path in the store URL has a zero byte"));
+    }
+    let mut config = Config::for_address(Address::Unix(path.into()));
+    match query {
+        None => {}
+        Some(query) => match query.strip_prefix("db=") {
+            Some(number) => config.database = database(number)?,
+            None => return Err(Error::misuse("a `unix:` URL takes only the option `db`")),
+        },
+    }
+    Ok(config)
+}
+
+fn database(text: &str) -> Result<i64, Error> {
+    if text.is_empty() {
+        return Ok(0);
+    }
+    match text.parse::<i32>() {
+        Ok(number) if number >= 0 && text.bytes().all(|b| b.is_ascii_digit()) => {
+            Ok(i64::from(number))
+        }
+        _ => Err(Error::misuse("the database in the store URL is no number ≥ 0")),
+    }
+}
+
+/// Undoes percent encoding.
+fn decode(text: &str, what: &str) -> Result<String, Error> {
+    let bad = || Error::misuse(format!("the {what} in the store URL is not percent-encoded UTF-8"));
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        if byte != b'%' {
+            bytes.push(byte);
+            continue;
+        }
+        let mut hex = || rest.next().and_then(|b| char::from(b).to_digit(16));
+        let (Some(high), Some(low)) = (hex(), hex()) else { return Err(bad()) };
+        bytes.push((high * 16 + low) as u8);
+    }
+    String::from_utf8(bytes).map_err(|_| bad())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_read() {
+        let c = parse("redis://ann:p%40ss@db.example:7000/3").unwrap();
+        assert_eq!(c.address, Address::Tcp { host: "db.example".into(), port: 7000 });
+        assert_eq!(c.username.as_deref(), Some("ann"));
+        assert_eq!(c.password.as_ref().unwrap().0, "p@ss");
+        assert_eq!(c.database, 3);
+        let c = parse("valkey://[::1]").unwrap();
+        assert_eq!(c.address, Address::Tcp { host: "::1".into(), port: 6379 });
+        let c = parse("redis://:secret@h/").unwrap();
+        assert_eq!((c.username, c.database), (None, 0));
+        let c = parse("unix:/run/r.sock?db=2").unwrap();
+        assert_eq!(c.address, Address::Unix("/run/r.sock".into()));
+        assert_eq!(c.database, 2);
+        assert_eq!(parse("memory:").unwrap().address, Address::Memory);
+    }
+
+    #[test]
+    fn no_secret_in_messages_or_debug() {
+        for url in ["redis://u:CANARY@h:0", "redis://u:CANARY@h/x", "redis://CANARY%ZZ:p@h"] {
+            assert!(!parse(url).unwrap_err().to_string().contains("CANARY"), "{url}");
+        }
+        let config = parse("redis://u:CANARY@h").unwrap();
+        assert!(!format!("{config:?}").contains("CANARY"));
+    }
+}

@@ -1,0 +1,5 @@
+//! Integration tests of the library, one binary.
+//!
+//! - `smoke`: the shortest path on every store
+
+mod smoke;

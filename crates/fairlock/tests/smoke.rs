@@ -1,0 +1,48 @@
+//! The shortest path: two clients, three waiters, in order.
+
+use fairlock::Client;
+use fairlock_testkit::server::{Generation, Server};
+use std::time::{Duration, Instant};
+
+async fn three_in_order(url: &str) {
+    let a = Client::connect(url).await.unwrap();
+    let b = if url == "memory:" { a.clone() } else { Client::connect(url).await.unwrap() };
+    let guard = a.fair_lock("job").lock().await.unwrap();
+    assert!(b.fair_lock("job").try_lock().await.unwrap().is_none());
+    let mut tokens = vec![guard.token()];
+    let lock_b = b.fair_lock("job");
+    let first = tokio::spawn(async move { lock_b.lock().await.unwrap() });
+    let look = a.fair_lock("job");
+    while look.inspect().await.unwrap().queue_len < 1 {
+        tokio::task::yield_now().await;
+    }
+    let lock_a = a.fair_lock("job");
+    let second = tokio::spawn(async move { lock_a.lock().await.unwrap() });
+    while look.inspect().await.unwrap().queue_len < 2 {
+        tokio::task::yield_now().await;
+    }
+    let began = Instant::now();
+    guard.release().await.unwrap();
+    let guard = first.await.unwrap();
+    println!("{url}: hand-over {:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_millis(500));
+    tokens.push(guard.token());
+    drop(guard);
+    let guard = second.await.unwrap();
+    tokens.push(guard.token());
+    assert!(tokens.is_sorted());
+    drop(guard);
+}
+
+#[tokio::test]
+async fn memory() {
+    three_in_order("memory:").await;
+}
+
+#[tokio::test]
+async fn servers() {
+    for generation in Generation::ALL {
+        let Some(server) = Server::start(generation) else { continue };
+        three_in_order(&server.url()).await;
+    }
+}
