@@ -90,6 +90,20 @@ fn a_dead_server_ends_the_command_by_the_deadline() {
     all_gone(&family);
 }
 
+/// The command did its work under the lock; that nobody answers afterwards does not undo that.
+#[test]
+fn a_release_without_an_answer() {
+    let Some(server) = Server::start(Generation::Redis70) else { return };
+    let dir = TempDir::new();
+    let go = dir.path().join("go");
+    let script = format!("{}; exit 7", hold_until(&go));
+    let mut running = Running::start(run_script(&server.url(), &[], "x", &script));
+    assert_eq!(running.line(), "holding");
+    server.stop();
+    fs::write(&go, "").unwrap();
+    running.wait().expect(7, "x: it is not known whether the lock was released");
+}
+
 /// Nobody is left to renew the lock of a killed `fairlock`; nobody may be left at work either.
 #[test]
 fn a_killed_fairlock_leaves_a_lock_that_runs_out() {

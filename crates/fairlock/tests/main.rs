@@ -2,4 +2,6 @@
 //!
 //! - `smoke`: the shortest path on every store
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
 mod smoke;
