@@ -1,0 +1,116 @@
+//! One fair lock that many want: hand-over time, rate and script calls by number of waiters.
+
+use crate::stats::{percentile, ratio, us};
+use fairlock::Client;
+use fairlock_testkit::server::Server;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+pub(crate) async fn report(server: &Server, span: Duration, ping: Duration) {
+    let mut at_ten = 0.0;
+    for waiters in [2, 10, 100, 1_000, 10_000] {
+        let run = measure(server, waiters, span).await;
+        if waiters == 10 {
+            at_ten = run.rate;
+        }
+        let beside_ten =
+            if at_ten > 0.0 { format!(", {:.2} of the rate at 10", run.rate / at_ten) } else { String::new() };
+        println!(
+            "contended, {waiters} waiters: {:.0} hand-overs/s{beside_ten}, release-to-next p50 {} \
+             = {:.2} PING (goal 1.5), p99 {}, {:.2} script calls each (goal 2.1)",
+            run.rate,
+            us(run.p50),
+            ratio(run.p50, ping),
+            us(run.p99),
+            run.calls
+        );
+    }
+}
+
+struct Run {
+    rate: f64,
+    p50: Duration,
+    p99: Duration,
+    calls: f64,
+}
+
+struct Board {
+    released: Mutex<Option<Instant>>,
+    samples: Mutex<Vec<Duration>>,
+    grants: AtomicU64,
+}
+
+async fn measure(server: &Server, waiters: usize, span: Duration) -> Run {
+    let clients = [
+        Client::connect(&server.url()).await.unwrap(),
+        Client::connect(&server.url()).await.unwrap(),
+    ];
+    let name = format!("contended:{waiters}");
+    let first = clients[0].fair_lock(&name).lock().await.unwrap();
+    let board = Arc::new(Board {
+        released: Mutex::new(None),
+        samples: Mutex::default(),
+        grants: AtomicU64::new(0),
+    });
+    let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let tasks: Vec<_> = (0..waiters)
+        .map(|n| {
+            let lock = clients[n % 2].fair_lock(&name);
+            let board = Arc::clone(&board);
+            let stop = Arc::clone(&stop);
+            tokio::spawn(async move {
+                while !stop.load(Ordering::Relaxed) {
+                    let guard = lock.lock().await.unwrap();
+                    let now = Instant::now();
+                    if let Some(released) = board.released.lock().unwrap().take() {
+                        board.samples.lock().unwrap().push(now - released);
+                    }
+                    board.grants.fetch_add(1, Ordering::Relaxed);
+                    *board.released.lock().unwrap() = Some(Instant::now());
+                    guard.release().await.unwrap();
+                }
+            })
+        })
+        .collect();
+    let look = clients[0].fair_lock(&name);
+    while look.inspect().await.unwrap().queue_len < waiters {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let calls_before = script_calls(server);
+    let began = Instant::now();
+    first.release().await.unwrap();
+    tokio::time::sleep(span).await;
+    let grants = board.grants.load(Ordering::Relaxed);
+    let took = began.elapsed();
+    let calls = script_calls(server) - calls_before;
+    stop.store(true, Ordering::Relaxed);
+    for task in tasks {
+        task.abort();
+    }
+    let mut samples = std::mem::take(&mut *board.samples.lock().unwrap());
+    let run = Run {
+        rate: grants as f64 / took.as_secs_f64(),
+        p50: percentile(&mut samples, 50),
+        p99: percentile(&mut samples, 99),
+        calls: calls as f64 / grants as f64,
+    };
+    for client in clients {
+        client.shutdown().await;
+    }
+    run
+}
+
+/// EVAL, EVALSHA and FCALL calls that the server has counted.
+fn script_calls(server: &Server) -> u64 {
+    let reply = server.client().call(&["INFO", "commandstats"]);
+    let text = reply.text().to_owned();
+    text.lines()
+        .filter(|line| {
+            ["cmdstat_eval:", "cmdstat_evalsha:", "cmdstat_fcall:"]
+                .iter()
+                .any(|name| line.starts_with(name))
+        })
+        .filter_map(|line| line.split("calls=").nth(1)?.split(',').next()?.parse::<u64>().ok())
+        .sum()
+}

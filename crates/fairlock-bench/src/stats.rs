@@ -1,0 +1,20 @@
+//! Percentiles.
+
+use std::time::Duration;
+
+/// The `percent`th percentile of `samples`, which get sorted.
+pub(crate) fn percentile(samples: &mut [Duration], percent: usize) -> Duration {
+    assert!(!samples.is_empty(), "nothing was measured");
+    samples.sort_unstable();
+    samples[(samples.len() - 1) * percent / 100]
+}
+
+/// Microseconds with one decimal.
+pub(crate) fn us(duration: Duration) -> String {
+    format!("{:.1} us", duration.as_secs_f64() * 1e6)
+}
+
+/// How often `part` contains `whole`.
+pub(crate) fn ratio(part: Duration, whole: Duration) -> f64 {
+    part.as_secs_f64() / whole.as_secs_f64()
+}
