@@ -70,7 +70,7 @@ impl Wanted {
         doubtful: Vec<RequestId>,
     ) -> Hold {
         let lease = match self.lease {
-            Some(lease) => Lease::Fixed { until: base.plus(lease) },
+            Some(lease) => Lease::Fixed { ms: self.lease_ms(shared), until: base.plus(lease) },
             None => Lease::Watchdog { ms: self.lease_ms(shared) },
         };
         let until = valid_until(base, grant.ttl_ms);
@@ -80,16 +80,13 @@ impl Wanted {
 
 type Caller = oneshot::Sender<Result<Option<Arc<Hold>>, Error>>;
 
-/// Why a wait ends without the lock.
-enum Stop {
-    Cancelled,
-    TimedOut,
-}
-
 /// Gets the lock for `caller`, or finds that it cannot be had; leaves nothing behind when the
 /// caller goes away.
 pub(crate) async fn run(ticket: Ticket, shared: Arc<Shared>, wanted: Wanted, mut caller: Caller) {
-    let result = drive(&shared, &wanted, &mut caller).await;
+    let mut result = drive(&shared, &wanted, &mut caller).await;
+    if shared.is_closed() && matches!(result, Ok(None)) {
+        result = Err(Error::closed().on(&wanted.name));
+    }
     if let Err(Ok(Some(hold))) = caller.send(result) {
         // The caller went away while the lock came.
         let change = hold.leave();
@@ -111,7 +108,9 @@ async fn drive(
     }
 }
 
-async fn stop(caller: &mut Caller, until: Option<Moment>) -> Stop {
+/// Resolves when the wait ends without the lock: nobody waits for the result any more, time is
+/// up, or the client was shut down.
+async fn stop(shared: &Shared, caller: &mut Caller, until: Option<Moment>) {
     let deadline = async {
         match until {
             Some(until) => tokio::time::sleep(until.left()).await,
@@ -119,8 +118,9 @@ async fn stop(caller: &mut Caller, until: Option<Moment>) -> Stop {
         }
     };
     tokio::select! {
-        () = caller.closed() => Stop::Cancelled,
-        () = deadline => Stop::TimedOut,
+        () = caller.closed() => {}
+        () = deadline => {}
+        () = shared.closed() => {}
     }
 }
 
@@ -198,7 +198,7 @@ async fn wait_fair(
 ) -> Result<Option<Outcome>, Error> {
     let request = op.request;
     let until = wanted.until.filter(|_| !wanted.try_once);
-    let stop = stop(caller, until);
+    let stop = stop(shared, caller, until);
     tokio::pin!(stop);
     let mut copies = Copies::default();
     let mut stopped = false;
@@ -209,7 +209,7 @@ async fn wait_fair(
         tokio::select! {
             biased;
             reply = &mut call => Some(reply),
-            _ = &mut stop => {
+            () = &mut stop => {
                 stopped = true;
                 tokio::time::timeout(ANSWER_GRACE, &mut call).await.ok()
             }
@@ -248,7 +248,7 @@ async fn wait_fair(
     tokio::select! {
         biased;
         granted = outcome => Ok(granted.ok()),
-        _ = &mut stop => Ok(None),
+        () = &mut stop => Ok(None),
     }
 }
 
@@ -301,7 +301,7 @@ async fn confirm(
     if left_ms < grant.ttl_ms / 3 {
         let ttl_ms = match hold.lease {
             Lease::Watchdog { ms } => ms,
-            Lease::Fixed { until } => until.left().as_millis() as u64,
+            Lease::Fixed { until, .. } => until.left().as_millis() as u64,
         };
         let op = Op::Renew { owner: owner.clone(), token: grant.token, ttl_ms: ttl_ms.max(1) };
         let reply = caller::once(shared, &wanted.name, &op, &mut Copies::default()).await.ok()?;
@@ -355,7 +355,7 @@ async fn plain(
         tokio::select! {
             biased;
             result = attempts => result,
-            _ = stop(caller, until) => Ok(None),
+            () = stop(shared, caller, until) => Ok(None),
         }
     };
     shared.hub.leave_plain(&wanted.name);
@@ -408,8 +408,9 @@ async fn plain_attempts(
         };
         if listening.is_none() {
             // Subscribed before it is asked again: no release can fall between.
-            shared.store.listen(topic.clone()).await;
+            let subscribed = shared.store.listen(topic.clone());
             listening = Some(Listening { shared, topic: topic.clone() });
+            subscribed.await;
             continue;
         }
         let period = shared.config.heartbeat;

@@ -111,12 +111,14 @@ impl Client {
         self.shared.hub.odd_messages()
     }
 
-    /// Waits for releases that are under way, at most for the store timeout, and ends the
-    /// background work. Guards that are still held end with their leases; later calls are errors.
+    /// Ends the client's work: waiters leave their queues, guards are not renewed any more and
+    /// end with their leases, later calls are errors. Waits until what is under way (releases,
+    /// waiters leaving) is answered, at most for the store timeout.
     ///
     /// # Cancel safety
-    /// Dropping the future leaves the client running.
+    /// Dropping the future leaves the client shut down; what is under way goes on.
     pub async fn shutdown(self) {
+        self.shared.connection.send_replace(ConnectionState::Closed);
         let shared = Arc::clone(&self.shared);
         let flushed = self.on_background(async move {
             let until = shared.store_deadline();
@@ -124,9 +126,8 @@ impl Client {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         });
-        // Closed already: nothing is left to wait for.
+        // An error means that the background thread is gone, and so is all work.
         let _ = flushed.await;
-        self.shared.connection.send_replace(ConnectionState::Closed);
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {

@@ -208,6 +208,18 @@ impl Config {
                 )));
             }
         }
+        if self.username.is_some() && self.password.is_none() {
+            return Err(Error::misuse(
+                "there is a user name without a password; a password alone stands after a colon \
+                 in the store URL, or is set apart from it",
+            ));
+        }
+        let name = self.client_name.as_deref().unwrap_or("fairlock");
+        if name.is_empty() || name.len() > 128 || !name.bytes().all(|b| b.is_ascii_graphic()) {
+            return Err(Error::misuse(
+                "client_name must be 1 to 128 printable ASCII characters without spaces",
+            ));
+        }
         if !(0..=i64::from(i32::MAX)).contains(&self.database) {
             return Err(Error::misuse(format!("database {} is not a number ≥ 0", self.database)));
         }

@@ -53,6 +53,11 @@ impl Guard {
         self.hold.remaining()
     }
 
+    /// The whole lease: the explicit one, or what each renewal gives.
+    pub fn lease(&self) -> Duration {
+        self.hold.lease.whole()
+    }
+
     /// Whether the guard still protects. No I/O.
     pub fn state(&self) -> GuardState {
         self.hold.state()

@@ -21,10 +21,17 @@ pub enum GuardState {
 /// How long a hold shall last.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Lease {
-    /// Until this moment; never renewed beyond it.
-    Fixed { until: Moment },
+    /// So many milliseconds, until this moment; never renewed beyond it.
+    Fixed { ms: u64, until: Moment },
     /// Renewed to this many milliseconds again and again.
     Watchdog { ms: u64 },
+}
+
+impl Lease {
+    pub(crate) fn whole(self) -> Duration {
+        let (Self::Fixed { ms, .. } | Self::Watchdog { ms }) = self;
+        Duration::from_millis(ms)
+    }
 }
 
 pub(crate) struct Hold {

@@ -80,6 +80,13 @@ impl Shared {
         *self.connection.borrow() == ConnectionState::Closed
     }
 
+    /// Resolves when the client is shut down.
+    pub(crate) async fn closed(&self) {
+        let mut state = self.connection.subscribe();
+        // The sender lives in `self`, so the wait cannot fail.
+        let _ = state.wait_for(|state| *state == ConnectionState::Closed).await;
+    }
+
     /// How long from now an unreachable store is tried.
     pub(crate) fn store_deadline(&self) -> Moment {
         Moment::now().plus(self.config.store_timeout)

@@ -26,6 +26,7 @@ const SPREAD: Duration = Duration::from_millis(60);
 pub(crate) async fn run(shared: Arc<Shared>, queue: Arc<Queue>) {
     let period = shared.config.heartbeat;
     let mut wait = period;
+    let mut last = Moment::now().minus_ms(CLOSEST.as_millis() as u64);
     let mut early = false;
     let mut silent_since: Option<Moment> = None;
     let mut listening: Option<OwnerId> = None;
@@ -37,7 +38,10 @@ pub(crate) async fn run(shared: Arc<Shared>, queue: Arc<Queue>) {
         if shared.hub.retire(&queue) {
             break;
         }
+        // Whatever kicks, and how often: the pace is ours.
+        tokio::time::sleep(last.plus(CLOSEST).left()).await;
         let began = Moment::now();
+        last = began;
         match beat(&shared, &queue, &mut listening).await {
             Ok(retry) => {
                 silent_since = None;
@@ -57,7 +61,6 @@ pub(crate) async fn run(shared: Arc<Shared>, queue: Arc<Queue>) {
                 wait = CLOSEST;
             }
         }
-        wait = wait.max(CLOSEST.saturating_sub(Moment::now().since(began)));
     }
     if let Some(owner) = listening {
         shared.store.unlisten(Topic::Waiter(queue.name.clone(), owner));

@@ -58,12 +58,6 @@ fn server(scheme: &str, rest: &str) -> Result<Config, Error> {
         let name = decode(name, "user name")?;
         config.username = (!name.is_empty()).then_some(name);
         config.password = password.map(|p| decode(p, "password")).transpose()?.map(Secret);
-        if config.username.is_some() && config.password.is_none() {
-            return Err(Error::misuse(
-                "the store URL has a user name without a password; for a password alone write \
-                 `redis://:password@host`",
-            ));
-        }
     }
     config.database = database(path)?;
     if query.is_some() {

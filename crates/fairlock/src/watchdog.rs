@@ -134,7 +134,7 @@ async fn tend(shared: Arc<Shared>, hold: Arc<Hold>) {
     }
     let ttl_ms = match hold.lease {
         Lease::Watchdog { ms } => ms,
-        Lease::Fixed { until } => until.left().as_millis() as u64,
+        Lease::Fixed { until, .. } => until.left().as_millis() as u64,
     };
     if matches!(hold.lease, Lease::Fixed { .. }) && hold.has_whole_lease() {
         // Only its end is left to come.
@@ -142,6 +142,9 @@ async fn tend(shared: Arc<Shared>, hold: Arc<Hold>) {
     }
     // The deadline comes first, whatever the store does: another task would be late.
     shared.watchdog.plan(&hold, valid_until);
+    if shared.is_closed() {
+        return;
+    }
     let op = Op::Renew { owner: hold.owner.clone(), token: hold.token, ttl_ms: ttl_ms.max(1) };
     let now = Moment::now();
     match shared.store.call(&hold.name, &op).await {

@@ -4,7 +4,7 @@
 
 use super::attempt::Attempt;
 use super::classify::classify;
-use super::{keys, reply, tell};
+use super::{keys, link, reply, tell};
 use crate::backoff::Backoff;
 use crate::clock::{Moment, lock};
 use crate::config::Config;
@@ -25,6 +25,7 @@ const PING_INTERVAL: Duration = Duration::from_secs(20);
 /// The inbox connection and the task that keeps it.
 pub(crate) struct Inbox {
     client: redis::Client,
+    name: String,
     connect_timeout: Duration,
     ping_timeout: Duration,
     client_id: ClientId,
@@ -51,6 +52,7 @@ impl Inbox {
     ) -> Arc<Self> {
         Arc::new(Self {
             client,
+            name: link::connection_name(config),
             connect_timeout: config.connect_timeout,
             ping_timeout: config.ping_timeout,
             client_id,
@@ -107,6 +109,7 @@ impl Inbox {
         let connect = async {
             let mut conn =
                 self.client.get_multiplexed_async_connection_with_config(&config).await?;
+            link::name_connection(&mut conn, &self.name).await?;
             conn.subscribe(&self.channel).await?;
             let wanted: Vec<Vec<u8>> = lock(&self.topics).keys().cloned().collect();
             for channel in wanted {

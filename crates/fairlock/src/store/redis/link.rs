@@ -20,6 +20,7 @@ use tokio::sync::{Notify, watch};
 /// The command connection and the task that keeps it.
 pub(crate) struct Link {
     client: redis::Client,
+    name: String,
     connect_timeout: Duration,
     response_timeout: Duration,
     ping_interval: Duration,
@@ -54,10 +55,16 @@ pub(crate) fn client(config: &Config) -> Result<redis::Client, Error> {
         .map_err(|error| Error::misuse(format!("the store's address cannot be used: {error}")))
 }
 
+/// What the connections are called in `CLIENT LIST`.
+pub(crate) fn connection_name(config: &Config) -> String {
+    config.client_name.clone().unwrap_or_else(|| "fairlock".into())
+}
+
 impl Link {
     pub(crate) fn new(client: redis::Client, config: &Config, events: Events) -> Arc<Self> {
         Arc::new(Self {
             client,
+            name: connection_name(config),
             connect_timeout: config.connect_timeout,
             response_timeout: config.response_timeout,
             ping_interval: config.ping_interval,
@@ -108,6 +115,8 @@ impl Link {
                 Ok(conn) => {
                     self.attempt.succeeded();
                     self.note_answer();
+                    // What calls on the last connection reported says nothing of this one.
+                    let _ = tokio::time::timeout(Duration::ZERO, self.broken.notified()).await;
                     self.current.send_replace(Some(conn.clone()));
                     tell(&self.events, Event::Up);
                     let began = Moment::now();
@@ -126,10 +135,15 @@ impl Link {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(self.connect_timeout))
             .set_response_timeout(Some(self.response_timeout));
-        let connect = self.client.get_multiplexed_async_connection_with_config(&config);
+        let connect = async {
+            let mut conn =
+                self.client.get_multiplexed_async_connection_with_config(&config).await?;
+            name_connection(&mut conn, &self.name).await?;
+            Ok(conn)
+        };
         let made = tokio::time::timeout(self.connect_timeout, connect).await;
         made.map_err(|_| StoreError::unavailable("connecting took too long".into(), false))?
-            .map_err(|error| StoreError { doubt: false, ..classify(&error) })
+            .map_err(|error: RedisError| StoreError { doubt: false, ..classify(&error) })
     }
 
     /// Returns when the connection is dead: a call failed on it, or a ping was not answered.
@@ -156,6 +170,15 @@ impl Link {
             }
         }
     }
+}
+
+/// Tells operators whose connection it is.
+pub(crate) async fn name_connection(
+    conn: &mut MultiplexedConnection,
+    name: &str,
+) -> Result<(), RedisError> {
+    let reply = conn.send_packed_command(redis::cmd("CLIENT").arg("SETNAME").arg(name)).await?;
+    reply.extract_error().map(drop)
 }
 
 fn is_dead(error: &RedisError) -> bool {
