@@ -19,8 +19,9 @@ use crate::state::LockState;
 use std::collections::BTreeSet;
 
 impl LockState {
-    /// Whether the structures agree with each other (C1, C3, C4, C6, C7): what every script of
-    /// ours keeps, and what lost keys, operators and foreign clients may break.
+    /// Whether the structures agree with each other (C1, C3, C4, C6, C7) and end by themselves
+    /// (C8): what every script of ours keeps, and what lost keys, operators and foreign clients
+    /// may break.
     pub(crate) fn is_consistent(&self, _now_ms: u64) -> bool {
         let k = &self.keys;
         let members: BTreeSet<_> = k.queue.iter().collect();
@@ -34,7 +35,21 @@ impl LockState {
         let c7 = members.len() == k.queue.len()
             && members.into_iter().eq(k.scores.keys())
             && ours.len() == k.order.len();
-        c1 && c3 && c4 && c6 && c7
+        let c8 = self.without_ttl().is_none();
+        c1 && c3 && c4 && c6 && c7 && c8
+    }
+
+    /// The first of the lock's and our own keys that has content and no TTL.
+    fn without_ttl(&self) -> Option<&'static str> {
+        let k = &self.keys;
+        let keys = [
+            ("hold", !k.hold.is_empty(), k.hold_expires),
+            ("order", !k.order.is_empty(), k.order_expires),
+            ("state", k.has_state(), k.state_expires),
+            ("beats", !k.beats.is_empty(), k.beats_expires),
+        ];
+        let found = keys.iter().find(|(_, exists, expires)| *exists && expires.is_none());
+        found.map(|(name, ..)| *name)
     }
 
     pub(crate) fn check(
@@ -46,6 +61,8 @@ impl LockState {
         op: &Op,
     ) {
         let k = &self.keys;
+        let endless = self.without_ttl();
+        assert!(endless.is_none(), "C8: {endless:?} without a TTL after {op:?}: {k:#?}");
         assert!(self.is_consistent(now_ms), "C1, C3, C4, C6 or C7 broken by {op:?}: {k:#?}");
         assert!(k.token >= token_before, "C5 broken by {op:?}: {k:#?}");
         assert!(k.token.unwrap_or(0) < TOKEN_LIMIT, "C5 broken by {op:?}: {k:#?}");
@@ -64,14 +81,6 @@ impl LockState {
             let refused = matches!(op, Op::Acquire(a) if now_ms > a.not_after_ms
                 || k.buried.contains_key(&a.request));
             assert!(paused || refused, "C2 broken by {op:?}: {k:#?}");
-        }
-        for (name, exists, expires) in [
-            ("hold", !k.hold.is_empty(), k.hold_expires),
-            ("order", !k.order.is_empty(), k.order_expires),
-            ("state", k.has_state(), k.state_expires),
-            ("beats", !k.beats.is_empty(), k.beats_expires),
-        ] {
-            assert!(!exists || expires.is_some(), "C8: {name} without a TTL after {op:?}: {k:#?}");
         }
     }
 }
