@@ -85,8 +85,15 @@ impl Watchdog {
     fn plan(&self, hold: &Hold, at: Moment) {
         let mut state = lock(&self.state);
         // A hold that was released meanwhile stays forgotten.
-        if state.holds.contains_key(&hold.id) {
-            state.plan.set(hold.id, at.nanos());
+        if !state.holds.contains_key(&hold.id) {
+            return;
+        }
+        let first = state.plan.next_ns().is_none_or(|next| at.nanos() < next);
+        state.plan.set(hold.id, at.nanos());
+        drop(state);
+        if first {
+            // The watchdog sleeps for as long as the plan was when it last looked.
+            self.changed.notify_one();
         }
     }
 
