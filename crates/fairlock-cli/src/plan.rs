@@ -13,9 +13,6 @@ use fairlock::GuardState;
 /// how often the keeper learns of a renewal, the first of which may have to come within 2 s.
 const TICK: Duration = Duration::from_millis(500);
 
-/// Lease of a renewed lock, Redisson's default; decides what "a third of the lease" means.
-const RENEWED_LEASE: Duration = Duration::from_secs(30);
-
 /// What to do now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
@@ -54,10 +51,15 @@ enum Phase {
 
 impl Plan {
     /// `grace` as asked for; at most a third of the lease is used.
-    pub(crate) fn new(grace: Duration, lease: Option<Duration>, hands_off: bool) -> Self {
+    pub(crate) fn new(
+        grace: Duration,
+        lease: Duration,
+        fixed_lease: bool,
+        hands_off: bool,
+    ) -> Self {
         Self {
-            grace: grace.min(lease.unwrap_or(RENEWED_LEASE) / 3),
-            fixed_lease: lease.is_some(),
+            grace: grace.min(lease / 3),
+            fixed_lease,
             hands_off,
             deadline: Duration::MAX,
             phase: Phase::Running,
@@ -145,7 +147,7 @@ mod tests {
     }
 
     fn renewed() -> Plan {
-        Plan::new(ms(5_000), None, false)
+        Plan::new(ms(5_000), ms(30_000), false, false)
     }
 
     fn ms(millis: u64) -> Duration {
@@ -218,7 +220,7 @@ mod tests {
 
     #[test]
     fn a_fixed_lease_ends_the_command_in_time() {
-        let plan = Plan::new(ms(5_000), Some(ms(3_000)), false);
+        let plan = Plan::new(ms(5_000), ms(3_000), true, false);
         check(
             plan,
             &[
@@ -233,13 +235,13 @@ mod tests {
 
     #[test]
     fn no_grace_kills_at_the_deadline() {
-        let plan = Plan::new(ms(0), Some(ms(3_000)), false);
+        let plan = Plan::new(ms(0), ms(3_000), true, false);
         check(plan, &[(2_500, Held, 500, Wait(ms(500))), (3_000, Held, 0, Kill)]);
     }
 
     #[test]
     fn hands_off_means_never() {
-        let plan = Plan::new(ms(5_000), Some(ms(3_000)), true);
+        let plan = Plan::new(ms(5_000), ms(3_000), true, true);
         let plan = check(plan, &[(0, Suspect, 1, Wait(TICK)), (10, Lost, 0, Wait(TICK))]);
         assert_eq!(plan.kill_at(), None);
     }

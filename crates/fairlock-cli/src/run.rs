@@ -60,7 +60,7 @@ async fn run_with(client: &Client, args: &Run, signals: &mut Signals) -> Result<
             return Err(failure);
         }
     };
-    let mut plan = Plan::new(args.grace, args.lease, hands_off);
+    let mut plan = Plan::new(args.grace, guard.lease(), args.lease.is_some(), hands_off);
     let code = supervise(&mut child, &guard, &mut plan, signals).await;
 
     // What the command left running in its group keeps running when the lock was never in danger:
