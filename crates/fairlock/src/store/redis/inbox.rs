@@ -80,10 +80,11 @@ impl Inbox {
         loop {
             match self.connect().await {
                 Ok(conn) => {
-                    self.attempt.succeeded();
                     self.current.send_replace(Some(conn.clone()));
                     self.up.store(true, Ordering::Release);
                     tell(&self.events, Event::InboxUp);
+                    // Last: whoever waits for the first contact must find it made.
+                    self.attempt.succeeded();
                     let began = Moment::now();
                     self.watch(conn).await;
                     self.up.store(false, Ordering::Release);

@@ -113,12 +113,13 @@ impl Link {
         loop {
             match self.connect().await {
                 Ok(conn) => {
-                    self.attempt.succeeded();
                     self.note_answer();
                     // What calls on the last connection reported says nothing of this one.
                     let _ = tokio::time::timeout(Duration::ZERO, self.broken.notified()).await;
                     self.current.send_replace(Some(conn.clone()));
                     tell(&self.events, Event::Up);
+                    // Last: whoever waits for the first contact must find it made.
+                    self.attempt.succeeded();
                     let began = Moment::now();
                     self.watch(conn).await;
                     self.current.send_replace(None);
