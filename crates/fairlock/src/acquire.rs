@@ -78,7 +78,35 @@ impl Wanted {
     }
 }
 
-type Caller = oneshot::Sender<Result<Option<Arc<Hold>>, Error>>;
+type Caller = oneshot::Sender<Result<Option<Delivery>, Error>>;
+
+/// A hold on its way from the driver to the caller. It may lie in the channel when the caller's
+/// future is dropped: then nobody ever sees it, and it is released here.
+pub(crate) struct Delivery {
+    hold: Option<Arc<Hold>>,
+    shared: Arc<Shared>,
+}
+
+impl Delivery {
+    /// The caller has it, and makes a guard of it.
+    pub(crate) fn accept(mut self) -> Option<Arc<Hold>> {
+        self.hold.take()
+    }
+}
+
+impl Drop for Delivery {
+    fn drop(&mut self) {
+        let Some(hold) = self.hold.take() else { return };
+        let change = hold.leave();
+        self.shared.watchdog.forget(&hold);
+        let ticket = Ticket::new(&self.shared);
+        let shared = Arc::clone(&self.shared);
+        self.shared.runtime.spawn(async move {
+            reaper::release(&shared, &hold, change).await;
+            drop(ticket);
+        });
+    }
+}
 
 /// Gets the lock for `caller`, or finds that it cannot be had; leaves nothing behind when the
 /// caller goes away.
@@ -87,12 +115,9 @@ pub(crate) async fn run(ticket: Ticket, shared: Arc<Shared>, wanted: Wanted, mut
     if shared.is_closed() && matches!(result, Ok(None)) {
         result = Err(Error::closed().on(&wanted.name));
     }
-    if let Err(Ok(Some(hold))) = caller.send(result) {
-        // The caller went away while the lock came.
-        let change = hold.leave();
-        shared.watchdog.forget(&hold);
-        reaper::release(&shared, &hold, change).await;
-    }
+    let deliver = |hold| Delivery { hold: Some(hold), shared: Arc::clone(&shared) };
+    // What a caller that went away does not take releases itself.
+    let _ = caller.send(result.map(|hold| hold.map(deliver)));
     drop(ticket);
 }
 

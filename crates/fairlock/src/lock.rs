@@ -116,7 +116,8 @@ impl Lock {
         let (caller, result) = oneshot::channel();
         let ticket = Ticket::new(shared);
         shared.runtime.spawn(acquire::run(ticket, Arc::clone(shared), wanted, caller));
-        let hold = result.await.map_err(|_| Error::closed())??;
+        let delivery = result.await.map_err(|_| Error::closed())??;
+        let hold = delivery.and_then(acquire::Delivery::accept);
         Ok(hold.map(|hold| Guard::new(hold, self.client.clone())))
     }
 
