@@ -91,6 +91,9 @@ impl Client {
     /// # Errors
     /// The store's errors; it is not tried again.
     pub async fn ping(&self) -> Result<(), Error> {
+        if self.shared.is_closed() {
+            return Err(Error::closed());
+        }
         let shared = Arc::clone(&self.shared);
         let pong = self.on_background(async move { shared.store.ping().await });
         pong.await?.map_err(|failure| failure.error)

@@ -117,6 +117,9 @@ impl Guard {
     /// Dropping the future takes the entry back.
     pub async fn reenter(&self) -> Result<Self, Error> {
         self.ensure_valid()?;
+        if self.client.shared().is_closed() {
+            return Err(Error::closed().on(&self.hold.name).by(&self.hold.owner));
+        }
         let Some(change) = self.hold.enter() else {
             let message = "a lock can be entered at most 2^31 - 1 times";
             return Err(Error::misuse(message).on(&self.hold.name).by(&self.hold.owner));
