@@ -1,7 +1,12 @@
 //! Integration tests of the library, one binary.
 //!
 //! - `smoke`: the shortest path on every store
+//! - `contract`: what every store must do, on each
+//! - `cancel`: futures dropped after every number of polls
+//! - `bad_input`: what cannot work is told, or ignored and counted; nothing is changed by it
+//! - `send_sync`: what the types and futures can be used for
+//! - `tidy`: rules about the source that no lint knows
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
-
+mod contract;
 mod smoke;
+mod support;

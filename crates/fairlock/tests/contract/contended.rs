@@ -1,0 +1,123 @@
+//! Many at once, every way of asking and of giving up mixed; afterwards the history is judged.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::support::{Store, is_free, no_beats, queue_is, soon};
+use fairlock::{Client, Guard, Lock, Release};
+use fairlock_testkit::history::{Event, History};
+
+/// How long the mixes run.
+const MIX: Duration = Duration::from_secs(2);
+
+const TASKS: usize = 12;
+
+/// A counter that loses increments unless one at a time reads and writes it.
+pub(super) async fn count_unprotected(store: &Store, lock: impl Fn(&Client) -> Lock) {
+    const ROUNDS: u64 = 25;
+    let clients = [store.client_with(no_beats).await, store.client_with(no_beats).await];
+    let counter = Arc::new(AtomicU64::new(0));
+    let mut tasks = Vec::new();
+    for number in 0..TASKS {
+        let lock = lock(&clients[number % 2]);
+        let counter = Arc::clone(&counter);
+        tasks.push(tokio::spawn(async move {
+            for _ in 0..ROUNDS {
+                let guard = lock.lock().await.unwrap();
+                let seen = counter.load(Ordering::Relaxed);
+                tokio::task::yield_now().await;
+                counter.store(seen + 1, Ordering::Relaxed);
+                guard.ensure_valid().unwrap();
+                if seen % 2 == 0 {
+                    assert_eq!(guard.release().await.unwrap(), Release::Released);
+                }
+            }
+        }));
+    }
+    for task in tasks {
+        soon("its turns", task).await.unwrap();
+    }
+    assert_eq!(counter.load(Ordering::Relaxed), TASKS as u64 * ROUNDS);
+}
+
+pub(super) async fn fair(store: Store) {
+    mix(&store, |client| client.fair_lock("counter")).await;
+}
+
+pub(super) async fn plain(store: Store) {
+    mix(&store, |client| client.plain_lock("counter")).await;
+}
+
+async fn mix(store: &Store, lock: impl Fn(&Client) -> Lock) {
+    let clients = [store.client_with(no_beats).await, store.client_with(no_beats).await];
+    let history = History::new();
+    let counter = Arc::new(AtomicU64::new(0));
+    let increments = Arc::new(AtomicU64::new(0));
+    let until = Instant::now() + MIX;
+    let mut tasks = Vec::new();
+    for number in 0..TASKS {
+        let lock = lock(&clients[number % 2]);
+        let (history, counter) = (history.clone(), Arc::clone(&counter));
+        let increments = Arc::clone(&increments);
+        tasks.push(tokio::spawn(async move {
+            let mut round = number;
+            while Instant::now() < until {
+                round += 1;
+                let Some(guard) = attempt(&lock, round).await else { continue };
+                let owner = guard.owner().to_string();
+                let token = guard.token().get();
+                history.record("counter", &owner, Event::Granted { token });
+                let seen = counter.load(Ordering::Relaxed);
+                tokio::task::yield_now().await;
+                counter.store(seen + 1, Ordering::Relaxed);
+                increments.fetch_add(1, Ordering::Relaxed);
+                history.record("counter", &owner, Event::Released);
+                if round % 3 == 0 {
+                    drop(guard);
+                } else {
+                    assert_eq!(guard.release().await.unwrap(), Release::Released);
+                }
+            }
+        }));
+    }
+    for task in tasks {
+        soon("its end", task).await.unwrap();
+    }
+    let done = increments.load(Ordering::Relaxed);
+    assert_eq!(counter.load(Ordering::Relaxed), done);
+    assert!(done > 100, "only {done} grants in {MIX:?}");
+    history.assert_sound();
+    let lock = lock(&clients[0]);
+    is_free(&lock).await;
+    queue_is(&lock, 0).await;
+}
+
+/// One way of asking after the other.
+async fn attempt(lock: &Lock, round: usize) -> Option<Guard> {
+    let short = Duration::from_micros(200 + (round as u64 * 137) % 3_000);
+    match round % 5 {
+        0 | 1 => Some(soon("a grant", lock.lock()).await.unwrap()),
+        2 => lock.try_lock_for(short).await.unwrap(),
+        3 => lock.try_lock().await.unwrap(),
+        // Dropped in the middle.
+        _ => tokio::time::timeout(short, lock.lock()).await.ok().map(Result::unwrap),
+    }
+}
+
+/// A plain and a fair lock are one if they have one name: whoever holds it keeps the other out.
+pub(super) async fn fair_and_plain_names_do_not_touch(store: Store) {
+    let client = store.client_with(no_beats).await;
+    for (held, tried) in [
+        (client.fair_lock("one"), client.plain_lock("one")),
+        (client.plain_lock("one"), client.fair_lock("one")),
+    ] {
+        let guard = held.lock().await.unwrap();
+        assert!(tried.try_lock().await.unwrap().is_none());
+        let elsewhere = client.plain_lock("two").try_lock().await.unwrap();
+        assert!(elsewhere.is_some());
+        guard.release().await.unwrap();
+        assert!(tried.try_lock().await.unwrap().is_some());
+        is_free(&tried).await;
+    }
+}

@@ -1,0 +1,79 @@
+//! A guard is released wherever it is dropped.
+
+use crate::support::{Store, is_free, no_beats, queue_is, runtime, wait_behind};
+use fairlock::Lock;
+
+async fn elsewhere(work: impl FnOnce() + Send + 'static) {
+    let thread = std::thread::spawn(work);
+    tokio::task::spawn_blocking(move || thread.join().unwrap()).await.unwrap();
+}
+
+async fn both_kinds(store: &Store) -> [(Lock, Lock); 2] {
+    let (a, b) = (store.client_with(no_beats).await, store.client_with(no_beats).await);
+    [(a.fair_lock("fair"), b.fair_lock("fair")), (a.plain_lock("plain"), b.plain_lock("plain"))]
+}
+
+pub(super) async fn inside_a_runtime(store: Store) {
+    for (lock, look) in both_kinds(&store).await {
+        let guard = lock.lock().await.unwrap();
+        assert!(look.is_locked().await.unwrap());
+        drop(guard);
+        is_free(&look).await;
+    }
+}
+
+pub(super) async fn in_a_plain_thread(store: Store) {
+    for (lock, look) in both_kinds(&store).await {
+        let guard = lock.lock().await.unwrap();
+        elsewhere(move || drop(guard)).await;
+        is_free(&look).await;
+    }
+}
+
+pub(super) async fn after_the_runtime_is_gone(store: Store) {
+    for (lock, look) in both_kinds(&store).await {
+        elsewhere(move || {
+            let own = runtime();
+            let guard = own.block_on(lock.lock()).unwrap();
+            drop(own);
+            drop(guard);
+        })
+        .await;
+        is_free(&look).await;
+    }
+}
+
+/// Nothing but the guard keeps the client alive; with it goes the client's thread.
+pub(super) async fn then_the_client_at_once(store: Store) {
+    let look = store.client_with(no_beats).await.fair_lock("job");
+    for _ in 0..20 {
+        let client = store.client_with(no_beats).await;
+        let guard = client.fair_lock("job").lock().await.unwrap();
+        drop(client);
+        drop(guard);
+        // The last handle has waited for the release.
+        if store.server().is_some() {
+            assert!(!look.is_locked().await.unwrap());
+        }
+        is_free(&look).await;
+    }
+}
+
+pub(super) async fn a_cancelled_wait_then_the_client_at_once(store: Store) {
+    let look = store.client_with(no_beats).await.fair_lock("job");
+    let guard = look.lock().await.unwrap();
+    for _ in 0..20 {
+        let client = store.client_with(no_beats).await;
+        let task = wait_behind(&client.fair_lock("job"), 1).await;
+        drop(client);
+        task.abort();
+        assert!(task.await.unwrap_err().is_cancelled());
+        // The last handle has waited until the place was given up.
+        if store.server().is_some() {
+            assert_eq!(look.inspect().await.unwrap().queue_len, 0);
+        }
+        queue_is(&look, 0).await;
+    }
+    guard.release().await.unwrap();
+    is_free(&look).await;
+}

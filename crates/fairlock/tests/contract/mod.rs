@@ -1,0 +1,76 @@
+//! What every store must do, each case on every store: a server of its own for each.
+
+mod cancelled;
+mod closing;
+mod contended;
+mod drops;
+mod guards;
+mod loss;
+mod names;
+mod plain;
+mod turns;
+
+use crate::support::{At, run};
+use fairlock_testkit::server::Generation;
+
+macro_rules! tests {
+    ($store:ident, $at:expr; $($module:ident: [$($case:ident),* $(,)?];)*) => {
+        mod $store {
+            $(mod $module {
+                $(#[test]
+                fn $case() {
+                    use super::super::*;
+                    run($at, |store| super::super::$module::$case(store));
+                })*
+            })*
+        }
+    };
+}
+
+macro_rules! on {
+    ($store:ident, $at:expr) => {
+        tests! {
+            $store, $at;
+            cancelled: [
+                an_unpolled_future_does_nothing, while_waiting, the_last_waiter_and_the_next,
+                a_grant_nobody_takes_is_passed_on, a_guard_on_its_way_is_released,
+                a_thousand_give_up,
+            ];
+            closing: [
+                calls_after_it_are_closed, waiters_end, a_held_guard_ends_with_its_lease,
+                releases_are_waited_for, the_connection_can_be_watched,
+            ];
+            contended: [fair, plain, fair_and_plain_names_do_not_touch];
+            drops: [
+                inside_a_runtime, in_a_plain_thread, after_the_runtime_is_gone,
+                then_the_client_at_once, a_cancelled_wait_then_the_client_at_once,
+            ];
+            guards: [
+                reentry, the_outer_guard_goes_first, the_inner_guard_goes_first,
+                a_cancelled_reentry_is_taken_back, tokens_rise, tokens_rise_without_their_key,
+                release_after_force_is_lost, inspection, guards_name_what_they_hold,
+            ];
+            loss: [
+                the_watchdog_keeps_a_lock, an_explicit_lease_ends, signals_of_a_taken_lock,
+                an_expired_lock_goes_to_the_next, a_lost_guard_does_not_reenter,
+            ];
+            names: [
+                odd_names_work, odd_names_wait, bad_names_are_refused, bad_leases_are_refused,
+                the_shortest_and_the_longest_lease,
+            ];
+            plain: [
+                exclusion, a_release_wakes, a_timed_wait_ends, zero_wait, reentry, expiry,
+                force_unlock, a_cancelled_wait_leaves_nothing,
+            ];
+            turns: [
+                exclusion, first_in_first_out, a_timed_wait_ends, zero_wait, no_barging,
+                endless_waits, force_unlock_hands_on, a_place_is_not_lost_by_others_leaving,
+            ];
+        }
+    };
+}
+
+on!(memory, At::Memory);
+on!(redis62, At::Server(Generation::Redis62));
+on!(redis70, At::Server(Generation::Redis70));
+on!(valkey91, At::Server(Generation::Valkey91));

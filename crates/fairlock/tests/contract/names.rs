@@ -1,0 +1,167 @@
+//! Any bytes are a name; what cannot work is refused before anything is sent.
+
+use std::time::Duration;
+
+use crate::support::{Store, granted, no_beats, soon, until, wait_behind};
+use fairlock::ErrorKind;
+
+/// Each can be used beside all others.
+fn odd_names() -> Vec<Vec<u8>> {
+    let texts: [&[u8]; 28] = [
+        b"\0",
+        b"a\0b",
+        b"\r\n",
+        b"a\r\nDEL b\r\n",
+        b"\xff",
+        b"\xff\xfe\x80",
+        b" ",
+        b"  a  ",
+        b"{b1}",
+        b"b2{",
+        b"b3}",
+        b"}b4{",
+        b"{b5}x{y}",
+        b"x{{b6}}",
+        b"{}b7",
+        b"{",
+        b"}",
+        b"*",
+        b"?[a-z]",
+        b"\\",
+        b"%s%n",
+        b"\"'`$(x)",
+        b"a:b:c",
+        b"0",
+        b"-1",
+        b"1e400",
+        "\u{1f512}\u{200d}\u{fe0f}".as_bytes(),
+        b"redisson_lock__channel:{b8}",
+    ];
+    let mut names: Vec<_> = texts.iter().map(|text| text.to_vec()).collect();
+    names.push(vec![b'x'; 4096]);
+    names.push(vec![0xff; 4096]);
+    names
+}
+
+pub(super) async fn odd_names_work(store: Store) {
+    let client = store.client_with(no_beats).await;
+    let other = store.client_with(no_beats).await;
+    let mut guards = Vec::new();
+    for name in odd_names() {
+        let guard = soon("a free lock", client.fair_lock(&name).lock()).await.unwrap();
+        assert_eq!(guard.name().as_bytes(), name);
+        guards.push(guard);
+    }
+    for guard in &guards {
+        let lock = other.fair_lock(guard.name().as_bytes());
+        assert!(lock.try_lock().await.unwrap().is_none(), "{:?}", guard.name());
+        let status = lock.inspect().await.unwrap();
+        assert_eq!(status.holder.unwrap().owner, *guard.owner(), "{:?}", guard.name());
+        assert_eq!(status.token, Some(guard.token()));
+    }
+    for guard in guards {
+        let lock = other.plain_lock(guard.name().as_bytes());
+        guard.release().await.unwrap();
+        let guard = lock.try_lock().await.unwrap().expect("a free lock");
+        guard.release().await.unwrap();
+    }
+}
+
+pub(super) async fn odd_names_wait(store: Store) {
+    let client = store.client_with(no_beats).await;
+    let other = store.client_with(no_beats).await;
+    let mut waiting = Vec::new();
+    for name in odd_names() {
+        let guard = client.fair_lock(&name).lock().await.unwrap();
+        let waiter = wait_behind(&other.fair_lock(&name), 1).await;
+        waiting.push((guard, waiter));
+    }
+    for (guard, waiter) in waiting {
+        let name = guard.name().clone();
+        guard.release().await.unwrap();
+        let next = granted(waiter).await;
+        assert_eq!(*next.name(), name);
+        next.release().await.unwrap();
+    }
+}
+
+pub(super) async fn bad_names_are_refused(store: Store) {
+    let client = store.client().await;
+    let long = vec![b'x'; 4097];
+    let table: [(&[u8], &str); 8] = [
+        (b"", "at least one byte"),
+        (&long, "4097"),
+        (b"redisson_lock_queue:{a}", "redisson_lock_queue:"),
+        (b"redisson_lock_timeout:{a}", "redisson_lock_timeout:"),
+        (b"redisson_lock_token:{a}", "redisson_lock_token:"),
+        (b"redisson_unlock_latch:{a}:1", "redisson_unlock_latch:"),
+        (b"fairlock_state:{a}", "fairlock_"),
+        (b"fairlock_", "fairlock_"),
+    ];
+    for (name, says) in table {
+        for lock in [client.fair_lock(name), client.plain_lock(name)] {
+            let errors = [
+                lock.lock().await.unwrap_err(),
+                lock.try_lock().await.unwrap_err(),
+                lock.try_lock_for(Duration::from_secs(1)).await.unwrap_err(),
+                lock.inspect().await.unwrap_err(),
+                lock.force_unlock().await.unwrap_err(),
+                lock.is_locked().await.unwrap_err(),
+            ];
+            for error in errors {
+                assert_eq!(error.kind(), ErrorKind::Misuse);
+                assert!(error.to_string().contains(says), "{error}");
+            }
+        }
+    }
+}
+
+pub(super) async fn bad_leases_are_refused(store: Store) {
+    let client = store.client().await;
+    let year = Duration::from_secs(366 * 24 * 3_600);
+    let leases = [
+        Duration::ZERO,
+        Duration::from_nanos(1),
+        Duration::from_millis(99),
+        Duration::from_nanos(99_999_999),
+        10 * year,
+        Duration::MAX,
+    ];
+    for lease in leases {
+        for lock in [client.fair_lock("job"), client.plain_lock("job")] {
+            let lock = lock.lease(lease);
+            let errors = [
+                lock.lock().await.unwrap_err(),
+                lock.try_lock().await.unwrap_err(),
+                lock.try_lock_for(Duration::from_secs(1)).await.unwrap_err(),
+            ];
+            for error in errors {
+                assert_eq!(error.kind(), ErrorKind::Misuse);
+                let text = error.to_string();
+                assert!(text.contains("lease") && text.contains(&format!("{lease:?}")), "{text}");
+                assert_eq!(error.lock().unwrap().as_bytes(), b"job");
+            }
+        }
+    }
+    let status = client.fair_lock("job").inspect().await.unwrap();
+    assert!(status.holder.is_none() && status.token.is_none(), "nothing was sent");
+}
+
+pub(super) async fn the_shortest_and_the_longest_lease(store: Store) {
+    let client = store.client().await;
+    let ten_years = Duration::from_secs(10 * 365 * 24 * 3_600);
+    for lock in [client.fair_lock("fair"), client.plain_lock("plain")] {
+        let guard = lock.clone().lease(Duration::from_millis(100)).lock().await.unwrap();
+        soon("its end", guard.lost()).await;
+        let guard = soon("a free lock", lock.clone().lease(ten_years).lock()).await.unwrap();
+        // It may have come by message: then the whole lease is asked for a moment later.
+        until("the whole lease", async || {
+            let ttl = lock.inspect().await.unwrap().ttl.unwrap();
+            assert!(ttl <= ten_years, "{ttl:?}");
+            ttl > ten_years - Duration::from_secs(60)
+        })
+        .await;
+        guard.ensure_valid().unwrap();
+        guard.release().await.unwrap();
+    }
+}

@@ -1,0 +1,152 @@
+//! What the integration tests have in common: stores to run on, and waiting for conditions.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::OnceLock;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use fairlock::{Client, Config, Error, Guard, Lock};
+use fairlock_testkit::raw::Raw;
+use fairlock_testkit::server::{Generation, Server};
+use tokio::task::JoinHandle;
+
+/// What takes milliseconds gets this long before the test fails: the machine may be busy.
+pub(crate) const SOON: Duration = Duration::from_secs(10);
+
+/// Where a test runs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum At {
+    Memory,
+    Server(Generation),
+}
+
+/// A store of the test's own.
+pub(crate) struct Store {
+    server: Option<Server>,
+    /// Two clients of `memory:` are two stores, so there all are clones of the first.
+    memory: OnceLock<Client>,
+}
+
+impl Store {
+    /// `None`, loudly, when the server is not installed.
+    pub(crate) fn open(at: At) -> Option<Self> {
+        let server = match at {
+            At::Memory => None,
+            At::Server(generation) => Some(Server::start(generation)?),
+        };
+        Some(Self { server, memory: OnceLock::new() })
+    }
+
+    /// A client; on a server always a new one.
+    pub(crate) async fn client(&self) -> Client {
+        self.client_with(|config| config).await
+    }
+
+    /// A client with settings; in memory those of the first call count.
+    pub(crate) async fn client_with(&self, tune: impl FnOnce(Config) -> Config) -> Client {
+        if let Some(client) = self.memory.get() {
+            return client.clone();
+        }
+        let url = self.server.as_ref().map_or("memory:".to_owned(), Server::url);
+        let config = tune(Config::from_url(&url).unwrap());
+        let client = Client::with_config(config).await.unwrap();
+        if self.server.is_none() {
+            return self.memory.get_or_init(|| client).clone();
+        }
+        client
+    }
+
+    /// The server, unless it is memory.
+    pub(crate) fn server(&self) -> Option<&Server> {
+        self.server.as_ref()
+    }
+
+    /// A way past the library, unless it is memory.
+    pub(crate) fn raw(&self) -> Option<Raw> {
+        self.server.as_ref().map(Server::client)
+    }
+}
+
+/// No heartbeat comes within a test: what is granted was granted by a reply or a message.
+pub(crate) fn no_beats(config: Config) -> Config {
+    config.heartbeat(Duration::from_secs(60)).watchdog_lease(Duration::from_secs(300))
+}
+
+/// Runs one test on a store, with a bound on its time.
+pub(crate) fn run<F: Future<Output = ()>>(at: At, test: impl FnOnce(Store) -> F) {
+    let Some(store) = Store::open(at) else { return };
+    let runtime = runtime();
+    runtime.block_on(async {
+        let limit = Duration::from_secs(100);
+        tokio::time::timeout(limit, test(store)).await.expect("the test hangs");
+    });
+}
+
+pub(crate) fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
+}
+
+/// The result of what must come within [`SOON`].
+#[track_caller]
+pub(crate) fn soon<T>(what: &str, future: impl Future<Output = T>) -> impl Future<Output = T> {
+    let place = std::panic::Location::caller();
+    async move {
+        let result = tokio::time::timeout(SOON, future).await;
+        result.unwrap_or_else(|_| panic!("{what}: not within {SOON:?} ({place})"))
+    }
+}
+
+/// Waits until `condition` holds.
+pub(crate) async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
+    let deadline = Instant::now() + SOON;
+    while !condition().await {
+        assert!(Instant::now() < deadline, "{what}: not within {SOON:?}");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+/// Polls a future once.
+pub(crate) async fn poll_once<T>(future: &mut (impl Future<Output = T> + Unpin)) -> Option<T> {
+    std::future::poll_fn(|cx| {
+        Poll::Ready(match Pin::new(&mut *future).poll(cx) {
+            Poll::Ready(result) => Some(result),
+            Poll::Pending => None,
+        })
+    })
+    .await
+}
+
+/// Waits until exactly `count` wait for the lock.
+pub(crate) async fn queue_is(lock: &Lock, count: usize) {
+    let deadline = Instant::now() + SOON;
+    loop {
+        let status = lock.inspect().await.unwrap();
+        if status.queue_len == count {
+            return;
+        }
+        assert!(Instant::now() < deadline, "the queue is not {count} long: {status:?}");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+/// Waits until nobody holds the lock.
+pub(crate) async fn is_free(lock: &Lock) {
+    until("the lock is free", async || !lock.is_locked().await.unwrap()).await;
+}
+
+/// Begins to wait for a fair lock in a task; returns once it stands in the queue, as the
+/// `place`th.
+pub(crate) async fn wait_behind(lock: &Lock, place: usize) -> JoinHandle<Result<Guard, Error>> {
+    let own = lock.clone();
+    let task = tokio::spawn(async move { own.lock().await });
+    queue_is(lock, place).await;
+    task
+}
+
+/// A guard out of a task of [`wait_behind`].
+#[track_caller]
+pub(crate) fn granted(task: JoinHandle<Result<Guard, Error>>) -> impl Future<Output = Guard> {
+    let result = soon("the grant", task);
+    async move { result.await.unwrap().unwrap() }
+}
