@@ -217,7 +217,8 @@ local function judge(owner)
     return 'wait'
   end
   if fields[2] and now < tonumber(fields[2]) then return 'wait' end
-  if presence and string.sub(record, -1) ~= '1'
+  -- Its own call is proof enough, and the reply needs no inbox.
+  if presence and caller ~= owner and string.sub(record, -1) ~= '1'
     and call('PUBSUB', 'NUMSUB', inbox_prefix .. client)[2] == 0 then
     return 'remove'
   end
