@@ -131,7 +131,7 @@ impl LockState {
     /// of an owner that several requests share.
     fn acquire_held(&mut self, a: &Acquire, count: i64, cx: &Cx<'_>) -> Body {
         if a.shared_owner && self.granted_request() != Some(a.request) {
-            return Body::HeldBySelf { count: u32::try_from(count).unwrap_or(u32::MAX) };
+            return Body::HeldBySelf { count: shown(count) };
         }
         if self.keys.hold_expires.is_none() {
             // An operator took the TTL away.
@@ -345,7 +345,7 @@ impl LockState {
         };
         let holder = k.hold.iter().next().map(|(owner, count)| HeldBy {
             owner: owner.clone(),
-            count: u64::try_from(*count).unwrap_or(0),
+            count: u64::from(shown(*count)),
         });
         Inspection {
             holder,
@@ -355,4 +355,9 @@ impl LockState {
             queue: k.queue.iter().take(limit as usize).map(view).collect(),
         }
     }
+}
+
+/// A hold count as replies show it: others may have written anything.
+fn shown(count: i64) -> u32 {
+    u32::try_from(count.max(0)).unwrap_or(u32::MAX)
 }

@@ -5,9 +5,12 @@
 --        queue length, {owner, beat age ms or nil} for each listed waiter}
 local hold = call('HGETALL', lock)
 local waiters = {}
-for _, owner in ipairs(call('LRANGE', queue, 0, tonumber(ARGV[8]) - 1)) do
+local limit = tonumber(ARGV[8])
+local listed = call('LRANGE', queue, 0, max(0, limit - 1))
+for i = 1, math.min(limit, #listed) do
+  local owner = listed[i]
   local beat = ours(owner) and call('ZSCORE', beats, client_of(owner))
   waiters[#waiters + 1] = { owner, beat and max(0, now - beat) }
 end
-return { now, 0, 'inspected', hold[1] or false, tonumber(hold[2]) or false, hold_ttl(),
-  last_token and int(last_token), call('LLEN', queue), waiters }
+return { now, 0, 'inspected', hold[1] or false, hold[2] and shown(hold[2]) or false,
+  hold_ttl(), last_token and int(last_token), call('LLEN', queue), waiters }

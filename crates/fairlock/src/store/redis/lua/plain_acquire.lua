@@ -17,7 +17,7 @@ end
 local count = call('HGET', lock, owner)
 if not count then return { now, 0, 'busy', hold_ttl() } end
 if shared and granted_request() ~= request then
-  return { now, 0, 'self', tonumber(count) or 0 }
+  return { now, 0, 'self', shown(count) }
 end
 if call('PTTL', lock) == -1 then call('PEXPIREAT', lock, int(now + lease)) end
 if not last_token or last_token == 0 then write_token(max(1, now_us), false) end

@@ -60,6 +60,11 @@ local function int(number)
   return fmt('%.0f', number)
 end
 
+-- A hold count as replies show it: others may have written anything.
+local function shown(count)
+  return string.find(count, '^%d+$') and math.min(tonumber(count), 4294967295) or 0
+end
+
 -- Ours: a version-8 UUID, a colon, 1 to 15 digits. Anything else is foreign and opaque.
 local function ours(id)
   return #id <= 52
