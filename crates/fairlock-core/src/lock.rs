@@ -220,9 +220,8 @@ impl LockState {
     fn set_count(&mut self, owner: &OwnerId, token: Token, count: u32, change: u64, now_ms: u64) {
         // The number must live as long as the hold that it protects.
         let registry = now_ms + crate::REGISTRY_TTL_MS;
-        let kept =
-            if self.keys.has_state() { self.keys.state_expires.unwrap_or(registry) } else { 0 };
-        self.keys.state_expires = Some(kept.max(self.keys.hold_expires.unwrap_or(registry)));
+        let known = self.keys.state_expires.max(self.keys.hold_expires).unwrap_or(registry);
+        self.keys.state_expires = Some(known.max(registry));
         self.keys.hold.insert(owner.clone(), i64::from(count));
         self.keys.record.change = Some((token.get(), change));
     }

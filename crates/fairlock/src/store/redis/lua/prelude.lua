@@ -259,6 +259,7 @@ local function offer_to_foreign(head)
   if not score then
     score = int(now + FAIR_WAIT)
     call('ZADD', scores, score, head)
+    keep_queue()
   elseif tonumber(score) <= now then
     unlist(head)
     return 'dropped'
@@ -354,18 +355,22 @@ local function stale(token, change)
 end
 
 -- A first write that works without free memory, whether the key exists or not; changes nothing
--- but a TTL that an operator took away. Returns the ms that the state has left.
+-- but a TTL that an operator took away (no record has an empty name). Not PEXPIREAT to what is
+-- left: that deletes a key in its last millisecond. Returns the ms that the state has left.
 local function touch_state()
   local left = call('PTTL', state)
-  if left == -1 then left = REGISTRY_TTL end
-  call('PEXPIREAT', state, int(now + max(left, 0)))
-  return max(left, 0)
+  if left ~= -1 then
+    call('HDEL', state, '')
+    return max(left, 0)
+  end
+  keep_state(REGISTRY_TTL)
+  return REGISTRY_TTL
 end
 
--- The number of the change must live as long as the hold that it protects.
+-- The number of the change must live as long as the hold that it protects, and a renewal of a
+-- hold in its last millisecond must still find it.
 local function set_count(owner, token, count, change)
-  local left = hold_ttl() or REGISTRY_TTL
-  local kept = max(touch_state(), left)
+  local kept = max(touch_state(), hold_ttl() or 0, REGISTRY_TTL)
   call('HSET', lock, owner, int(count))
   call('HSET', state, 'change', int(token) .. ' ' .. int(change))
   keep_state(kept)
