@@ -218,7 +218,8 @@ impl LockState {
     }
 
     fn set_count(&mut self, owner: &OwnerId, token: Token, count: u32, change: u64, now_ms: u64) {
-        // The number must live as long as the hold that it protects.
+        // The number must live as long as the hold that it protects, and a renewal of a hold in
+        // its last millisecond must still find it.
         let registry = now_ms + crate::REGISTRY_TTL_MS;
         let known = self.keys.state_expires.max(self.keys.hold_expires).unwrap_or(registry);
         self.keys.state_expires = Some(known.max(registry));
@@ -269,9 +270,10 @@ impl LockState {
             self.keys.state_expires = Some(cx.now_ms + crate::REGISTRY_TTL_MS);
         }
         let waiting = self.keys.waiters.get(owner).map(|waiter| waiter.request);
-        let body = if waiting == Some(request)
-            || (waiting.is_none() && self.keys.scores.contains_key(owner))
-        {
+        let stands = waiting == Some(request)
+            || (waiting.is_none() && self.keys.scores.contains_key(owner));
+        // A plain lock has no queue: what stands there belongs to somebody who mixes kinds.
+        let body = if kind == Kind::Fair && stands {
             self.unlist(owner);
             self.drop_order(owner);
             Body::Left
