@@ -65,10 +65,12 @@ impl LockState {
 
     fn offer_to_foreign(&mut self, head: &OwnerId, cx: &mut Cx<'_>) -> Offer {
         let score = match self.keys.scores.get(head).copied() {
-            // Without a score Redisson never drops it: it would block the lock for ever.
+            // Without a score Redisson never drops it: it would block the lock for ever. The set
+            // may be new by this, and must end with the list.
             None => {
                 let score = to_score(cx.now_ms + cx.rules.fair_wait_ms);
                 self.keys.scores.insert(head.clone(), score);
+                self.keep_queue(cx);
                 score
             }
             // Redisson's own rule for stale heads.

@@ -75,6 +75,8 @@ impl LockState {
             self.keys.queue.retain(|member| member != owner);
         }
         self.keys.scores.remove(owner);
+        // What is empty now is gone, and has no TTL when it comes back in the same call.
+        self.settle();
     }
 
     /// Raises the scores of a client's waiters that were asked about, so that no Java client
