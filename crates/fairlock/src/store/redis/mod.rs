@@ -6,6 +6,8 @@
 
 mod attempt;
 mod classify;
+#[cfg(test)]
+mod differential;
 mod inbox;
 mod keys;
 mod link;

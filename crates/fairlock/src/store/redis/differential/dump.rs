@@ -1,0 +1,210 @@
+//! A lock's keys on the server as a [`Snapshot`], and back.
+
+use super::super::keys::Keys;
+use fairlock_core::Watch;
+use fairlock_core::{ClientId, OwnerId, RequestId, Snapshot, SnapshotRecord, SnapshotWaiter};
+use fairlock_testkit::raw::Raw;
+use fairlock_testkit::resp::Value;
+use std::collections::{BTreeMap, BTreeSet};
+
+const DUMP: &str = include_str!("dump.lua");
+const SHARED_KEYS: usize = 7;
+
+/// What the server holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Dump {
+    /// As the core would have it; without the token when it is garbage.
+    pub(super) snapshot: Snapshot,
+    /// What stands in the token key, when it is no whole number.
+    pub(super) garbage: Option<Vec<u8>>,
+}
+
+/// Reads all keys of a lock. `burials` are the requests whose burial may be stored.
+///
+/// # Panics
+/// If a key is there that belongs to nobody, or its content fits no form.
+pub(super) fn read(raw: &mut Raw, keys: &Keys, now_ms: u64, burials: &BTreeSet<RequestId>) -> Dump {
+    let mut named: Vec<Vec<u8>> = keys.all().to_vec();
+    named.extend(burials.iter().map(|request| keys.buried(*request)));
+    let mut command = vec![b"EVAL".to_vec(), DUMP.into(), named.len().to_string().into_bytes()];
+    command.extend(named.iter().cloned());
+    let reply = raw.call(&command);
+    let Value::Array(parts) = &reply else { panic!("the dump failed: {reply:?}") };
+    for key in parts[1].array() {
+        let known = named.iter().any(|name| *name == bytes(key));
+        assert!(known, "a key that belongs to nobody: {key:?}");
+    }
+    decode(parts[0].array(), now_ms, burials)
+}
+
+fn decode(found: &[Value], now_ms: u64, burials: &BTreeSet<RequestId>) -> Dump {
+    let expires = |at: usize| match found[at].array()[0].int() {
+        left if left < 0 => None,
+        left => Some(now_ms + left as u64),
+    };
+    let content = |at: usize| &found[at].array()[1];
+    let token = match content(3) {
+        Value::Nil => None,
+        value => Some(bytes(value)),
+    };
+    let number = token.as_deref().and_then(|text| std::str::from_utf8(text).ok()?.parse().ok());
+    let garbage = if number.is_some() { None } else { token };
+    let mut snapshot = Snapshot {
+        hold: pairs(content(0)).map(|(k, v)| (OwnerId::parse(&k), integer(&v))).collect(),
+        hold_expires: expires(0),
+        token: number,
+        token_expires: expires(3),
+        queue: content(1).array().iter().map(|member| OwnerId::parse(&bytes(member))).collect(),
+        queue_expires: expires(1),
+        scores: pairs(content(2)).map(|(k, v)| (OwnerId::parse(&k), integer(&v))).collect(),
+        scores_expires: expires(2),
+        order: pairs(content(4)).map(|(k, v)| (OwnerId::parse(&k), unsigned(&v))).collect(),
+        order_expires: expires(4),
+        state_expires: expires(5),
+        beats: pairs(content(6)).map(|(k, v)| (client(&k), unsigned(&v))).collect(),
+        beats_expires: expires(6),
+        ..Snapshot::default()
+    };
+    (snapshot.waiters, snapshot.record) = state(content(5));
+    for (at, request) in burials.iter().enumerate() {
+        if let Some(until) = expires(SHARED_KEYS + at) {
+            snapshot.buried.insert(*request, until);
+        }
+    }
+    Dump { snapshot, garbage }
+}
+
+fn state(fields: &Value) -> (BTreeMap<OwnerId, SnapshotWaiter>, SnapshotRecord) {
+    let mut waiters = BTreeMap::new();
+    let mut record = SnapshotRecord::default();
+    for (field, value) in pairs(fields) {
+        let text = String::from_utf8_lossy(&value).into_owned();
+        let words: Vec<&str> = text.split(' ').collect();
+        let word = |at: usize| *words.get(at).unwrap_or(&"");
+        let number = |at: usize| unsigned(word(at).as_bytes());
+        let request = |at: usize| RequestId::parse(word(at).as_bytes()).expect("a request id");
+        match field.as_slice() {
+            b"grant" => record.grant = Some((number(0), request(1))),
+            b"change" => record.change = Some((number(0), number(1))),
+            b"amnesty" => record.amnesty = Some(number(0)),
+            b"silence" => record.silence = Some(number(0)),
+            b"gather" => record.gather = Some(number(0)),
+            b"removed" => record.removed = Some(number(0)),
+            b"watch" => {
+                let id = value.splitn(4, |byte| *byte == b' ').nth(3).expect("the watched id");
+                let score = integer(word(2).as_bytes());
+                let id = OwnerId::parse(id);
+                record.watch = Some(Watch { id, score, since: number(0), pinged: number(1) });
+            }
+            owner => {
+                let sure = word(2) == "1";
+                let waiter = SnapshotWaiter { request: request(0), lease_ms: number(1), sure };
+                waiters.insert(OwnerId::parse(owner), waiter);
+            }
+        }
+    }
+    (waiters, record)
+}
+
+/// Writes a lock's keys; the server must be empty.
+pub(super) fn write(raw: &mut Raw, keys: &Keys, s: &Snapshot) {
+    let [lock, queue, scores, token, order, state, beats] = keys.all();
+    let mut batch = Batch::default();
+    for (owner, count) in &s.hold {
+        batch.add(&["HSET"], &lock, &[owner.to_bytes(), text(count)]);
+    }
+    for owner in &s.queue {
+        batch.add(&["RPUSH"], &queue, &[owner.to_bytes()]);
+    }
+    for (owner, score) in &s.scores {
+        batch.add(&["ZADD"], &scores, &[text(score), owner.to_bytes()]);
+    }
+    if let Some(number) = s.token {
+        batch.add(&["SET"], &token, &[text(number)]);
+    }
+    for (owner, number) in &s.order {
+        batch.add(&["ZADD"], &order, &[text(number), owner.to_bytes()]);
+    }
+    for (owner, w) in &s.waiters {
+        let record = format!("{} {} {}", w.request, w.lease_ms, u8::from(w.sure));
+        batch.add(&["HSET"], &state, &[owner.to_bytes(), record.into_bytes()]);
+    }
+    assert_eq!(s.record, SnapshotRecord::default(), "no starting state needs a record so far");
+    for (client, beat) in &s.beats {
+        batch.add(&["ZADD"], &beats, &[text(beat), text(client)]);
+    }
+    let ttls = [
+        (&lock, s.hold_expires),
+        (&queue, s.queue_expires),
+        (&scores, s.scores_expires),
+        (&token, s.token_expires),
+        (&order, s.order_expires),
+        (&state, s.state_expires),
+        (&beats, s.beats_expires),
+    ];
+    for (key, at) in ttls {
+        if let Some(at) = at {
+            batch.add(&["PEXPIREAT"], key, &[text(at)]);
+        }
+    }
+    batch.send(raw);
+}
+
+/// Commands that go out in one piece.
+#[derive(Default)]
+struct Batch {
+    bytes: Vec<u8>,
+    count: usize,
+}
+
+impl Batch {
+    fn add(&mut self, command: &[&str], key: &[u8], args: &[Vec<u8>]) {
+        let mut words: Vec<&[u8]> = command.iter().map(|word| word.as_bytes()).collect();
+        words.push(key);
+        words.extend(args.iter().map(Vec::as_slice));
+        self.bytes.extend(fairlock_testkit::resp::encode(&words));
+        self.count += 1;
+    }
+
+    fn send(self, raw: &mut Raw) {
+        raw.send_bytes(&self.bytes).expect("the server reads");
+        for _ in 0..self.count {
+            let reply = raw.read().expect("the server answers");
+            assert!(!matches!(reply, Value::Error(_)), "{reply:?}");
+        }
+    }
+}
+
+fn text(value: impl ToString) -> Vec<u8> {
+    value.to_string().into_bytes()
+}
+
+fn bytes(value: &Value) -> Vec<u8> {
+    match value {
+        Value::Bulk(bytes) => bytes.clone(),
+        other => panic!("expected a string, got {other:?}"),
+    }
+}
+
+fn pairs(value: &Value) -> impl Iterator<Item = (Vec<u8>, Vec<u8>)> {
+    value.array().chunks(2).map(|pair| (bytes(&pair[0]), bytes(&pair[1])))
+}
+
+/// A whole number; a sorted set shows it as a double does, with an exponent on some servers.
+fn integer(text: &[u8]) -> i64 {
+    let text = std::str::from_utf8(text).expect("a number in UTF-8");
+    if let Ok(number) = text.parse() {
+        return number;
+    }
+    let number: f64 = text.parse().unwrap_or_else(|_| panic!("{text:?} is no number"));
+    assert!(number.fract() == 0.0 && number.abs() < 9e15, "{text} is no whole number");
+    number as i64
+}
+
+fn unsigned(text: &[u8]) -> u64 {
+    u64::try_from(integer(text)).expect("a number that is not below zero")
+}
+
+fn client(text: &[u8]) -> ClientId {
+    ClientId::parse(text).expect("the id of a client of ours")
+}

@@ -1,0 +1,14 @@
+//! The Lua against the core, on real servers: the same operations at the same stopped time must
+//! give the same answer, the same keys to the last TTL, and the same messages.
+//!
+//! - `random`: long random histories with Java beside us, operators and a clock that jumps;
+//! - `regression`: what they found.
+
+mod dump;
+mod random;
+mod regression;
+mod rig;
+mod rng;
+mod run;
+mod shrink;
+mod step;

@@ -1,0 +1,191 @@
+//! Differences that the random histories found, each as short as it got, under its story.
+
+use super::rig::Rig;
+use super::run::{Seen, run};
+use super::step::{End, Fault, Member, Named, Place, Plan, Step, Who};
+use fairlock_core::{Kind, Mode, Rules};
+use fairlock_testkit::server::Generation;
+
+#[track_caller]
+fn agree(rules: Rules, steps: &[Step]) {
+    let Some(mut rig) = Rig::start(Generation::Redis70) else { return };
+    let plan = Plan { rules, steps: steps.to_vec() };
+    if let Err(mismatch) = run(&mut rig, &plan, &mut Seen::new()) {
+        panic!("step {}: {}", mismatch.at, mismatch.story);
+    }
+}
+
+fn acquire(owner: u64, mode: Mode, place: Place) -> Step {
+    Step::Acquire {
+        kind: Kind::Fair,
+        owner,
+        request: 0,
+        lease_ms: 30_000,
+        mode,
+        place,
+        late: false,
+        sure: false,
+        shared: false,
+    }
+}
+
+const BACK: Place = Place::Ago(5_000_000);
+
+/// A returning entry whose inbox nobody subscribes came to the head of the queue in its own call.
+/// It was judged by that inbox, removed, and then told that it was queued under no number: on
+/// Redis a reply that could not be decoded. Its own call proves that it lives.
+#[test]
+fn an_acquire_never_removes_its_own_caller() {
+    agree(
+        Rules { java_fleet: true, ..Rules::default() },
+        &[
+            acquire(3, Mode::Wait, BACK),
+            Step::Time(68_000_000),
+            Step::Renew { who: Who::Holder, token: Named::Last, ttl_ms: 30_000 },
+            acquire(0, Mode::Wait, BACK),
+        ],
+    );
+}
+
+/// `LRANGE 0 -1` is the whole list: a status without waiters listed them all.
+#[test]
+fn inspecting_no_waiters_lists_none() {
+    agree(
+        Rules::default(),
+        &[
+            acquire(2, Mode::Wait, Place::New),
+            acquire(1, Mode::Wait, Place::New),
+            Step::Inspect { limit: 0 },
+            Step::Inspect { limit: 1 },
+        ],
+    );
+}
+
+/// A hold with 0 ms left is still held. The number of its change went into a key that was made to
+/// end at the same time, which deletes it at once: a late copy of an older change would count.
+#[test]
+fn a_change_in_the_last_millisecond_of_a_hold_keeps_its_number() {
+    agree(
+        Rules::default(),
+        &[
+            acquire(2, Mode::Wait, Place::New),
+            Step::Renew { who: Who::Holder, token: Named::Last, ttl_ms: 1 },
+            Step::Time(1_000),
+            Step::Release {
+                kind: Kind::Fair,
+                who: Who::Holder,
+                token: Named::Last,
+                keep: 1,
+                change: 1,
+            },
+            Step::Renew { who: Who::Holder, token: Named::Last, ttl_ms: 30_000 },
+            Step::Reenter { who: Who::Holder, token: Named::Last, count: 3, change: 0 },
+        ],
+    );
+}
+
+/// Others may write any hold count; the reply must still be one.
+#[test]
+fn an_odd_hold_count_can_be_shown() {
+    for count in [-1, 0, 4_294_967_296] {
+        let mut again = acquire(2, Mode::Wait, Place::New);
+        let Step::Acquire { request, shared, .. } = &mut again else { unreachable!() };
+        (*request, *shared) = (1, true);
+        agree(
+            Rules::default(),
+            &[
+                acquire(2, Mode::Try, Place::New),
+                Step::Meddle(Fault::Count(count)),
+                Step::Inspect { limit: 100 },
+                again,
+            ],
+        );
+    }
+}
+
+/// A plain lock has no queue. The core took the fair entry of the same owner out of it.
+#[test]
+fn leaving_a_plain_lock_leaves_the_queue_alone() {
+    agree(
+        Rules { presence: false, ..Rules::default() },
+        &[
+            acquire(0, Mode::Wait, BACK),
+            Step::Leave {
+                kind: Kind::Plain,
+                who: Who::Owner(0),
+                request: 0,
+                bury: true,
+                shared: false,
+            },
+        ],
+    );
+}
+
+/// An owner that waits in the fair queue takes the plain lock of the same name: its users mixed
+/// two kinds, which may surprise them but must not break an assertion of ours.
+#[test]
+fn a_waiter_may_take_the_plain_lock_of_the_same_name() {
+    let mut plain = acquire(1, Mode::Try, Place::New);
+    let Step::Acquire { kind, .. } = &mut plain else { unreachable!() };
+    *kind = Kind::Plain;
+    agree(Rules::default(), &[acquire(1, Mode::Wait, BACK), plain, Step::Force]);
+}
+
+/// The last member with a score left, and a Java head without one got its own: the set was new on
+/// the server, so without a TTL, while the list kept a day to live.
+#[test]
+fn a_new_score_set_ends_with_the_list() {
+    agree(
+        Rules::default(),
+        &[
+            acquire(1, Mode::Wait, Place::New),
+            acquire(0, Mode::Wait, Place::New),
+            Step::RoundTime(1_000_000_000),
+            Step::Meddle(Fault::ListOnly(Member::Java(2), End::Tail)),
+            Step::Leave {
+                kind: Kind::Fair,
+                who: Who::Owner(0),
+                request: 0,
+                bury: false,
+                shared: true,
+            },
+        ],
+    );
+}
+
+/// Two waiters came back with the same order number, and a third one after them. Which of the two
+/// is first means nothing, but it must not break an assertion of ours.
+#[test]
+fn equal_order_numbers_are_borne() {
+    agree(
+        Rules { presence: false, ..Rules::default() },
+        &[
+            acquire(0, Mode::Wait, BACK),
+            acquire(3, Mode::Wait, BACK),
+            Step::Time(400),
+            acquire(2, Mode::Wait, BACK),
+            Step::Beat { client: 0, waiters: vec![0, 3] },
+        ],
+    );
+}
+
+/// An operator made a key of ours live for ever: that breaks no assertion, and the next beat
+/// mends it.
+#[test]
+fn a_key_without_a_ttl_is_borne_and_mended() {
+    agree(
+        Rules::default(),
+        &[
+            acquire(2, Mode::Wait, Place::New),
+            Step::Meddle(Fault::BeatAt(1, -70_000)),
+            Step::Leave {
+                kind: Kind::Fair,
+                who: Who::Holder,
+                request: 0,
+                bury: true,
+                shared: true,
+            },
+            Step::Beat { client: 0, waiters: vec![0] },
+        ],
+    );
+}

@@ -1,0 +1,392 @@
+//! The steps of a run: what they are, and how they are drawn. A step names owners, requests and
+//! tokens by what they are to the lock at that moment, so that it still means something when
+//! other steps before it are left out.
+
+use super::rng::Rng;
+use fairlock_core::{Kind, MAX_HOLD_COUNT, MAX_LEASE_MS, Mode, Rules};
+
+/// Clients of ours, and owners: two of each client.
+pub(super) const CLIENTS: u64 = 3;
+pub(super) const OWNERS: u64 = 6;
+/// Waiters of Java: two threads of each of two clients.
+pub(super) const JAVA_OWNERS: u64 = 4;
+
+/// Who does it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Who {
+    Owner(u64),
+    /// Whoever holds the lock; owner 0 when that is nobody of ours.
+    Holder,
+}
+
+/// Which order number a returning entry names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    New,
+    /// The one that this owner was told last.
+    Old,
+    /// So many microseconds ago.
+    Ago(u64),
+}
+
+/// Which token is named.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Named {
+    Last,
+    Earlier,
+    Later,
+}
+
+/// What Java does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum JavaAct {
+    Acquire { wait_ms: i64, lease_ms: i64 },
+    Try,
+    Unlock,
+    Leave { wait_ms: i64 },
+    Force,
+    Renew,
+}
+
+/// What an operator, or a bug, does to the keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    Delete(usize),
+    Persist(usize),
+    ShortenTo(usize, u64),
+    ListTwice(Member, End),
+    ListOnly(Member, End),
+    ScoreOnly(Member),
+    ScoreAt(Member, i64),
+    OrderOnly(u64),
+    OrderGone(u64),
+    RecordGone(u64),
+    BeatAt(u64, i64),
+    HolderQueued,
+    /// So many waiters of a client of ours that is gone, in front of everybody.
+    Crowd(u64),
+    Count(i64),
+    TokenBack(u64),
+    TokenAhead(u64),
+    TokenIs(&'static str),
+}
+
+/// A member of the queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Member {
+    Ours(u64),
+    Java(u64),
+    /// Neither of ours nor of Redisson.
+    Odd,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    Head,
+    Tail,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    Acquire {
+        kind: Kind,
+        owner: u64,
+        request: u64,
+        lease_ms: u64,
+        mode: Mode,
+        place: Place,
+        late: bool,
+        sure: bool,
+        shared: bool,
+    },
+    Reenter {
+        who: Who,
+        token: Named,
+        count: u32,
+        change: u64,
+    },
+    Release {
+        kind: Kind,
+        who: Who,
+        token: Named,
+        keep: u32,
+        change: u64,
+    },
+    Renew {
+        who: Who,
+        token: Named,
+        ttl_ms: u64,
+    },
+    Leave {
+        kind: Kind,
+        who: Who,
+        request: u64,
+        bury: bool,
+        shared: bool,
+    },
+    Beat {
+        client: u64,
+        waiters: Vec<u64>,
+    },
+    Nudge,
+    Force,
+    Inspect {
+        limit: u32,
+    },
+    /// Moves the server's clock by so many microseconds.
+    Time(i64),
+    /// Moves it forward to the next multiple of so many microseconds.
+    RoundTime(u64),
+    Inbox {
+        client: u64,
+        on: bool,
+    },
+    JavaListens {
+        waiter: u64,
+        on: bool,
+    },
+    Java {
+        waiter: u64,
+        act: JavaAct,
+    },
+    Meddle(Fault),
+}
+
+impl Step {
+    /// Whether it is one of our operations, carried out by both sides.
+    pub(super) fn is_operation(&self) -> bool {
+        !matches!(
+            self,
+            Self::Time(_)
+                | Self::RoundTime(_)
+                | Self::Inbox { .. }
+                | Self::JavaListens { .. }
+                | Self::Java { .. }
+                | Self::Meddle(_)
+        )
+    }
+}
+
+const MS: i64 = 1_000;
+const HOUR: i64 = 3_600_000 * MS;
+
+/// Steps of time in microseconds: around every number of the protocol, and back.
+const TIMES_US: [i64; 34] = [
+    1,
+    400,
+    999,
+    MS,
+    3 * MS,
+    40 * MS,
+    700 * MS,
+    999 * MS,
+    1_000 * MS,
+    1_001 * MS,
+    2_000 * MS,
+    2_001 * MS,
+    4_000 * MS,
+    4_001 * MS,
+    5_999 * MS,
+    6_000 * MS,
+    6_001 * MS,
+    7_999 * MS,
+    8_000 * MS,
+    30_000 * MS,
+    30_001 * MS,
+    36_001 * MS,
+    60_000 * MS,
+    60_001 * MS,
+    68_000 * MS,
+    300_001 * MS,
+    HOUR,
+    24 * HOUR + MS,
+    7 * 24 * HOUR + MS,
+    -1,
+    -5 * MS,
+    -2_500 * MS,
+    -7_000 * MS,
+    -HOUR,
+];
+
+/// What one run is like.
+#[derive(Clone, Debug)]
+pub(super) struct Plan {
+    pub(super) rules: Rules,
+    pub(super) steps: Vec<Step>,
+}
+
+impl Plan {
+    /// Draws a run of about a hundred steps.
+    pub(super) fn draw(seed: u64) -> Self {
+        let mut rng = Rng::new(seed);
+        let defaults = Rules::default();
+        let rules = Rules {
+            java_fleet: rng.chance(15),
+            presence: !rng.chance(20),
+            // Settings other than the defaults must reach the scripts as well.
+            fair_wait_ms: rng.pick(&[defaults.fair_wait_ms, 10_000]),
+            ..defaults
+        };
+        // Some runs without Java, some without faults: rare events on top of plain histories.
+        let mix = Mix {
+            java: rng.pick(&[0, 0, 10, 20]),
+            faults: rng.pick(&[0, 0, 2, 8]),
+            plain: rng.pick(&[0, 0, 0, 10, 100]),
+            owners: rng.pick(&[2, 4, OWNERS]),
+        };
+        let mut steps = Vec::new();
+        for client in 0..CLIENTS {
+            if !rng.chance(10) {
+                steps.push(Step::Inbox { client, on: true });
+            }
+        }
+        let length = 20 + rng.below(120);
+        for _ in 0..length {
+            steps.push(draw(&mut rng, &mix));
+        }
+        Self { rules, steps }
+    }
+}
+
+/// How often what comes, in per cent.
+struct Mix {
+    java: u64,
+    faults: u64,
+    plain: u64,
+    owners: u64,
+}
+
+fn draw(rng: &mut Rng, mix: &Mix) -> Step {
+    if rng.chance(mix.faults) {
+        return Step::Meddle(fault(rng));
+    }
+    if rng.chance(mix.java) {
+        return java(rng);
+    }
+    match rng.below(100) {
+        0..14 => time(rng),
+        14..18 => Step::Inbox { client: rng.below(CLIENTS), on: rng.chance(60) },
+        18 => Step::RoundTime(rng.pick(&[1_000_000, 1_000_000_000, 1_000_000_000_000])),
+        _ => operation(rng, mix),
+    }
+}
+
+fn time(rng: &mut Rng) -> Step {
+    // Mostly short: long jumps end everything that was going on.
+    let span = if rng.chance(70) { 17 } else { TIMES_US.len() as u64 };
+    Step::Time(TIMES_US[rng.below(span) as usize])
+}
+
+fn operation(rng: &mut Rng, mix: &Mix) -> Step {
+    let kind = if rng.chance(mix.plain) { Kind::Plain } else { Kind::Fair };
+    let who = if rng.chance(85) { Who::Holder } else { Who::Owner(rng.below(mix.owners)) };
+    let token =
+        if rng.chance(80) { Named::Last } else { rng.pick(&[Named::Earlier, Named::Later]) };
+    let change = rng.below(4);
+    match rng.below(100) {
+        0..38 => Step::Acquire {
+            kind,
+            owner: rng.below(mix.owners),
+            request: rng.pick(&[0, 0, 0, 1, 2]),
+            lease_ms: rng.pick(&[
+                1,
+                50,
+                1_500,
+                5_000,
+                30_000,
+                30_000,
+                30_000,
+                100_000,
+                MAX_LEASE_MS,
+            ]),
+            mode: if rng.chance(80) { Mode::Wait } else { Mode::Try },
+            place: rng.pick(&[
+                Place::New,
+                Place::New,
+                Place::New,
+                Place::Old,
+                Place::Old,
+                Place::Ago(5_000_000),
+            ]),
+            late: rng.chance(3),
+            sure: rng.chance(30),
+            shared: rng.chance(25),
+        },
+        38..60 => Step::Release { kind, who, token, keep: rng.pick(&[0, 0, 0, 0, 1, 2]), change },
+        60..65 => Step::Reenter { who, token, count: rng.pick(&[1, 2, 3, MAX_HOLD_COUNT]), change },
+        65..71 => Step::Renew { who, token, ttl_ms: rng.pick(&[1, 2_000, 30_000, MAX_LEASE_MS]) },
+        71..80 => Step::Leave {
+            kind,
+            who: if rng.chance(60) { Who::Owner(rng.below(mix.owners)) } else { who },
+            request: rng.pick(&[0, 0, 0, 1, 2]),
+            bury: rng.chance(30),
+            shared: rng.chance(25),
+        },
+        80..92 => {
+            let waiters = (0..rng.below(4)).map(|_| rng.below(mix.owners)).collect();
+            Step::Beat { client: rng.below(CLIENTS), waiters }
+        }
+        92..96 => Step::Nudge,
+        96..98 => Step::Force,
+        _ => Step::Inspect { limit: rng.pick(&[0, 1, 3, 100]) },
+    }
+}
+
+fn java(rng: &mut Rng) -> Step {
+    let waiter = rng.below(JAVA_OWNERS);
+    let wait_ms = rng.pick(&[300_000, 300_000, 10_000, 30]);
+    let act = match rng.below(100) {
+        0..15 => return Step::JavaListens { waiter, on: rng.chance(60) },
+        15..60 => JavaAct::Acquire { wait_ms, lease_ms: rng.pick(&[30_000, 2_000]) },
+        60..65 => JavaAct::Try,
+        65..85 => JavaAct::Unlock,
+        85..93 => JavaAct::Leave { wait_ms },
+        93..96 => JavaAct::Force,
+        _ => JavaAct::Renew,
+    };
+    Step::Java { waiter, act }
+}
+
+fn fault(rng: &mut Rng) -> Fault {
+    let key = rng.below(7) as usize;
+    let client = rng.below(CLIENTS);
+    let owner = rng.below(OWNERS);
+    let member = match rng.below(10) {
+        0..5 => Member::Ours(owner),
+        5..9 => Member::Java(rng.below(JAVA_OWNERS)),
+        _ => Member::Odd,
+    };
+    let end = rng.pick(&[End::Head, End::Tail]);
+    match rng.below(35) {
+        0..8 => Fault::Delete(key),
+        8..11 => Fault::Persist(key),
+        11..14 => Fault::ShortenTo(key, rng.pick(&[1, 500, 5_000, 600_000])),
+        14..16 => Fault::ListTwice(member, end),
+        16..18 => Fault::ListOnly(member, end),
+        18..20 => Fault::ScoreOnly(member),
+        20 => Fault::ScoreAt(member, rng.pick(&[-300_000_000, -1, 0, 1, 5_000, 90_000_000])),
+        21 => Fault::OrderOnly(owner),
+        22 => Fault::OrderGone(owner),
+        23 => Fault::RecordGone(owner),
+        24..26 => Fault::BeatAt(client, rng.pick(&[-70_000, -6_001, -6_000, 1, 100_000])),
+        26 => Fault::HolderQueued,
+        27 => Fault::Count(rng.pick(&[0, -1, 1, 2_147_483_647, 4_294_967_296])),
+        28 => Fault::TokenBack(rng.pick(&[1, 1_000_000, 1_999_999_999_999_999])),
+        32..35 => Fault::Crowd(rng.pick(&[63, 64, 65, 130])),
+        29 => Fault::TokenAhead(rng.pick(&[1, 1_000_000_000])),
+        _ => Fault::TokenIs(rng.pick(&[
+            "0",
+            "abc",
+            "",
+            "-5",
+            "1.5",
+            "1e3",
+            " 7",
+            "9007199254740989",
+            "9007199254740990",
+            "9007199254740991",
+            "9007199254740992",
+            "99999999999999999999",
+        ])),
+    }
+}
