@@ -55,7 +55,7 @@ macro_rules! on {
                 an_expired_lock_goes_to_the_next, a_lost_guard_does_not_reenter,
             ];
             names: [
-                odd_names_work, odd_names_wait, bad_names_are_refused, bad_leases_are_refused,
+                odd_names_work, odd_names_wait, names_that_share_a_queue_do_not_share_grants, bad_names_are_refused, bad_leases_are_refused,
                 the_shortest_and_the_longest_lease,
             ];
             plain: [

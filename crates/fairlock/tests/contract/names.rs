@@ -85,6 +85,28 @@ pub(super) async fn odd_names_wait(store: Store) {
     }
 }
 
+/// Redisson derives the same queue for the locks `n` and `{n}`. A hand-over of the one must never
+/// go to a waiter of the other: it would work beside the holder of its own lock.
+pub(super) async fn names_that_share_a_queue_do_not_share_grants(store: Store) {
+    let client = store.client_with(no_beats).await;
+    let other = store.client_with(no_beats).await;
+    for (name, twin) in [("n", "{n}"), ("{m}", "m")] {
+        let guard = client.fair_lock(name).lock().await.unwrap();
+        let waiter = wait_behind(&other.fair_lock(name), 1).await;
+        for _ in 0..5 {
+            let twin = client.fair_lock(twin);
+            drop(twin.try_lock().await.unwrap());
+            drop(twin.try_lock_for(Duration::from_millis(20)).await.unwrap());
+            twin.force_unlock().await.unwrap();
+        }
+        let holder = client.fair_lock(name).inspect().await.unwrap().holder.unwrap();
+        assert_eq!(holder.owner, *guard.owner());
+        assert!(!waiter.is_finished(), "two guards of {name}");
+        waiter.abort();
+        drop(guard);
+    }
+}
+
 pub(super) async fn bad_names_are_refused(store: Store) {
     let client = store.client().await;
     let long = vec![b'x'; 4097];

@@ -35,21 +35,35 @@ impl Keys {
         key
     }
 
+    /// A key of ours. Redisson derives the same keys for the locks `a` and `{a}`; ours differ, so
+    /// that no hand-over of the one goes to a waiter of the other: it stands there without a
+    /// record.
+    fn with_ours(&self, prefix: &str) -> Vec<u8> {
+        let mut key = Vec::with_capacity(prefix.len() + 2 + self.tagged.len());
+        key.extend_from_slice(prefix.as_bytes());
+        key.push(b':');
+        if self.tagged == self.name.as_bytes() {
+            key.push(b':');
+        }
+        key.extend_from_slice(&self.tagged);
+        key
+    }
+
     pub(crate) fn all(&self) -> [Vec<u8>; 7] {
         [
             self.name.as_bytes().to_vec(),
             self.with("redisson_lock_queue"),
             self.with("redisson_lock_timeout"),
             self.with("redisson_lock_token"),
-            self.with("fairlock_order"),
-            self.with("fairlock_state"),
-            self.with("fairlock_beats"),
+            self.with_ours("fairlock_order"),
+            self.with_ours("fairlock_state"),
+            self.with_ours("fairlock_beats"),
         ]
     }
 
     /// Marks a request that was given up while a copy of it was under way.
     pub(crate) fn buried(&self, request: RequestId) -> Vec<u8> {
-        let mut key = self.with("fairlock_buried");
+        let mut key = self.with_ours("fairlock_buried");
         key.extend_from_slice(format!(":{request}").as_bytes());
         key
     }
@@ -115,6 +129,19 @@ mod tests {
                 "fairlock_order:{job}",
                 "fairlock_state:{job}",
                 "fairlock_beats:{job}",
+            ]
+        );
+        let twin = Keys::new(&LockName::new(b"{job}").unwrap()).all();
+        let rest: Vec<_> = twin[1..].iter().map(|k| String::from_utf8_lossy(k)).collect();
+        assert_eq!(
+            rest,
+            [
+                "redisson_lock_queue:{job}",
+                "redisson_lock_timeout:{job}",
+                "redisson_lock_token:{job}",
+                "fairlock_order::{job}",
+                "fairlock_state::{job}",
+                "fairlock_beats::{job}",
             ]
         );
         let request = RequestId::from_random(1);
