@@ -7,6 +7,7 @@
 //! - `send_sync`: what the types and futures can be used for
 //! - `tidy`: rules about the source that no lint knows
 
+mod cancel;
 mod contract;
 mod smoke;
 mod support;

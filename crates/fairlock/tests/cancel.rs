@@ -1,0 +1,381 @@
+//! The cancellation driver: every call is dropped after every number of polls, from every state
+//! it can be in, and afterwards nothing of it is left in the store.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use crate::support::{At, Store, granted, poll_once, queue_is, run, soon, wait_behind};
+use fairlock::{Client, Config, Guard, Kind, Lock, Release};
+use fairlock_testkit::raw::Raw;
+use fairlock_testkit::resp::Value;
+use fairlock_testkit::server::Generation;
+
+/// Polls before the drop: 0, 1, 2, ... this, and once to the end.
+const POLLS_MAX: usize = 24;
+
+/// What is left after a case goes within this time: well below the 3 s after which a grant that
+/// was left behind would end by itself.
+const CLEAN_WITHIN: Duration = Duration::from_secs(2);
+
+/// Cases under way at once.
+const WORKERS: usize = 8;
+
+/// Where the call finds the lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Start {
+    Free,
+    /// By somebody else, for as long as the call lives.
+    Held,
+    /// Held, and somebody waits in front.
+    Queued,
+    /// The call waits, and the holder lets go while it is polled.
+    Granting,
+    /// The call waits, and an operator has removed it from the queue: it returns.
+    Removed,
+}
+
+/// What is dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Call {
+    Lock,
+    TryLockFor(Duration),
+    TryLock,
+    Reenter,
+    Release,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    number: usize,
+    kind: Kind,
+    start: Start,
+    call: Call,
+    /// `None`: to the end.
+    polls: Option<usize>,
+    pause: Duration,
+}
+
+/// Who takes part.
+struct World {
+    holder: Client,
+    caller: Client,
+    raw: Option<Raw>,
+}
+
+impl World {
+    fn lock(&self, client: &Client, case: &Case) -> Lock {
+        let name = case.name();
+        if case.kind == Kind::Plain { client.plain_lock(name) } else { client.fair_lock(name) }
+    }
+}
+
+impl Case {
+    fn name(&self) -> String {
+        format!("case {}", self.number)
+    }
+
+    fn queue_key(&self) -> String {
+        format!("redisson_lock_queue:{{{}}}", self.name())
+    }
+}
+
+/// Polls `future` at most `polls` times, `pause` apart, then drops it. The pauses give the other
+/// threads their turn; whether the future was woken does not matter to it.
+async fn poll_n<T>(
+    future: impl Future<Output = T>,
+    polls: Option<usize>,
+    pause: Duration,
+) -> Option<T> {
+    let mut future = pin!(future);
+    let Some(polls) = polls else { return Some(soon("the whole call", future).await) };
+    for _ in 0..polls {
+        if let Some(result) = poll_once(&mut future).await {
+            return Some(result);
+        }
+        if pause >= Duration::from_millis(1) {
+            tokio::time::sleep(pause).await;
+            continue;
+        }
+        // Below what a timer can do.
+        let until = Instant::now() + pause;
+        loop {
+            tokio::task::yield_now().await;
+            if Instant::now() >= until {
+                break;
+            }
+        }
+    }
+    None
+}
+
+type Acquisition = Pin<Box<dyn Future<Output = Option<Guard>> + Send>>;
+
+fn acquisition(lock: Lock, call: Call) -> Acquisition {
+    Box::pin(async move {
+        match call {
+            Call::TryLockFor(wait) => lock.try_lock_for(wait).await.unwrap(),
+            Call::TryLock => lock.try_lock().await.unwrap(),
+            _ => Some(lock.lock().await.unwrap()),
+        }
+    })
+}
+
+/// Runs a case; says whether the call came to its end.
+async fn run_case(world: &mut World, case: &Case) -> bool {
+    let ended = match case.call {
+        Call::Reenter => reenter(world, case).await,
+        Call::Release => release(world, case).await,
+        _ => acquire(world, case).await,
+    };
+    nothing_is_left(world, case).await;
+    ended
+}
+
+async fn acquire(world: &mut World, case: &Case) -> bool {
+    let holders = world.lock(&world.holder, case);
+    let holder = match case.start {
+        Start::Free => None,
+        _ => Some(holders.lock().await.unwrap()),
+    };
+    let ahead = match case.start {
+        Start::Queued => Some(wait_behind(&holders, 1).await),
+        _ => None,
+    };
+    let mut call = acquisition(world.lock(&world.caller, case), case.call);
+    if case.start == Start::Granting || case.start == Start::Removed {
+        let early = poll_once(&mut call).await;
+        assert!(early.is_none(), "{case:?}");
+        if case.kind == Kind::Fair {
+            queue_is(&holders, 1).await;
+        }
+    }
+    let mut holder = holder;
+    if case.start == Start::Granting {
+        let holder = holder.take().unwrap();
+        tokio::spawn(async move { holder.release().await.unwrap() });
+    }
+    if case.start == Start::Removed {
+        remove_from_queue(world.raw.as_mut().unwrap(), case);
+    }
+    let result = poll_n(call, case.polls, case.pause).await;
+    let ended = result.is_some();
+    if let Some(Some(guard)) = result {
+        guard.ensure_valid().unwrap();
+        if case.number % 2 == 0 {
+            drop(guard);
+        } else {
+            assert_eq!(guard.release().await.unwrap(), Release::Released, "{case:?}");
+        }
+    }
+    if let Some(holder) = holder {
+        assert_eq!(holder.release().await.unwrap(), Release::Released, "{case:?}");
+    }
+    if let Some(ahead) = ahead {
+        assert_eq!(granted(ahead).await.release().await.unwrap(), Release::Released, "{case:?}");
+    }
+    ended
+}
+
+/// As an operator does it, or a Java client that takes the waiter for dead.
+fn remove_from_queue(raw: &mut Raw, case: &Case) {
+    let queue = case.queue_key();
+    let Value::Bulk(owner) = raw.call(&["LINDEX", &queue, "0"]) else { panic!("{case:?}: empty") };
+    let timeouts = format!("redisson_lock_timeout:{{{}}}", case.name());
+    assert_eq!(raw.call(&[b"LREM", queue.as_bytes(), b"0", &owner[..]]).int(), 1);
+    assert_eq!(raw.call(&[b"ZREM", timeouts.as_bytes(), &owner[..]]).int(), 1);
+}
+
+async fn reenter(world: &mut World, case: &Case) -> bool {
+    let guard = world.lock(&world.caller, case).lock().await.unwrap();
+    if case.start == Start::Granting {
+        // Somebody takes the lock away meanwhile: an error, and nothing is left either.
+        let lock = world.lock(&world.holder, case);
+        tokio::spawn(async move { lock.force_unlock().await.unwrap() });
+    }
+    let again = poll_n(guard.reenter(), case.polls, case.pause).await;
+    let ended = again.is_some();
+    let taken = case.start == Start::Granting;
+    if let Some(result) = again {
+        assert!(result.is_ok() || taken, "{case:?}");
+        drop(result);
+    }
+    let released = guard.release().await.unwrap();
+    assert!(released == Release::Released || taken, "{case:?}: {released:?}");
+    ended
+}
+
+async fn release(world: &mut World, case: &Case) -> bool {
+    let lock = world.lock(&world.caller, case);
+    let guard = lock.lock().await.unwrap();
+    let behind = match case.start {
+        Start::Queued => Some(wait_behind(&world.lock(&world.holder, case), 1).await),
+        _ => None,
+    };
+    let ended = poll_n(guard.release(), case.polls, case.pause).await.is_some();
+    if let Some(behind) = behind {
+        granted(behind).await.release().await.unwrap();
+    }
+    ended
+}
+
+/// Waits until nothing of the case is in the store but what is meant to stay.
+async fn nothing_is_left(world: &mut World, case: &Case) {
+    let look = world.lock(&world.holder, case);
+    let deadline = Instant::now() + CLEAN_WITHIN;
+    loop {
+        let left = match &mut world.raw {
+            Some(raw) => left_in_keys(raw, &case.name()),
+            None => {
+                let status = look.inspect().await.unwrap();
+                let clean = status.holder.is_none() && status.queue_len == 0;
+                if clean { Vec::new() } else { vec![format!("{status:?}")] }
+            }
+        };
+        if left.is_empty() {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{case:?} leaves {left:?}");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+fn left_in_keys(raw: &mut Raw, name: &str) -> Vec<String> {
+    let mut keys = vec![name.to_owned()];
+    let prefixes =
+        ["redisson_lock_queue", "redisson_lock_timeout", "fairlock_order", "fairlock_beats"];
+    keys.extend(prefixes.map(|prefix| format!("{prefix}:{{{name}}}")));
+    keys.retain(|key| raw.call(&["EXISTS", key]).int() == 1);
+    keys
+}
+
+/// What may stay in the end: token keys, and for a while what protects against late copies.
+fn only_what_may_stay_is_left(raw: &mut Raw) -> BTreeMap<String, usize> {
+    let mut counts = BTreeMap::new();
+    for key in raw.call(&["KEYS", "*"]).array() {
+        let key = key.text();
+        let kind = key.split(':').next().unwrap();
+        let may_stay = ["redisson_lock_token", "fairlock_state", "fairlock_buried"];
+        assert!(may_stay.contains(&kind), "{key} is left");
+        assert!(raw.call(&["PTTL", key]).int() > 0, "{key} has no TTL");
+        *counts.entry(kind.to_owned()).or_insert(0) += 1;
+    }
+    counts
+}
+
+fn cases(at: At) -> Vec<Case> {
+    let us = Duration::from_micros;
+    let short = Call::TryLockFor(Duration::from_millis(1));
+    let long = Call::TryLockFor(Duration::from_secs(60));
+    let mut cases = Vec::new();
+    let mut add = |kind, start, call, polls, pause| {
+        let number = cases.len();
+        cases.push(Case { number, kind, start, call, polls, pause });
+    };
+    let ends = |start, call| {
+        matches!(start, Start::Free | Start::Granting)
+            || !matches!(call, Call::Lock) && call != long
+    };
+    let fair = [
+        (Call::Lock, &[Start::Free, Start::Held, Start::Queued, Start::Granting][..]),
+        (short, &[Start::Free, Start::Held, Start::Queued]),
+        (long, &[Start::Held, Start::Queued, Start::Granting]),
+        (Call::TryLock, &[Start::Free, Start::Held]),
+        (Call::Reenter, &[Start::Held, Start::Granting]),
+        (Call::Release, &[Start::Held, Start::Queued]),
+    ];
+    let plain = [
+        (Call::Lock, &[Start::Free, Start::Held, Start::Granting][..]),
+        (short, &[Start::Free, Start::Held]),
+        (long, &[Start::Granting]),
+        (Call::Reenter, &[Start::Held, Start::Granting]),
+        (Call::Release, &[Start::Held]),
+    ];
+    let table = fair.iter().map(|row| (Kind::Fair, row));
+    for (kind, (call, starts)) in table.chain(plain.iter().map(|row| (Kind::Plain, row))) {
+        for start in *starts {
+            for pause in [us(0), us(10), us(40), us(150)] {
+                for polls in 0..=POLLS_MAX {
+                    add(kind, *start, *call, Some(polls), pause);
+                }
+            }
+            if ends(*start, *call) || matches!(call, Call::Reenter | Call::Release) {
+                add(kind, *start, *call, None, us(0));
+            }
+        }
+    }
+    if matches!(at, At::Server(_)) {
+        // A heartbeat finds out that the waiter is gone, and brings it back: within a second.
+        for call in [Call::Lock, long] {
+            for polls in 0..=80 {
+                add(Kind::Fair, Start::Removed, call, Some(polls), Duration::from_millis(15));
+            }
+        }
+    }
+    cases
+}
+
+async fn drive(store: Store, at: At, at_least: usize) {
+    let tune = |config: Config| config.heartbeat(Duration::from_secs(1));
+    let holder = store.client_with(tune).await;
+    let caller = store.client_with(tune).await;
+    let all = cases(at);
+    let count = all.len();
+    let (slow, quick): (Vec<_>, Vec<_>) =
+        all.into_iter().partition(|case| case.start == Start::Removed);
+    let done = Arc::new(Mutex::new((0, 0)));
+    let mut tasks = Vec::new();
+    // The slow ones wait for heartbeats most of the time: all at once beside the others.
+    let slow = slow.into_iter().map(|case| vec![case]);
+    let quick = Arc::new(Mutex::new(quick.into_iter()));
+    let world = || World { holder: holder.clone(), caller: caller.clone(), raw: store.raw() };
+    for _ in 0..WORKERS {
+        let (mut world, quick, done) = (world(), Arc::clone(&quick), Arc::clone(&done));
+        tasks.push(tokio::spawn(async move {
+            loop {
+                let next = quick.lock().unwrap().next();
+                let Some(case) = next else { break };
+                note(&done, run_case(&mut world, &case).await);
+            }
+        }));
+    }
+    for cases in slow {
+        let (mut world, done) = (world(), Arc::clone(&done));
+        tasks.push(tokio::spawn(async move {
+            for case in cases {
+                note(&done, run_case(&mut world, &case).await);
+            }
+        }));
+    }
+    for task in tasks {
+        task.await.unwrap();
+    }
+    let (ended, dropped) = *done.lock().unwrap();
+    assert_eq!(ended + dropped, count);
+    assert!(count >= at_least, "only {count} cases");
+    assert!(ended > count / 20 && dropped > count / 3, "{ended} ended, {dropped} were dropped");
+    let left = store.raw().map(|mut raw| only_what_may_stay_is_left(&mut raw));
+    println!("{count} cases: {ended} ended, {dropped} were dropped; left: {left:?}");
+}
+
+fn note(done: &Mutex<(usize, usize)>, ended: bool) {
+    let mut done = done.lock().unwrap();
+    if ended {
+        done.0 += 1;
+    } else {
+        done.1 += 1;
+    }
+}
+
+#[test]
+fn every_drop_leaves_nothing_on_a_server() {
+    let at = At::Server(Generation::Redis70);
+    run(at, |store| drive(store, at, 2_000));
+}
+
+#[test]
+fn every_drop_leaves_nothing_in_memory() {
+    run(At::Memory, |store| drive(store, At::Memory, 1_500));
+}
