@@ -42,7 +42,7 @@ impl LockState {
                 && self.keys.queue.front() != Some(&candidate)
             {
                 // Java took it out of list and scores; it returns when it notices.
-                self.drop_order(&candidate);
+                self.drop_lost(&candidate, cx);
                 continue;
             }
             match self.judge(&candidate, cx) {
@@ -53,8 +53,7 @@ impl LockState {
                 Verdict::Remove => {
                     self.unlist(&candidate);
                     self.drop_order(&candidate);
-                    self.keys.record.removed = Some(cx.now_ms);
-                    self.keys.state_expires = Some(cx.now_ms + crate::REGISTRY_TTL_MS);
+                    self.note_removed(cx);
                 }
                 Verdict::Wait => return Door::Closed,
             }

@@ -92,13 +92,26 @@ impl LockState {
         }
     }
 
-    /// Makes list and scores agree again. They change together in every script, Java's included;
-    /// only lost keys and operators bring them apart. O(queue), once for each such event.
+    /// Makes list, scores and order agree again. List and scores change together in every script,
+    /// Java's included; only lost keys and operators bring them apart: O(queue), once for each
+    /// such event. Java knows nothing of the order, and takes out heads: the first ones are looked
+    /// at, else they would count as waiting and hide foreign members (`foreign_waiting`).
     pub(crate) fn mend(&mut self, cx: &Cx<'_>) {
-        let k = &mut self.keys;
-        if k.queue.len() == k.scores.len() && k.order.len() <= k.queue.len() {
-            return;
+        let k = &self.keys;
+        if k.queue.len() != k.scores.len() || k.order.len() > k.queue.len() {
+            self.mend_all(cx);
         }
+        for _ in 0..crate::LOOKED_AT_MAX {
+            let Some((_, first)) = self.by_order.first().cloned() else { return };
+            if self.keys.scores.contains_key(&first) {
+                return;
+            }
+            self.drop_lost(&first, cx);
+        }
+    }
+
+    fn mend_all(&mut self, cx: &Cx<'_>) {
+        let k = &mut self.keys;
         let mut listed = BTreeSet::new();
         k.queue.retain(|member| listed.insert(member.clone()));
         k.scores.retain(|member, _| listed.contains(member));
@@ -109,8 +122,21 @@ impl LockState {
         let lost: Vec<OwnerId> =
             k.order.keys().filter(|owner| !listed.contains(*owner)).cloned().collect();
         for owner in lost {
-            self.drop_order(&owner);
+            self.drop_lost(&owner, cx);
         }
+    }
+
+    /// Forgets a waiter that others took out of list and scores. It may live and return.
+    pub(crate) fn drop_lost(&mut self, owner: &OwnerId, cx: &Cx<'_>) {
+        self.drop_order(owner);
+        self.note_removed(cx);
+    }
+
+    /// Notes that a waiter of ours was taken out though it may return, so that it is not taken
+    /// for one that comes after a loss of state.
+    pub(crate) fn note_removed(&mut self, cx: &Cx<'_>) {
+        self.keys.record.removed = Some(cx.now_ms);
+        self.keys.state_expires = Some(cx.now_ms + crate::REGISTRY_TTL_MS);
     }
 }
 

@@ -11,4 +11,5 @@ mod rig;
 mod rng;
 mod run;
 mod shrink;
+mod small_states;
 mod step;

@@ -1,9 +1,9 @@
 //! Differences that the random histories found, each as short as it got, under its story.
 
 use super::rig::Rig;
-use super::run::{Seen, run};
-use super::step::{End, Fault, Member, Named, Place, Plan, Step, Who};
-use fairlock_core::{Kind, Mode, Rules};
+use super::run::{Run, START_US, Seen, owner, run};
+use super::step::{End, Fault, JavaAct, Member, Named, Place, Plan, Step, Who};
+use fairlock_core::{Kind, Mode, Rules, Snapshot};
 use fairlock_testkit::server::Generation;
 
 #[track_caller]
@@ -188,4 +188,34 @@ fn a_key_without_a_ttl_is_borne_and_mended() {
             Step::Beat { client: 0, waiters: vec![0] },
         ],
     );
+}
+
+/// Java dropped a stale head of ours, which knows nothing of our order numbers: the number stayed
+/// and counted as a waiter, so that a foreign one went uncounted, and the beats of those behind
+/// kept their scores too low by its allowance. The Java client's own acquire then subtracted it,
+/// and they were dropped alive.
+#[test]
+fn a_head_that_java_dropped_hides_no_foreign_waiter() {
+    let Some(mut rig) = Rig::start(Generation::Redis70) else { return };
+    rig.reset(START_US);
+    let rules = Rules { presence: false, ..Rules::default() };
+    let wait = JavaAct::Acquire { wait_ms: 300_000, lease_ms: 30_000 };
+    let mut seen = Seen::new();
+    let mut run = Run::new(&mut rig, rules.clone(), Snapshot::default(), &mut seen);
+    for step in [
+        acquire(0, Mode::Wait, Place::New),
+        acquire(3, Mode::Wait, Place::New),
+        Step::Java { waiter: 0, act: wait },
+        acquire(1, Mode::Wait, Place::New),
+        Step::Meddle(Fault::ScoreAt(Member::Ours(3), -1)),
+        Step::Java { waiter: 0, act: wait },
+        Step::Time(20_000_000),
+        Step::Beat { client: 1, waiters: vec![1] },
+    ] {
+        run.step(&step).unwrap_or_else(|story| panic!("{step:?}: {story}"));
+    }
+    let keys = run.core().snapshot();
+    assert!(!keys.queue.contains(&owner(3)), "Java must have dropped it: {keys:#?}");
+    let allowed = keys.scores[&owner(1)] - (START_US / 1_000 + 20_000) as i64;
+    assert_eq!(allowed, 600_000, "its own allowance and that of the Java waiter ahead");
 }

@@ -15,8 +15,8 @@ local function granted(ttl)
   return { now, more, 'granted', int(last_token), ttl }
 end
 
-local function take_now()
-  take(owner, lease, foreign_waiting() > 0)
+local function take_now(foreign)
+  take(owner, lease, foreign)
   if shared then
     call('HSET', state, 'grant', int(last_token) .. ' ' .. request)
     keep_state(max(REGISTRY_TTL, lease + D))
@@ -25,22 +25,22 @@ local function take_now()
 end
 
 if not free then
-  local count = call('HGET', lock, owner)
+  local count = held(owner)
   if count then
     if shared and granted_request() ~= request then
       return { now, 0, 'self', shown(count) }
     end
-    if call('PTTL', lock) == -1 then call('PEXPIREAT', lock, int(now + lease)) end
+    if call('PTTL', lock) == -1 then call('PEXPIREAT', lock, now + lease) end
     if not last_token or last_token == 0 then write_token(max(1, now_us), false) end
     return granted(hold_ttl() or 0)
   end
 end
 
 local length = call('LLEN', queue)
-if free and length == 0 and returning == 0 then return take_now() end
+if free and length == 0 and returning == 0 then return take_now(false) end
 
 if ARGV[11] == 'T' then
-  if next_holder() then return take_now() end
+  if next_holder() then return take_now(foreign_waiting() > 0) end
   return { now, more, 'busy', not free and hold_ttl() }
 end
 
@@ -49,20 +49,21 @@ end
 local listed = call('ZSCORE', scores, owner)
 local had_order = call('ZSCORE', order, owner)
 local record = call('HGET', state, owner)
-local own_beat = call('ZSCORE', beats, client_of(owner))
-local new_record = request .. ' ' .. int(lease) .. ' ' .. sure
+local own_beat = tonumber(call('ZSCORE', beats, client_of(owner)) or nil)
+local new_record = request .. ' ' .. ARGV[10] .. ' ' .. sure
+local number = had_order
 
 if listed and had_order and record then
   call('HSET', state, owner, new_record)
 else
   if returning > 0 and call('EXISTS', order, state) == 0 then
-    call('HSET', state, 'gather', int(now + HB))
+    call('HSET', state, 'gather', now + HB)
   end
   if returning > 0 or shared or listed then unlist(owner) end
   if had_order or record then drop_order(owner) end
   local floor_score = now + FAIR_WAIT * (1 + foreign_waiting())
-  local number = returning
   if returning > 0 then
+    number = returning
     local previous = call('ZREVRANGEBYSCORE', order, '(' .. int(returning), '-inf', 'LIMIT', 0, 1)[1]
     local placed = previous and call('LINSERT', queue, 'AFTER', previous, owner) or -1
     if placed < 1 then
@@ -74,30 +75,36 @@ else
         call('LPUSH', queue, owner)
       end
     end
-    call('ZADD', scores, int(floor_score), owner)
+    call('ZADD', scores, floor_score, owner)
   else
     local tail = call('LINDEX', queue, -1)
     local tail_score = tail and tonumber(call('ZSCORE', scores, tail) or 0) or 0
     local last = call('ZREVRANGE', order, 0, 0, 'WITHSCORES')[2]
     number = max(now_us, (tonumber(last) or 0) + 1)
     call('RPUSH', queue, owner)
-    call('ZADD', scores, int(max(tail_score, floor_score)), owner)
+    call('ZADD', scores, max(tail_score, floor_score), owner)
   end
-  call('ZADD', order, int(number), owner)
+  number = int(number)
+  call('ZADD', order, number, owner)
   call('HSET', state, owner, new_record)
 end
 
-own_beat = tonumber(own_beat)
 local fresh = own_beat and own_beat <= now and now - own_beat < HB / 2
 if not fresh then note_beat(client_of(owner)) end
-if fresh and call('ZCARD', order) ~= 1 and call('LLEN', queue) ~= 1 then
+local n_queue, n_order = call('LLEN', queue), call('ZCARD', order)
+if fresh and n_order ~= 1 and n_queue ~= 1 then
   keep_state(REGISTRY_TTL)
 else
   keep_registry()
   keep_queue()
 end
 
-caller = owner
-next_holder()
-if call('HGET', lock, owner) then return granted(lease) end
-return { now, more, 'queued', call('ZSCORE', order, owner), retry(), foreign_near() }
+if free then
+  caller = owner
+  next_holder()
+  if held(owner) then return granted(lease) end
+  return { now, more, 'queued', number, retry(), foreign_near() }
+end
+-- Held by somebody else: nothing was handed on, so the counts still hold.
+local foreign = (n_queue > n_order or not ours(holder())) and 1 or 0
+return { now, 0, 'queued', number, retry(), foreign }

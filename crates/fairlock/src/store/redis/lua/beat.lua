@@ -30,11 +30,19 @@ if length ~= scored or ordered > length then
     if not listed[member] then call('ZREM', scores, member) end
   end
   for member in pairs(listed) do
-    call('ZADD', scores, 'NX', int(now + FAIR_WAIT), member)
+    call('ZADD', scores, 'NX', now + FAIR_WAIT, member)
   end
   for _, member in ipairs(call('ZRANGE', order, 0, -1)) do
-    if not listed[member] then drop_order(member) end
+    if not listed[member] then drop_lost(member) end
   end
+end
+
+-- Java knows nothing of the order, and takes out heads: left there, they would count as waiting
+-- and hide foreign members (foreign_waiting).
+for _ = 1, LOOKED_AT_MAX do
+  local first = call('ZRANGE', order, 0, 0)[1]
+  if not first or call('ZSCORE', scores, first) then break end
+  drop_lost(first)
 end
 
 local queued = {}
@@ -45,10 +53,10 @@ for i = 9, #ARGV do
   local stands = score and call('ZSCORE', order, waiter) and call('HEXISTS', state, waiter) == 1
   if stands then
     if head == waiter then
-      call('ZADD', scores, int(now + HEAD_SCORE), waiter)
+      call('ZADD', scores, now + HEAD_SCORE, waiter)
     else
       local floor_score = now + FAIR_WAIT * (1 + foreign_waiting())
-      if tonumber(score) < floor_score then call('ZADD', scores, int(floor_score), waiter) end
+      if tonumber(score) < floor_score then call('ZADD', scores, floor_score, waiter) end
     end
   end
   queued[#queued + 1] = stands and 1 or 0

@@ -5,8 +5,8 @@
 local former = not free and holder()
 call('LLEN', queue)
 call('ZCARD', scores)
-call('DEL', lock)
-free, freed = true, true
+wipe()
+freed = true
 call(publish, base, '0')
 next_holder()
 tidy()

@@ -3,7 +3,6 @@
 -- ARGV  8 how many waiters to list
 -- Reply {..., 'inspected', holder or nil, count or nil, ttl ms or nil, token or nil,
 --        queue length, {owner, beat age ms or nil} for each listed waiter}
-local hold = call('HGETALL', lock)
 local waiters = {}
 local limit = tonumber(ARGV[8])
 local listed = call('LRANGE', queue, 0, max(0, limit - 1))

@@ -8,7 +8,6 @@ call('ZCARD', order)
 call('ZCARD', beats)
 local listed = call('ZSCORE', scores, owner)
 local record = call('HGET', state, owner)
-local held = call('HGET', lock, owner)
 
 touch_state()
 local body = 'nothing'
@@ -16,15 +15,15 @@ if (record and string.sub(record, 1, 32) == request) or (not record and listed) 
   unlist(owner)
   drop_order(owner)
   body = 'left'
-elseif held then
+elseif held(owner) then
   local granted = granted_request()
   if granted == request or (not granted and not shared) then
-    call('DEL', lock)
-    free, freed = true, true
+    wipe()
+    freed = true
     body = 'freed'
   end
 end
-if bury > 0 then call('SET', KEYS[8], '1', 'PXAT', int(now + bury)) end
+if bury > 0 then call('SET', KEYS[8], '1', 'PXAT', now + bury) end
 next_holder()
 tidy()
 return { now, more, body }

@@ -14,11 +14,11 @@ if free then
   end
   return { now, 0, 'granted', int(last_token), lease }
 end
-local count = call('HGET', lock, owner)
+local count = held(owner)
 if not count then return { now, 0, 'busy', hold_ttl() } end
 if shared and granted_request() ~= request then
   return { now, 0, 'self', shown(count) }
 end
-if call('PTTL', lock) == -1 then call('PEXPIREAT', lock, int(now + lease)) end
+if call('PTTL', lock) == -1 then call('PEXPIREAT', lock, now + lease) end
 if not last_token or last_token == 0 then write_token(max(1, now_us), false) end
 return { now, 0, 'granted', int(last_token), hold_ttl() or 0 }

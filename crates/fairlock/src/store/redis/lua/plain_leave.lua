@@ -5,15 +5,14 @@
 local owner, request, bury, shared = ARGV[8], ARGV[9], tonumber(ARGV[10]), ARGV[11] == '1'
 touch_state()
 local body = 'nothing'
-if call('HGET', lock, owner) then
+if held(owner) then
   local granted = granted_request()
   if granted == request or (not granted and not shared) then
-    call('DEL', lock)
-    free = true
+    wipe()
     call(publish, base, '0')
     body = 'freed'
   end
 end
-if bury > 0 then call('SET', KEYS[8], '1', 'PXAT', int(now + bury)) end
+if bury > 0 then call('SET', KEYS[8], '1', 'PXAT', now + bury) end
 tidy()
 return { now, 0, body }

@@ -14,8 +14,7 @@ if keep > 0 then
   set_count(owner, token, keep, change)
   return { now, 0, 'held', keep }
 end
-call('DEL', lock)
-free = true
+wipe()
 call(publish, base, '0')
 if not last_token or last_token < token then write_token(token, false) end
 tidy()

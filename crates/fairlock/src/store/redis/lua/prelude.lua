@@ -53,8 +53,10 @@ if last_token then
     return redis.error_reply('FAIRLOCK_TOKEN the token key has reached 2^53')
   end
 end
-local free = call('HLEN', lock) == 0
-local freed, more, caller = false, 0, nil
+local hold = call('HGETALL', lock)  -- owner, count
+local free = #hold == 0
+-- freed: this call made the lock free. wiped: the lock's key is gone by a DEL of this call.
+local freed, wiped, more, caller = false, false, 0, nil
 
 local function int(number)
   return fmt('%.0f', number)
@@ -77,7 +79,21 @@ local function client_of(id)
 end
 
 local function holder()
-  return call('HKEYS', lock)[1]
+  return hold[1]
+end
+
+-- The count of an owner that holds the lock.
+local function held(owner)
+  for i = 1, #hold, 2 do
+    if hold[i] == owner then return hold[i + 1] end
+  end
+  return nil
+end
+
+-- DEL works without free memory, so it is the first write of whatever frees or hands on.
+local function wipe()
+  if not wiped then call('DEL', lock) end
+  hold, free, wiped = {}, true, true
 end
 
 local function hold_ttl()
@@ -88,7 +104,7 @@ end
 
 -- A token key that is missing or was set back does not take a hold away; a newer one does.
 local function holds(owner, token)
-  return call('HGET', lock, owner) and (not last_token or last_token <= token)
+  return held(owner) and (not last_token or last_token <= token)
 end
 
 local function foreign_waiting()
@@ -104,9 +120,9 @@ end
 -- A series that a Java client began, or may continue, gets no TTL from us.
 local function write_token(value, foreign)
   if fleet or foreign or (last_token and call('PTTL', tokens) == -1) then
-    call('SET', tokens, int(value))
+    call('SET', tokens, value)
   else
-    call('SET', tokens, int(value), 'PXAT', int(now + TOKEN_TTL))
+    call('SET', tokens, value, 'PXAT', now + TOKEN_TTL)
   end
   last_token = value
 end
@@ -115,17 +131,17 @@ end
 local function take(owner, ttl, foreign)
   write_token(max((last_token or 0) + 1, now_us), foreign)
   call('HSET', lock, owner, 1)
-  call('PEXPIREAT', lock, int(now + ttl))
-  free = false
+  call('PEXPIREAT', lock, now + ttl)
+  hold, free = { owner, '1' }, false
 end
 
 local function keep_state(ttl)
-  call('PEXPIREAT', state, int(now + ttl))
+  call('PEXPIREAT', state, now + ttl)
 end
 
 local function keep_registry()
-  call('PEXPIREAT', order, int(now + REGISTRY_TTL))
-  call('PEXPIREAT', beats, int(now + REGISTRY_TTL))
+  call('PEXPIREAT', order, now + REGISTRY_TTL)
+  call('PEXPIREAT', beats, now + REGISTRY_TTL)
   keep_state(REGISTRY_TTL)
 end
 
@@ -134,8 +150,8 @@ local function keep_queue()
     call('PERSIST', queue)
     call('PERSIST', scores)
   else
-    call('PEXPIREAT', queue, int(now + QUEUE_TTL))
-    call('PEXPIREAT', scores, int(now + QUEUE_TTL))
+    call('PEXPIREAT', queue, now + QUEUE_TTL)
+    call('PEXPIREAT', scores, now + QUEUE_TTL)
   end
 end
 
@@ -150,6 +166,19 @@ end
 local function drop_order(owner)
   call('ZREM', order, owner)
   call('HDEL', state, owner)
+end
+
+-- A waiter of ours was taken out though it may live and return: it must not be taken for one that
+-- comes after a loss of state.
+local function note_removed()
+  call('HSET', state, 'removed', now)
+  keep_state(REGISTRY_TTL)
+end
+
+-- Forgets a waiter that others took out of list and scores.
+local function drop_lost(owner)
+  drop_order(owner)
+  note_removed()
 end
 
 -- O(1) at the head, O(queue) elsewhere.
@@ -168,14 +197,14 @@ local function notice_silence()
   local last = call('ZREVRANGE', beats, 0, 0, 'WITHSCORES')
   if not last[2] or now <= last[2] + 2 * HB then return end
   if call('HGET', state, 'silence') == last[2] then return end
-  call('HSET', state, 'silence', last[2], 'amnesty', int(now + D))
+  call('HSET', state, 'silence', last[2], 'amnesty', now + D)
   keep_state(REGISTRY_TTL)
 end
 
 local function note_beat(client)
   notice_silence()
   call('ZREMRANGEBYSCORE', beats, '-inf', '(' .. int(now - BEATS_KEPT))
-  call('ZADD', beats, int(now), client)
+  call('ZADD', beats, now, client)
 end
 
 -- Beside the record stand: grant "token request", change "token number", amnesty, silence,
@@ -194,132 +223,133 @@ local function set_watch(watch)
   keep_state(REGISTRY_TTL)
 end
 
-local function dead_by_age(client)
-  local beat = call('ZSCORE', beats, client)
-  if not beat then return true end
-  beat = tonumber(beat)
-  if beat > now then
-    beat = now
-    call('ZADD', beats, int(now), client)
-  end
-  if now - beat <= D then return false end
-  notice_silence()
-  local amnesty = call('HGET', state, 'amnesty')
-  return not amnesty or now >= tonumber(amnesty)
-end
-
--- 'grant', 'remove' or 'wait', and the waiter's record.
-local function judge(owner)
-  local client = client_of(owner)
-  local fields = call('HMGET', state, owner, 'gather')
-  local record = fields[1]
-  if not record or not call('ZSCORE', order, owner) then
-    local watch = read_watch()
-    if watch and watch.id == owner then
-      return now >= watch.since + D and 'remove' or 'wait'
-    end
-    set_watch({ since = now, pinged = now, score = '0', id = owner })
-    return 'wait'
-  end
-  if fields[2] and now < tonumber(fields[2]) then return 'wait' end
-  -- Its own call is proof enough, and the reply needs no inbox.
-  if presence and caller ~= owner and string.sub(record, -1) ~= '1'
-    and call('PUBSUB', 'NUMSUB', inbox_prefix .. client)[2] == 0 then
-    return 'remove'
-  end
-  return dead_by_age(client) and 'remove' or 'grant', record
-end
-
--- Makes a waiter of ours the holder, and tells its client unless this is its own call.
-local function grant(owner, record)
-  local request, lease = string.match(record, '^(%x+) (%d+) ')
-  lease = tonumber(lease)
-  local ttl = lease
-  if caller ~= owner then
-    local beat = math.min(tonumber(call('ZSCORE', beats, client_of(owner)) or 0), now)
-    ttl = math.min(max(beat + D - now, HB), lease)
-  end
-  local foreign = foreign_waiting() > 0
-  -- The DEL of the absent lock key is a first write that works without free memory.
-  if not freed then call('DEL', lock) end
-  take(owner, ttl, foreign)
-  unlist(owner)
-  drop_order(owner)
-  call('HSET', state, 'grant', int(last_token) .. ' ' .. request)
-  keep_state(max(REGISTRY_TTL, ttl + D))
-  if caller ~= owner then
-    call(publish, inbox_prefix .. client_of(owner),
-      'g1 ' .. request .. ' ' .. int(last_token) .. ' ' .. int(now) .. ' ' .. int(ttl))
-  end
-end
-
--- 'dropped', 'waiting' or 'passed'.
-local function offer_to_foreign(head)
-  local score = call('ZSCORE', scores, head)
-  if not score then
-    score = int(now + FAIR_WAIT)
-    call('ZADD', scores, score, head)
-    keep_queue()
-  elseif tonumber(score) <= now then
-    unlist(head)
-    return 'dropped'
-  end
-  local channel = base .. ':' .. head
-  local watch = read_watch()
-  if not watch or watch.id ~= head or watch.score ~= score or watch.since > now
-    or now >= watch.since + JAVA_PATIENCE + JAVA_PASSED then
-    set_watch({ since = now, pinged = now, score = score, id = head })
-    call(publish, channel, '0')
-    return 'waiting'
-  end
-  if call('PUBSUB', 'NUMSUB', channel)[2] > 0 then
-    watch.since = now
-    if freed or now >= watch.pinged + JAVA_PING then
-      watch.pinged = now
-      call(publish, channel, '0')
-    end
-    set_watch(watch)
-    return 'waiting'
-  end
-  return now < watch.since + JAVA_PATIENCE and 'waiting' or 'passed'
-end
-
 -- While the lock is free: the first live waiter of ours becomes the holder; a Java head is told
 -- and the lock left free for it. True when somebody who does not wait may take it.
+-- What only this needs stands inside: most calls end at the first two lines.
 local function next_holder()
+  if not free then return false end
+  local candidate = call('LINDEX', queue, 0)
+  if not candidate then return true end
+
+  local function dead_by_age(client, beat)
+    if not beat then return true end
+    if beat > now then
+      beat = now
+      call('ZADD', beats, now, client)
+    end
+    if now - beat <= D then return false end
+    notice_silence()
+    local amnesty = call('HGET', state, 'amnesty')
+    return not amnesty or now >= tonumber(amnesty)
+  end
+
+  -- 'grant', 'remove' or 'wait', and the last beat of its client.
+  local function judge(owner, record, gather)
+    local client = client_of(owner)
+    if not record or not call('ZSCORE', order, owner) then
+      local watch = read_watch()
+      if watch and watch.id == owner then
+        return now >= watch.since + D and 'remove' or 'wait'
+      end
+      set_watch({ since = now, pinged = now, score = '0', id = owner })
+      return 'wait'
+    end
+    if gather and now < tonumber(gather) then return 'wait' end
+    -- Its own call is proof enough, and the reply needs no inbox.
+    if presence and caller ~= owner and string.sub(record, -1) ~= '1'
+      and call('PUBSUB', 'NUMSUB', inbox_prefix .. client)[2] == 0 then
+      return 'remove'
+    end
+    local beat = tonumber(call('ZSCORE', beats, client) or nil)
+    return dead_by_age(client, beat) and 'remove' or 'grant', beat
+  end
+
+  -- Makes a waiter of ours the holder, and tells its client unless this is its own call.
+  local function grant(owner, record, beat)
+    local request, lease = string.match(record, '^(%x+) (%d+) ')
+    lease = tonumber(lease)
+    local ttl = lease
+    if caller ~= owner then
+      ttl = math.min(max(math.min(beat or 0, now) + D - now, HB), lease)
+    end
+    local foreign = foreign_waiting() > 0
+    wipe()
+    take(owner, ttl, foreign)
+    unlist(owner)
+    drop_order(owner)
+    local token = int(last_token)
+    call('HSET', state, 'grant', token .. ' ' .. request)
+    keep_state(max(REGISTRY_TTL, ttl + D))
+    if caller ~= owner then
+      call(publish, inbox_prefix .. client_of(owner),
+        'g1 ' .. request .. ' ' .. token .. ' ' .. int(now) .. ' ' .. int(ttl))
+    end
+  end
+
+  -- 'dropped', 'waiting' or 'passed'.
+  local function offer_to_foreign(head, score)
+    if not score then
+      score = int(now + FAIR_WAIT)
+      call('ZADD', scores, score, head)
+      keep_queue()
+    elseif tonumber(score) <= now then
+      unlist(head)
+      return 'dropped'
+    end
+    local channel = base .. ':' .. head
+    local watch = read_watch()
+    if not watch or watch.id ~= head or watch.score ~= score or watch.since > now
+      or now >= watch.since + JAVA_PATIENCE + JAVA_PASSED then
+      set_watch({ since = now, pinged = now, score = score, id = head })
+      call(publish, channel, '0')
+      return 'waiting'
+    end
+    if call('PUBSUB', 'NUMSUB', channel)[2] > 0 then
+      watch.since = now
+      if freed or now >= watch.pinged + JAVA_PING then
+        watch.pinged = now
+        call(publish, channel, '0')
+      end
+      set_watch(watch)
+      return 'waiting'
+    end
+    return now < watch.since + JAVA_PATIENCE and 'waiting' or 'passed'
+  end
+
   for _ = 1, LOOKED_AT_MAX do
-    if not free then return false end
-    local candidate = call('LINDEX', queue, 0)
-    if not candidate then return true end
-    local at_head = true
-    if not ours(candidate) then
-      local offer = offer_to_foreign(candidate)
+    local at_head, score = true, call('ZSCORE', scores, candidate)
+    local known = call('HMGET', state, candidate, 'gather')
+    -- Only ours have records; their fields are longer than any other of the hash.
+    if not (known[1] and #candidate > 37) and not ours(candidate) then
+      local offer = offer_to_foreign(candidate, score)
       if offer == 'waiting' then return false end
       candidate = nil
       if offer == 'passed' then
         candidate = call('ZRANGE', order, 0, 0)[1]
         if not candidate then return true end
-        at_head = false
+        at_head, score = false, call('ZSCORE', scores, candidate)
+        known = call('HMGET', state, candidate, 'gather')
       end
     end
     if candidate then
-      if not at_head and not call('ZSCORE', scores, candidate) then
-        drop_order(candidate)
+      if not at_head and not score then
+        drop_lost(candidate)
       else
-        local verdict, record = judge(candidate)
+        local verdict, beat = judge(candidate, known[1], known[2])
         if verdict == 'wait' then return false end
         if verdict == 'grant' then
-          grant(candidate, record)
+          grant(candidate, known[1], beat)
           return false
         end
         unlist(candidate)
         drop_order(candidate)
-        call('HSET', state, 'removed', int(now))
-        keep_state(REGISTRY_TTL)
+        note_removed()
       end
     end
+    candidate = call('LINDEX', queue, 0)
+    if not candidate then return true end
   end
-  if free and call('EXISTS', queue) == 1 then more = 1 end
+  more = 1
   return false
 end
 
@@ -371,7 +401,7 @@ end
 -- hold in its last millisecond must still find it.
 local function set_count(owner, token, count, change)
   local kept = max(touch_state(), hold_ttl() or 0, REGISTRY_TTL)
-  call('HSET', lock, owner, int(count))
+  call('HSET', lock, owner, count)
   call('HSET', state, 'change', int(token) .. ' ' .. int(change))
   keep_state(kept)
 end

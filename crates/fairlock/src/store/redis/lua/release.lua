@@ -4,11 +4,17 @@
 -- Reply {..., 'released'} | {..., 'held', count} | {..., 'stale'} | {..., 'nothold', holder or nil}
 local owner, token = ARGV[8], tonumber(ARGV[9])
 local keep, change = tonumber(ARGV[10]), tonumber(ARGV[11])
-call('LLEN', queue)
-call('ZCARD', scores)
-call('ZCARD', order)
-call('HLEN', state)
-call('ZCARD', beats)
+
+-- Nobody ever waited, or nothing is left of it: the common case.
+local alone = call('EXISTS', queue, scores, order, state, beats) == 0
+if not alone then
+  -- A key of a wrong type is found before anything is written.
+  call('LLEN', queue)
+  call('ZCARD', scores)
+  call('ZCARD', order)
+  call('HLEN', state)
+  call('ZCARD', beats)
+end
 
 if not holds(owner, token) then
   local other = not free and holder()
@@ -21,9 +27,11 @@ if keep > 0 then
   set_count(owner, token, keep, change)
   return { now, 0, 'held', keep }
 end
-call('DEL', lock)
-free, freed = true, true
+wipe()
+freed = true
 if not last_token or last_token < token then write_token(token, foreign_waiting() > 0) end
-next_holder()
-tidy()
+if not alone then
+  next_holder()
+  tidy()
+end
 return { now, more, 'released' }

@@ -5,7 +5,7 @@
 local ttl = tonumber(ARGV[10])
 if holds(ARGV[8], tonumber(ARGV[9])) then
   call('PEXPIREAT', state, int(now + max(REGISTRY_TTL, ttl + D)))
-  call('PEXPIREAT', lock, int(now + ttl))
+  call('PEXPIREAT', lock, now + ttl)
   return { now, 0, 'renewed' }
 end
 local other = not free and holder()
