@@ -7,7 +7,10 @@
 //! - `send_sync`: what the types and futures can be used for
 //! - `tidy`: rules about the source that no lint knows
 
+mod bad_input;
 mod cancel;
 mod contract;
+mod send_sync;
 mod smoke;
 mod support;
+mod tidy;

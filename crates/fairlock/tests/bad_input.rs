@@ -1,0 +1,466 @@
+//! What cannot work: each input gives a clear error that names the thing, or is ignored and
+//! counted; what is in the store stays as it was, byte for byte.
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::time::Duration;
+
+use crate::support::{At, SOON, no_beats, queue_is, run, runtime, soon, until, wait_behind};
+use fairlock::{Client, Config, ConnectionState, Error, ErrorKind, Lock};
+use fairlock_testkit::raw::Raw;
+use fairlock_testkit::resp::Value;
+use fairlock_testkit::server::{Generation, Server};
+
+use ErrorKind::{Denied, Misuse, Protocol, Unavailable, WrongType};
+
+/// A URL, and what the error says.
+const URLS: [(&str, &str); 36] = [
+    ("", "begins with"),
+    ("redis", "begins with"),
+    ("127.0.0.1:6379", "unknown scheme"),
+    ("localhost", "begins with"),
+    (":", "unknown scheme"),
+    ("http://localhost", "unknown scheme"),
+    ("REDIS://localhost", "unknown scheme"),
+    ("memory:x", "nothing follows"),
+    ("memory://", "nothing follows"),
+    ("rediss://localhost", "TLS"),
+    ("valkeys://localhost", "TLS"),
+    ("sqlite:/tmp/x", "host store"),
+    ("redis+sentinel://localhost", "Sentinel"),
+    ("redis+cluster://localhost", "Cluster"),
+    ("redis:localhost", "`//`"),
+    ("redis:/localhost", "`//`"),
+    ("valkey:localhost", "`//`"),
+    ("redis://", "no host"),
+    ("redis://:6379", "no host"),
+    ("redis:///0", "no host"),
+    ("redis://a b", "character"),
+    ("redis://a\0b", "character"),
+    ("redis://h:0", "port"),
+    ("redis://h:65536", "port"),
+    ("redis://h:-1", "port"),
+    ("redis://h:+1", "port"),
+    ("redis://h:", "port"),
+    ("redis://h:80:80", "port"),
+    ("redis://[::1", "closing"),
+    ("redis://[::g]", "IPv6"),
+    ("redis://[::1]x", "`:port`"),
+    ("redis://h/-1", "database"),
+    ("redis://h/1/2", "database"),
+    ("redis://h/99999999999", "database"),
+    ("redis://h#0", "fragment"),
+    ("redis://h?db=1", "options"),
+];
+
+/// As [`URLS`]; these have a secret, which no error shows.
+const SECRET_URLS: [(&str, &str); 6] = [
+    ("redis://u:CANARY%@h", "password"),
+    ("redis://u:CANARY%zz@h", "password"),
+    ("redis://u:CANARY%ff@h", "password"),
+    ("redis://%C3:CANARY@h", "user name"),
+    ("redis://u:CANARY@h:x", "port"),
+    ("redis://u:CANARY#1@h", "fragment"),
+];
+
+const SOCKETS: [(&str, &str); 6] = [
+    ("unix:", "absolute path"),
+    ("unix:relative/path", "absolute path"),
+    ("unix:/a%00b", "zero byte"),
+    ("unix:/a%f", "socket path"),
+    ("unix:/a?database=1", "`db`"),
+    ("unix:/a?db=x", "database"),
+];
+
+#[test]
+fn urls() {
+    for (url, says) in URLS.iter().chain(&SECRET_URLS).chain(&SOCKETS) {
+        let error = Config::from_url(url).err().unwrap_or_else(|| panic!("{url} is taken"));
+        expect(url, &error, Misuse, says);
+        assert!(!format!("{error} {error:?}").contains("CANARY"), "{error:?}");
+    }
+    let long = format!("redis://{}", "h".repeat(9_000));
+    expect("a long URL", &Config::from_url(&long).unwrap_err(), Misuse, "8192");
+}
+
+type Setter = fn(Config) -> Config;
+
+/// Settings out of bounds, by name.
+const SETTINGS: [(&str, Setter); 20] = [
+    ("connect_timeout", |c| c.connect_timeout(Duration::ZERO)),
+    ("connect_timeout", |c| c.connect_timeout(Duration::MAX)),
+    ("response_timeout", |c| c.response_timeout(Duration::from_millis(9))),
+    ("response_timeout", |c| c.response_timeout(Duration::from_secs(3_601))),
+    ("store_timeout", |c| c.store_timeout(Duration::ZERO)),
+    ("store_timeout", |c| c.store_timeout(Duration::MAX)),
+    ("watchdog_lease", |c| c.watchdog_lease(Duration::ZERO)),
+    ("watchdog_lease", |c| c.watchdog_lease(Duration::from_millis(299))),
+    ("watchdog_lease", |c| c.watchdog_lease(Duration::MAX)),
+    ("heartbeat", |c| c.heartbeat(Duration::ZERO)),
+    ("heartbeat", |c| c.heartbeat(Duration::from_millis(19))),
+    ("heartbeat", |c| c.heartbeat(Duration::from_secs(61))),
+    ("fair_wait", |c| c.fair_wait(Duration::from_millis(999))),
+    ("fair_wait", |c| c.fair_wait(Duration::MAX)),
+    ("ping_interval", |c| c.ping_interval(Duration::ZERO)),
+    ("ping_interval", |c| c.ping_interval(Duration::MAX)),
+    ("ping_timeout", |c| c.ping_timeout(Duration::ZERO)),
+    ("ping_timeout", |c| c.ping_timeout(Duration::MAX)),
+    ("database", |c| c.database(-1)),
+    ("database", |c| c.database(i64::MAX)),
+];
+
+#[test]
+fn settings() {
+    runtime().block_on(async {
+        for (name, set) in SETTINGS {
+            let config = set(Config::from_url("memory:").unwrap());
+            let error = Client::with_config(config).await.unwrap_err();
+            expect(name, &error, Misuse, name);
+        }
+        let config = Config::from_url("redis://127.0.0.1").unwrap().username("ann");
+        let error = Client::with_config(config).await.unwrap_err();
+        expect("a name alone", &error, Misuse, "password");
+    });
+}
+
+/// Which key is overwritten, with which command (`K` is the key), what every call then says.
+const FOREIGN: [(&str, &[&str], &str); 22] = [
+    ("job", &["SET", "K", "x"], "`job` holds a string"),
+    ("job", &["RPUSH", "K", "x"], "`job` holds a list"),
+    ("job", &["SADD", "K", "x"], "`job` holds a set"),
+    ("job", &["ZADD", "K", "1", "x"], "`job` holds a zset"),
+    ("job", &["XADD", "K", "1-1", "a", "b"], "`job` holds a stream"),
+    ("redisson_lock_queue:{job}", &["SET", "K", "x"], "`redisson_lock_queue:{job}` holds a string"),
+    ("redisson_lock_queue:{job}", &["HSET", "K", "a", "b"], "holds a hash"),
+    ("redisson_lock_timeout:{job}", &["SET", "K", "x"], "`redisson_lock_timeout:{job}` holds"),
+    ("redisson_lock_timeout:{job}", &["RPUSH", "K", "x"], "holds a list where"),
+    ("fairlock_order:{job}", &["SET", "K", "x"], "`fairlock_order:{job}` holds a string"),
+    ("fairlock_state:{job}", &["SET", "K", "x"], "`fairlock_state:{job}` holds a string"),
+    ("fairlock_beats:{job}", &["SET", "K", "x"], "`fairlock_beats:{job}` holds a string"),
+    ("redisson_lock_token:{job}", &["RPUSH", "K", "1"], "`redisson_lock_token:{job}` holds a list"),
+    ("redisson_lock_token:{job}", &["HSET", "K", "a", "1"], "holds a hash where"),
+    ("redisson_lock_token:{job}", &["SET", "K", "x"], "token key"),
+    ("redisson_lock_token:{job}", &["SET", "K", ""], "token key"),
+    ("redisson_lock_token:{job}", &["SET", "K", "-1"], "token key"),
+    ("redisson_lock_token:{job}", &["SET", "K", "1.5"], "token key"),
+    ("redisson_lock_token:{job}", &["SET", "K", "1e3"], "token key"),
+    ("redisson_lock_token:{job}", &["SET", "K", " 7"], "token key"),
+    ("redisson_lock_token:{job}", &["SET", "K", "9007199254740992"], "2^53"),
+    ("redisson_lock_token:{job}", &["SET", "K", "99999999999999999999"], "token key"),
+];
+
+#[test]
+fn foreign_data_in_the_keys() {
+    run(At::Server(Generation::Redis70), async |store| {
+        let holder = store.client_with(no_beats).await.fair_lock("job");
+        let other = store.client_with(no_beats).await.fair_lock("job");
+        let mut raw = store.raw().unwrap();
+        for (key, command, says) in FOREIGN {
+            raw.call(&["FLUSHALL"]);
+            // Where the lock key is whole somebody holds the lock, so that waiting is tried.
+            let guard = if key == "job" { None } else { Some(holder.lock().await.unwrap()) };
+            raw.call(&["DEL", key]);
+            let command: Vec<_> =
+                command.iter().map(|word| if *word == "K" { key } else { word }).collect();
+            let reply = raw.call(&command);
+            assert!(!matches!(reply, Value::Error(_)), "{command:?}: {reply:?}");
+            let before = everything(&mut raw);
+            let what = format!("{key} after {command:?}");
+            for error in [
+                soon("an error", other.lock()).await.unwrap_err(),
+                soon("an error", other.try_lock_for(SOON)).await.unwrap_err(),
+            ] {
+                expect(&what, &error, WrongType, says);
+                assert_eq!(error.lock().unwrap().as_bytes(), b"job");
+            }
+            // These need not look at every key.
+            for result in [
+                other.try_lock().await.map(|guard| assert!(guard.is_none(), "{what}")),
+                other.inspect().await.map(drop),
+            ] {
+                if let Err(error) = result {
+                    expect(&what, &error, WrongType, says);
+                }
+            }
+            assert_eq!(everything(&mut raw), before, "{what}");
+            raw.call(&["DEL", key]);
+            if let Some(guard) = guard {
+                guard.release().await.unwrap();
+            }
+            soon("a lock that is whole again", other.lock())
+                .await
+                .unwrap()
+                .release()
+                .await
+                .unwrap();
+        }
+    });
+}
+
+/// Hold counts that no client of ours writes, and what an inspection shows.
+const COUNTS: [(&str, Option<u32>); 8] = [
+    ("1", Some(1)),
+    ("0", Some(0)),
+    ("x", Some(0)),
+    ("", Some(0)),
+    ("99999999999", Some(u32::MAX)),
+    ("-5", None),
+    ("1e400", None),
+    ("nan", None),
+];
+
+/// Somebody holds the lock, whatever the count says: nobody gets it, and the count stays.
+#[test]
+fn odd_hold_counts() {
+    run(At::Server(Generation::Redis70), async |store| {
+        let lock = store.client_with(no_beats).await.fair_lock("job");
+        let mut raw = store.raw().unwrap();
+        for (count, shown) in COUNTS {
+            raw.call(&["DEL", "job"]);
+            raw.call(&["HSET", "job", "5f3c1a52-0f4e-4a1b-9c3d-1234567890ab:51", count]);
+            raw.call(&["PEXPIRE", "job", "100000"]);
+            let before = everything(&mut raw);
+            assert!(lock.try_lock().await.unwrap().is_none(), "{count:?}");
+            let seen = lock.inspect().await;
+            match (seen, shown) {
+                (Ok(status), Some(shown)) => {
+                    let holder = status.holder.unwrap();
+                    assert_eq!((holder.count, holder.ours), (shown, false), "{count:?}");
+                }
+                // No number: told, or shown as something.
+                (Ok(status), None) => assert!(status.holder.is_some(), "{count:?}"),
+                (Err(error), None) => expect(count, &error, Protocol, "job"),
+                (Err(error), Some(_)) => panic!("{count:?}: {error}"),
+            }
+            assert_eq!(everything(&mut raw), before, "{count:?}");
+        }
+    });
+}
+
+/// Queues that list and scores do not agree on, while the lock is held: nobody is served out of
+/// turn, and looking changes nothing.
+#[test]
+fn members_without_scores_and_scores_without_members() {
+    run(At::Server(Generation::Redis70), async |store| {
+        let lock = store.client_with(no_beats).await.fair_lock("job");
+        let mut raw = store.raw().unwrap();
+        let guard = lock.lock().await.unwrap();
+        let long = "x".repeat(100_000);
+        for member in ["", "java:1", "\0", "not an id", &long, &guard.owner().to_string()] {
+            raw.call(&["RPUSH", "redisson_lock_queue:{job}", member]);
+            raw.call(&["ZADD", "redisson_lock_timeout:{job}", "1", &format!("other {member}")]);
+            let before = everything(&mut raw);
+            assert!(lock.try_lock().await.unwrap().is_none());
+            let status = lock.inspect().await.unwrap();
+            assert_eq!(status.queue_len, status.queue.len());
+            assert_eq!(status.queue.last().unwrap().owner.to_bytes(), member.as_bytes());
+            assert_eq!(everything(&mut raw), before, "{member:.20?}");
+        }
+        raw.call(&["DEL", "redisson_lock_queue:{job}", "redisson_lock_timeout:{job}"]);
+        guard.release().await.unwrap();
+    });
+}
+
+/// Messages that are no grant, with `R` for a request id that nobody has.
+const MESSAGES: [&str; 22] = [
+    "",
+    "0",
+    "g1",
+    "g1 ",
+    "g1 R",
+    "g1 R 5 1000",
+    "g1 R 5 1000 6000",
+    "g1 R 5 1000 6000 ",
+    "g1 R 5 1000 6000 1",
+    "g1  R 5 1000 6000",
+    "g2 R 5 1000 6000",
+    "G1 R 5 1000 6000",
+    "g1 R 0 1000 6000",
+    "g1 R -5 1000 6000",
+    "g1 R 9007199254740992 1000 6000",
+    "g1 R 5 -1000 6000",
+    "g1 R 5 1000 -6000",
+    "g1 R 5 1000 0",
+    "g1 R 5 1000 9007199254740991",
+    "g1 R 99999999999999999999 1 1",
+    "g1 RR 5 1000 6000",
+    "{\"request\":\"R\"}",
+];
+
+#[test]
+fn forged_messages_in_the_inbox() {
+    run(At::Server(Generation::Redis70), async |store| {
+        let client = store.client_with(no_beats).await;
+        let lock = client.fair_lock("job");
+        let guard = lock.lock().await.unwrap();
+        let waiter = wait_behind(&lock, 1).await;
+        let mut raw = store.raw().unwrap();
+        let inbox = format!("fairlock_inbox:{}", client.id());
+        let request = "0123456789abcdef0123456789abcdef";
+        let mut messages: Vec<Vec<u8>> =
+            MESSAGES.iter().map(|text| text.replace('R', request).into_bytes()).collect();
+        messages.push(vec![0xff; 64]);
+        messages.push(vec![b'g'; 1 << 20]);
+        messages.push(format!("g1 {request} 5 1000 6000\r\n").into_bytes());
+        messages.push(request.to_uppercase().into_bytes());
+        let before = everything(&mut raw);
+        for (odd, message) in messages.iter().enumerate() {
+            let heard = raw.call(&[b"PUBLISH", inbox.as_bytes(), message]).int();
+            assert_eq!(heard, 1, "the inbox is open");
+            until("it is counted", async || client.odd_messages() == odd as u64 + 1).await;
+        }
+        assert!(!waiter.is_finished());
+        guard.ensure_valid().unwrap();
+        assert_eq!(everything(&mut raw), before);
+        assert_eq!(*client.connection().borrow(), ConnectionState::Connected);
+
+        // A real one that comes twice: the second time nobody waits for it.
+        let mut spy = store.server().unwrap().client();
+        spy.subscribe(&inbox);
+        guard.release().await.unwrap();
+        let (_, grant) = spy.message_within(SOON).expect("the grant");
+        let next = soon("the grant", waiter).await.unwrap().unwrap();
+        let odd = client.odd_messages();
+        for (more, message) in [&grant[..], &grant[..grant.len() - 1]].into_iter().enumerate() {
+            raw.call(&[b"PUBLISH", inbox.as_bytes(), message]);
+            until("it is counted", async || client.odd_messages() == odd + more as u64 + 1).await;
+        }
+        let holder = lock.inspect().await.unwrap().holder.unwrap();
+        assert_eq!((&holder.owner, holder.count), (next.owner(), 1));
+        next.release().await.unwrap();
+    });
+}
+
+/// On the channel of a plain lock everybody may say anything: it wakes, or is counted.
+#[test]
+fn forged_messages_in_the_channel_of_a_lock() {
+    run(At::Server(Generation::Redis70), async |store| {
+        let client = store.client_with(no_beats).await;
+        let lock: Lock = client.plain_lock("job");
+        let guard = lock.lock().await.unwrap();
+        let own = lock.clone();
+        let waiter = tokio::spawn(async move { own.lock().await.unwrap() });
+        let mut raw = store.raw().unwrap();
+        let channel = "redisson_lock__channel:{job}";
+        until("it listens", async || {
+            raw.call(&["PUBSUB", "NUMSUB", channel]).array()[1].int() == 1
+        })
+        .await;
+        let before = everything(&mut raw);
+        let huge = "0".repeat(1 << 20);
+        for (odd, message) in ["", "1", "00", "0\n", "g1", &huge].iter().enumerate() {
+            raw.call(&["PUBLISH", channel, message]);
+            until("it is counted", async || client.odd_messages() == odd as u64 + 1).await;
+        }
+        let odd = client.odd_messages();
+        for _ in 0..1_000 {
+            raw.call(&["PUBLISH", channel, "0"]);
+        }
+        client.ping().await.unwrap();
+        assert!(!waiter.is_finished());
+        assert_eq!(everything(&mut raw), before, "being woken for nothing changes nothing");
+        assert_eq!(client.odd_messages(), odd);
+        guard.release().await.unwrap();
+        soon("the wake-up", waiter).await.unwrap().release().await.unwrap();
+    });
+}
+
+/// A request id out of the keys is no secret to whoever can write to the server; a message for
+/// another lock's waiter, or one that is over, is still no grant.
+#[test]
+fn a_grant_that_is_over_is_no_grant() {
+    run(At::Server(Generation::Redis70), async |store| {
+        let client = store.client_with(no_beats).await;
+        let lock = client.fair_lock("job");
+        let guard = lock.lock().await.unwrap();
+        let waiter = wait_behind(&lock, 1).await;
+        let owner = lock.inspect().await.unwrap().queue[0].owner.to_string();
+        let mut raw = store.raw().unwrap();
+        let record = raw.call(&["HGET", "fairlock_state:{job}", &owner]);
+        let request = record.text().split(' ').next().unwrap().to_owned();
+        let inbox = format!("fairlock_inbox:{}", client.id());
+        let odd = client.odd_messages();
+        raw.call(&["PUBLISH", &inbox, &format!("g1 {request} 5 1000 6000")]);
+        until("it is counted", async || client.odd_messages() == odd + 1).await;
+        assert!(!waiter.is_finished());
+        queue_is(&lock, 1).await;
+        guard.release().await.unwrap();
+        let next = soon("the real grant", waiter).await.unwrap().unwrap();
+        assert!(next.token().get() > 5);
+        next.release().await.unwrap();
+    });
+}
+
+#[test]
+fn servers_that_cannot_serve() {
+    let Some(server) = Server::builder(Generation::Redis70).arg("--requirepass", "right").start()
+    else {
+        return;
+    };
+    let addr = server.addr();
+    let refused = {
+        // Bound and closed again: nobody listens there.
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.local_addr().unwrap()
+    };
+    let web = TcpListener::bind("127.0.0.1:0").unwrap();
+    let web_addr = web.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for stream in web.incoming() {
+            let Ok(mut stream) = stream else { return };
+            let mut request = [0; 1024];
+            // Whatever was asked.
+            if stream.read(&mut request).is_ok_and(|n| n > 0) {
+                let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
+            }
+        }
+    });
+    let table = [
+        (format!("redis://{addr}"), Denied, "NOAUTH"),
+        (format!("redis://:CANARY@{addr}"), Denied, "denies"),
+        (format!("redis://nobody:CANARY@{addr}"), Denied, "denies"),
+        (format!("redis://:right@{addr}/99999"), Protocol, "DB index"),
+        (format!("redis://:CANARY@{refused}"), Unavailable, "refused"),
+        (format!("redis://:CANARY@{web_addr}"), Protocol, "Parse error"),
+        ("redis://:CANARY@no-such-host.invalid".to_owned(), Unavailable, "connection failed"),
+        ("unix:/no/such/socket".to_owned(), Unavailable, "connection failed"),
+    ];
+    runtime().block_on(async {
+        for (url, kind, says) in table {
+            let error = soon("an error", Client::connect(&url)).await.unwrap_err();
+            expect(&url, &error, kind, says);
+            assert!(!format!("{error} {error:?}").contains("CANARY"), "{error:?}");
+        }
+        Client::connect(&format!("redis://:right@{addr}")).await.unwrap().ping().await.unwrap();
+    });
+}
+
+#[test]
+fn at_least_sixty_inputs() {
+    let count = URLS.len() + SECRET_URLS.len() + SOCKETS.len() + SETTINGS.len() + FOREIGN.len();
+    assert!(count + COUNTS.len() + MESSAGES.len() >= 60);
+}
+
+#[track_caller]
+fn expect(what: &str, error: &Error, kind: ErrorKind, says: &str) {
+    assert_eq!(error.kind(), kind, "{what}: {error}");
+    assert!(error.to_string().contains(says), "{what}: {error} does not say {says:?}");
+}
+
+/// Every key with its content, byte for byte, and whether it expires.
+fn everything(raw: &mut Raw) -> Vec<(Value, Value, bool)> {
+    let Value::Array(mut keys) = raw.call(&["KEYS", "*"]) else { panic!("no list") };
+    let bytes = |key: &Value| match key {
+        Value::Bulk(bytes) => bytes.clone(),
+        other => panic!("{other:?} is no key"),
+    };
+    keys.sort_by_key(bytes);
+    let mut all = Vec::new();
+    for key in keys {
+        let name = bytes(&key);
+        let dump = raw.call(&[b"DUMP", &name[..]]);
+        let expires = raw.call(&[b"PTTL", &name[..]]).int() >= 0;
+        all.push((key, dump, expires));
+    }
+    all
+}
