@@ -14,8 +14,11 @@ pub(crate) async fn report(server: &Server, span: Duration, ping: Duration) {
         if waiters == 10 {
             at_ten = run.rate;
         }
-        let beside_ten =
-            if at_ten > 0.0 { format!(", {:.2} of the rate at 10", run.rate / at_ten) } else { String::new() };
+        let beside_ten = if at_ten > 0.0 {
+            format!(", {:.2} of the rate at 10", run.rate / at_ten)
+        } else {
+            String::new()
+        };
         println!(
             "contended, {waiters} waiters: {:.0} hand-overs/s{beside_ten}, release-to-next p50 {} \
              = {:.2} PING (goal 1.5), p99 {}, {:.2} script calls each (goal 2.1)",
@@ -26,6 +29,48 @@ pub(crate) async fn report(server: &Server, span: Duration, ping: Duration) {
             run.calls
         );
     }
+}
+
+/// A standing queue: everybody takes the lock once, so no acquisition competes with the hand-over.
+pub(crate) async fn report_drain(server: &Server, ping: Duration) {
+    const WAITERS: usize = 2_000;
+    let clients = [
+        Client::connect(&server.url()).await.unwrap(),
+        Client::connect(&server.url()).await.unwrap(),
+    ];
+    let first = clients[0].fair_lock("drain").lock().await.unwrap();
+    let released: Arc<Mutex<Option<Instant>>> = Arc::default();
+    let tasks: Vec<_> = (0..WAITERS)
+        .map(|n| {
+            let lock = clients[n % 2].fair_lock("drain");
+            let released = Arc::clone(&released);
+            tokio::spawn(async move {
+                let guard = lock.lock().await.unwrap();
+                let took = released.lock().unwrap().take().unwrap().elapsed();
+                *released.lock().unwrap() = Some(Instant::now());
+                guard.release().await.unwrap();
+                took
+            })
+        })
+        .collect();
+    let look = clients[0].fair_lock("drain");
+    while look.inspect().await.unwrap().queue_len < WAITERS {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    *released.lock().unwrap() = Some(Instant::now());
+    first.release().await.unwrap();
+    let mut samples = Vec::new();
+    for task in tasks {
+        samples.push(task.await.unwrap());
+    }
+    let p50 = percentile(&mut samples, 50);
+    println!(
+        "standing queue of {WAITERS}, one turn each: release-to-next p50 {} = {:.2} PING \
+         (goal 1.5), p99 {}",
+        us(p50),
+        ratio(p50, ping),
+        us(percentile(&mut samples, 99))
+    );
 }
 
 struct Run {

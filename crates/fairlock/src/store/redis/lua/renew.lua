@@ -4,7 +4,7 @@
 -- Reply {..., 'renewed'} | {..., 'nothold', holder or nil}
 local ttl = tonumber(ARGV[10])
 if holds(ARGV[8], tonumber(ARGV[9])) then
-  call('PEXPIREAT', state, int(now + max(REGISTRY_TTL, ttl + D)))
+  call('PEXPIREAT', state, now + max(REGISTRY_TTL, ttl + D))
   call('PEXPIREAT', lock, now + ttl)
   return { now, 0, 'renewed' }
 end
