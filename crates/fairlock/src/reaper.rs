@@ -95,6 +95,8 @@ pub(crate) async fn release(shared: &Arc<Shared>, hold: &Arc<Hold>, change: Chan
         Ok(Body::StillHeld { count }) => Release::StillHeld(count),
         Ok(Body::Stale) => Release::StillHeld(change.count),
         Ok(_) => outcome_of_gone(hold, was_lost, copies, valid_until),
+        // What the store would say changes nothing about that.
+        Err(_) if was_lost => Release::Lost,
         Err(_) => Release::Unknown,
     }
 }
