@@ -11,6 +11,7 @@ use crate::error::{Error, ErrorKind};
 use crate::store::{Event, Events, StoreError};
 use fairlock_core::LockName;
 use redis::aio::MultiplexedConnection;
+use redis::io::tcp::TcpSettings;
 use redis::{AsyncConnectionConfig, ConnectionAddr, IntoConnectionInfo, ProtocolVersion};
 use redis::{RedisConnectionInfo, RedisError};
 use std::sync::{Arc, Mutex};
@@ -49,8 +50,10 @@ pub(crate) fn client(config: &Config) -> Result<redis::Client, Error> {
     if let Some(password) = &config.password {
         login = login.set_password(&password.0);
     }
+    // Small messages that must not wait for each other's acknowledgement.
+    let tcp = TcpSettings::default().set_nodelay(true);
     addr.into_connection_info()
-        .map(|info| info.set_redis_settings(login))
+        .map(|info| info.set_redis_settings(login).set_tcp_settings(tcp))
         .and_then(redis::Client::open)
         .map_err(|error| Error::misuse(format!("the store's address cannot be used: {error}")))
 }
