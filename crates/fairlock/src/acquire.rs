@@ -257,11 +257,12 @@ async fn wait_fair(
             return Ok(Some(Outcome::Granted { grant, base: reply.sent }));
         }
         Body::Busy { .. } => return Ok(None),
-        Body::Queued { order, retry_ms, .. } => {
+        Body::Queued { order, retry_ms, foreign } => {
             shared.hub.queued(shared, entry, order);
-            // The first heartbeat is early where something is expected before the regular one.
+            // The first heartbeat is early where something is expected before the regular one,
+            // and where it has to find out on which channel Java will wake us.
             let soon = shared.config.heartbeat;
-            if retry_ms.is_some_and(|ms| Duration::from_millis(ms) < soon) {
+            if foreign || retry_ms.is_some_and(|ms| Duration::from_millis(ms) < soon) {
                 shared.hub.wake(&Topic::Waiter(wanted.name.clone(), entry.owner.clone()));
             }
         }

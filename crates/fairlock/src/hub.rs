@@ -12,7 +12,7 @@ use crate::shepherd;
 use crate::store::Topic;
 use fairlock_core::{Grant, LockName, OwnerId, RequestId};
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use tokio::sync::{Notify, oneshot};
 
@@ -83,6 +83,8 @@ pub(crate) struct Queue {
     waiters: Mutex<BTreeMap<(u64, RequestId), Arc<Entry>>>,
     /// Something happened: send a heartbeat now.
     pub(crate) kick: Notify,
+    /// The oldest waiter listens to its own channel, because a Java client is near.
+    pub(crate) oldest_listens: AtomicBool,
 }
 
 impl Queue {
@@ -158,6 +160,7 @@ impl Hub {
                     name: entry.name.clone(),
                     waiters: Mutex::default(),
                     kick: Notify::new(),
+                    oldest_listens: AtomicBool::new(false),
                 });
                 state.queues.insert(entry.name.clone(), Arc::clone(&queue));
                 shared.runtime.spawn(shepherd::run(Arc::clone(shared), Arc::clone(&queue)));
@@ -182,6 +185,10 @@ impl Hub {
         state.by_request.remove(&request);
         if let (Some(order), Some(queue)) = (order, state.queues.get(&entry.name)) {
             lock(&queue.waiters).remove(&(order, request));
+            if queue.oldest_listens.load(Ordering::Relaxed) {
+                // Another one may be the oldest now.
+                queue.kick.notify_one();
+            }
         }
     }
 

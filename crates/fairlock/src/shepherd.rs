@@ -9,6 +9,7 @@ use crate::shared::{Shared, new_request};
 use crate::store::{StoreError, Topic};
 use fairlock_core::{Acquire, Body, Grant, Kind, Mode, Op, OwnerId};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Waiters asked about in one call, when the oldest is not in the queue any more.
@@ -100,6 +101,7 @@ async fn beat(
     if report.queued.first() == Some(&false) {
         bring_back(shared, queue).await?;
     }
+    queue.oldest_listens.store(report.foreign, Ordering::Relaxed);
     if report.foreign && listening.as_ref() != Some(&oldest.owner) {
         // Java wakes the head on its own channel; whoever is the oldest here listens there.
         // After the subscription a heartbeat looks again, for what was said before it.
