@@ -7,6 +7,8 @@
 //! - `send_sync`: what the types and futures can be used for
 //! - `tidy`: rules about the source that no lint knows
 
+#![allow(clippy::unwrap_used, reason = "in a test an error is a failure")]
+
 mod bad_input;
 mod cancel;
 mod contract;

@@ -78,8 +78,9 @@ fn contains_word(line: &str, word: &str) -> bool {
     line.match_indices(word).any(|(at, _)| {
         let before = line[..at].chars().next_back();
         let after = line[at + word.len()..].chars().next();
-        !(word.starts_with(of_name) && before.is_some_and(of_name))
-            && !(word.ends_with(of_name) && after.is_some_and(of_name))
+        let goes_on_before = word.starts_with(of_name) && before.is_some_and(of_name);
+        let goes_on_after = word.ends_with(of_name) && after.is_some_and(of_name);
+        !goes_on_before && !goes_on_after
     })
 }
 

@@ -29,7 +29,7 @@ pub(super) async fn count_unprotected(store: &Store, lock: impl Fn(&Client) -> L
                 tokio::task::yield_now().await;
                 counter.store(seen + 1, Ordering::Relaxed);
                 guard.ensure_valid().unwrap();
-                if seen % 2 == 0 {
+                if seen.is_multiple_of(2) {
                     assert_eq!(guard.release().await.unwrap(), Release::Released);
                 }
             }

@@ -48,7 +48,7 @@ impl Store {
         if let Some(client) = self.memory.get() {
             return client.clone();
         }
-        let url = self.server.as_ref().map_or("memory:".to_owned(), Server::url);
+        let url = self.server.as_ref().map_or_else(|| "memory:".to_owned(), Server::url);
         let config = tune(Config::from_url(&url).unwrap());
         let client = Client::with_config(config).await.unwrap();
         if self.server.is_none() {
