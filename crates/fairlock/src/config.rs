@@ -65,6 +65,25 @@ impl Config {
         crate::url::parse(url)
     }
 
+    /// A Redis or Valkey server at `host` and `port`.
+    ///
+    /// ```
+    /// let config = fairlock::Config::tcp("127.0.0.1", 6379).username("ann").password("secret");
+    /// ```
+    pub fn tcp(host: impl Into<String>, port: u16) -> Self {
+        Self::for_address(Address::Tcp { host: host.into(), port })
+    }
+
+    /// A Redis or Valkey server behind a Unix socket.
+    pub fn unix(path: impl Into<std::path::PathBuf>) -> Self {
+        Self::for_address(Address::Unix(path.into()))
+    }
+
+    /// A store inside this process, of the one client that is made with it.
+    pub fn memory() -> Self {
+        Self::for_address(Address::Memory)
+    }
+
     pub(crate) fn for_address(address: Address) -> Self {
         Self {
             address,
@@ -207,6 +226,20 @@ impl Config {
                     "{name} is {value:?}; it must be between {least:?} and {most:?}"
                 )));
             }
+        }
+        match &self.address {
+            Address::Tcp { port: 0, .. } => {
+                return Err(Error::misuse("port 0 is no port of a server"));
+            }
+            Address::Tcp { host, .. }
+                if host.is_empty() || host.bytes().any(|b| b <= b' ' || b == 0x7f) =>
+            {
+                return Err(Error::misuse("the host is empty or has a character no host has"));
+            }
+            Address::Unix(path) if !path.is_absolute() => {
+                return Err(Error::misuse("the path of a Unix socket must be absolute"));
+            }
+            _ => {}
         }
         if self.username.is_some() && self.password.is_none() {
             return Err(Error::misuse(
