@@ -86,6 +86,12 @@ impl Error {
         self.change(|inner| inner.lock = Some(lock.clone()))
     }
 
+    /// Says which server it was.
+    #[cfg(feature = "redis")]
+    pub(crate) fn at(self, place: impl fmt::Display) -> Self {
+        self.change(|inner| inner.message = format!("{place}: {}", inner.message).into())
+    }
+
     pub(crate) fn by(self, owner: &OwnerId) -> Self {
         self.change(|inner| inner.owner = Some(owner.clone()))
     }

@@ -92,7 +92,7 @@ impl Inbox {
                     tell(&self.events, Event::InboxDown);
                     backoff.settle(Moment::now().since(began));
                 }
-                Err(failure) => self.attempt.failed(failure),
+                Err(failure) => self.attempt.failed(link::at(&self.client, failure)),
             }
             tokio::time::sleep(backoff.next()).await;
         }

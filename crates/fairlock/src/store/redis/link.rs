@@ -63,6 +63,12 @@ pub(crate) fn connection_name(config: &Config) -> String {
     config.client_name.clone().unwrap_or_else(|| "fairlock".into())
 }
 
+/// An attempt to connect failed: says to whom.
+pub(crate) fn at(client: &redis::Client, failure: StoreError) -> StoreError {
+    let error = failure.error.at(client.get_connection_info().addr());
+    StoreError { error, ..failure }
+}
+
 impl Link {
     pub(crate) fn new(client: redis::Client, config: &Config, events: Events) -> Arc<Self> {
         Arc::new(Self {
@@ -129,7 +135,7 @@ impl Link {
                     tell(&self.events, Event::Down);
                     backoff.settle(Moment::now().since(began));
                 }
-                Err(failure) => self.attempt.failed(failure),
+                Err(failure) => self.attempt.failed(at(&self.client, failure)),
             }
             tokio::time::sleep(backoff.next()).await;
         }
