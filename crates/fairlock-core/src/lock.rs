@@ -270,8 +270,8 @@ impl LockState {
             self.keys.state_expires = Some(cx.now_ms + crate::REGISTRY_TTL_MS);
         }
         let waiting = self.keys.waiters.get(owner).map(|waiter| waiter.request);
-        let stands = waiting == Some(request)
-            || (waiting.is_none() && self.keys.scores.contains_key(owner));
+        let stands =
+            waiting == Some(request) || (waiting.is_none() && self.keys.scores.contains_key(owner));
         // A plain lock has no queue: what stands there belongs to somebody who mixes kinds.
         let body = if kind == Kind::Fair && stands {
             self.unlist(owner);
@@ -303,6 +303,7 @@ impl LockState {
             }
             queued.push(stands);
         }
+        self.keep_tail(cx);
         self.keep_registry(cx);
         self.keep_queue(cx);
         self.next(cx);
@@ -344,10 +345,11 @@ impl LockState {
                 .and_then(|client| self.beat_of(client))
                 .map(|beat| cx.now_ms.saturating_sub(beat)),
         };
-        let holder = k.hold.iter().next().map(|(owner, count)| HeldBy {
-            owner: owner.clone(),
-            count: u64::from(shown(*count)),
-        });
+        let holder = k
+            .hold
+            .iter()
+            .next()
+            .map(|(owner, count)| HeldBy { owner: owner.clone(), count: u64::from(shown(*count)) });
         Inspection {
             holder,
             ttl_ms: self.hold_ttl(cx.now_ms),

@@ -92,6 +92,17 @@ impl LockState {
         }
     }
 
+    /// Java computes the score of its new waiters from the tail's, and a client's heartbeats speak
+    /// only for its oldest: behind a stale tail Java would count as dead from the start.
+    pub(crate) fn keep_tail(&mut self, cx: &Cx<'_>) {
+        let Some(tail) = self.keys.queue.back().filter(|tail| tail.is_ours()).cloned() else {
+            return;
+        };
+        if self.keys.queue.front() != Some(&tail) {
+            self.keep_score(&tail, cx);
+        }
+    }
+
     /// Makes list, scores and order agree again. List and scores change together in every script,
     /// Java's included; only lost keys and operators bring them apart: O(queue), once for each
     /// such event. Java knows nothing of the order, and takes out heads: the first ones are looked

@@ -5,11 +5,15 @@
 //! - `regression`: what they found.
 
 mod dump;
+mod others;
+mod pressure;
 mod random;
 mod regression;
+mod resolve;
 mod rig;
 mod rng;
 mod run;
 mod shrink;
 mod small_states;
 mod step;
+mod wrong_type;

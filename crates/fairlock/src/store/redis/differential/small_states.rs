@@ -16,10 +16,12 @@ const MEMBERS: usize = 3;
 /// When everything begins, in milliseconds.
 const START_MS: u64 = START_US / 1_000;
 
-/// Heartbeats until a live waiter of ours must have had its turn: the patience with a Java head
-/// that nobody hears (8 s), D for an entry without a record (6 s), and one more for each of up to
-/// four members, all in steps of HB (2 s).
-const ROUNDS_MAX: u32 = 12;
+/// Heartbeats (2 s) until a live waiter of ours must have had its turn: the start's hold ends in
+/// the second, each member may take 8 s (the patience with a Java head that nobody hears; D for
+/// an entry without a record is less), and one to see it.
+const fn rounds_max(members: usize) -> usize {
+    3 + 4 * members
+}
 
 /// What a place in the queue may hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -232,7 +234,8 @@ fn live_through(rig: &mut Rig, case: &Case) -> Result<(), String> {
     let mut run = Run::new(rig, Rules::default(), s, &mut seen);
     run.both(&op)?;
 
-    for _ in 0..ROUNDS_MAX {
+    let rounds = rounds_max(case.members.len());
+    for _ in 0..rounds {
         let hold = run.core().snapshot().hold.keys().next().cloned();
         if waiting.is_empty() || hold.as_ref().is_some_and(|owner| waiting.contains(owner)) {
             return Ok(());
@@ -253,13 +256,13 @@ fn live_through(rig: &mut Rig, case: &Case) -> Result<(), String> {
         let Some(Body::Beaten { held: None, queued, .. }) = answer else { continue };
         for waiter in waiting.iter().zip(queued).filter(|(_, stands)| !stands).map(|(w, _)| w) {
             // It was taken out, learns that, and returns to its place.
-            let now_ms = run.rig().now_us() / 1_000;
+            let now_ms = run.rig.now_us() / 1_000;
             run.both(&returns(waiter, now_ms))?;
         }
         run.both(&Op::Nudge)?;
     }
     let now = run.core().snapshot().clone();
-    Err(format!("no live waiter got the lock within {ROUNDS_MAX} heartbeats: {now:#?}"))
+    Err(format!("no live waiter got the lock within {rounds} heartbeats: {now:#?}"))
 }
 
 #[test]

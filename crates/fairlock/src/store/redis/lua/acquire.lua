@@ -16,6 +16,7 @@ local function granted(ttl)
 end
 
 local function take_now(foreign)
+  if shared then call('HLEN', state) end -- a key of a wrong type is found here
   take(owner, lease, foreign)
   if shared then
     call('HSET', state, 'grant', int(last_token) .. ' ' .. request)
@@ -40,12 +41,12 @@ local length = call('LLEN', queue)
 if free and length == 0 and returning == 0 then return take_now(false) end
 
 if ARGV[11] == 'T' then
+  check_types()
   if next_holder() then return take_now(foreign_waiting() > 0) end
   return { now, more, 'busy', not free and hold_ttl() }
 end
 
--- Read everything that entering and the hand-over may need, so that a key of a wrong type is
--- found before anything is written.
+-- Reads of each key, so that one of a wrong type is found before anything is written.
 local listed = call('ZSCORE', scores, owner)
 local had_order = call('ZSCORE', order, owner)
 local record = call('HGET', state, owner)

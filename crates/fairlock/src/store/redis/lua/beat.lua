@@ -61,6 +61,16 @@ for i = 9, #ARGV do
   end
   queued[#queued + 1] = stands and 1 or 0
 end
+
+-- Java computes the score of its new waiters from the tail's, and a client's heartbeats speak only
+-- for its oldest: behind a stale tail Java would count as dead from the start.
+local tail = call('LINDEX', queue, -1)
+if tail and tail ~= head and ours(tail) then
+  local floor_score = now + FAIR_WAIT * (1 + foreign_waiting())
+  if tonumber(call('ZSCORE', scores, tail) or 0) < floor_score then
+    call('ZADD', scores, floor_score, tail)
+  end
+end
 keep_registry()
 keep_queue()
 next_holder()

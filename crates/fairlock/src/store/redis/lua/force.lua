@@ -2,9 +2,8 @@
 -- KEYS 1..7
 -- ARGV  1..7
 -- Reply {..., 'forced', former holder or nil}
+check_types()
 local former = not free and holder()
-call('LLEN', queue)
-call('ZCARD', scores)
 wipe()
 freed = true
 call(publish, base, '0')

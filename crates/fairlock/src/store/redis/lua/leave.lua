@@ -3,9 +3,7 @@
 -- ARGV  8 owner   9 request   10 burial ms, 0 = no copy is under way   11 1 = shared owner
 -- Reply {..., 'left'} | {..., 'freed'} | {..., 'nothing'}
 local owner, request, bury, shared = ARGV[8], ARGV[9], tonumber(ARGV[10]), ARGV[11] == '1'
-call('LLEN', queue)
-call('ZCARD', order)
-call('ZCARD', beats)
+check_types()
 local listed = call('ZSCORE', scores, owner)
 local record = call('HGET', state, owner)
 

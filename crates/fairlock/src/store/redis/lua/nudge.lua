@@ -2,5 +2,6 @@
 -- KEYS 1..7
 -- ARGV  1..7
 -- Reply {..., 'nudged'}
+check_types()
 next_holder()
 return { now, more, 'nudged' }

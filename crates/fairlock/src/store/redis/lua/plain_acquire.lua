@@ -7,6 +7,7 @@ local owner, request, lease, shared = ARGV[8], ARGV[9], tonumber(ARGV[10]), ARGV
 if now > tonumber(ARGV[13]) then return { now, 0, 'late' } end
 if call('EXISTS', KEYS[8]) == 1 then return { now, 0, 'buried' } end
 if free then
+  if shared then call('HLEN', state) end -- a key of a wrong type is found here
   take(owner, lease, false)
   if shared then
     call('HSET', state, 'grant', int(last_token) .. ' ' .. request)

@@ -3,6 +3,7 @@
 -- ARGV as in leave.lua
 -- Reply {..., 'freed'} | {..., 'nothing'}
 local owner, request, bury, shared = ARGV[8], ARGV[9], tonumber(ARGV[10]), ARGV[11] == '1'
+check_types()
 touch_state()
 local body = 'nothing'
 if held(owner) then

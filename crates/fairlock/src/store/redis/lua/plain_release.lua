@@ -4,9 +4,10 @@
 -- Reply as in release.lua
 local owner, token = ARGV[8], tonumber(ARGV[9])
 local keep, change = tonumber(ARGV[10]), tonumber(ARGV[11])
+local alone = not check_types()
 if not holds(owner, token) then
   local other = not free and holder()
-  tidy()
+  if not alone then tidy() end
   return { now, 0, 'nothold', other }
 end
 if keep > 0 then
@@ -17,5 +18,5 @@ end
 wipe()
 call(publish, base, '0')
 if not last_token or last_token < token then write_token(token, false) end
-tidy()
+if not alone then tidy() end
 return { now, 0, 'released' }

@@ -90,6 +90,18 @@ local function held(owner)
   return nil
 end
 
+-- A key of a wrong type is found before anything is written. False when none of the keys is there:
+-- nobody ever waited, or nothing is left of it, the common case.
+local function check_types()
+  if call('EXISTS', queue, scores, order, state, beats) == 0 then return false end
+  call('LLEN', queue)
+  call('ZCARD', scores)
+  call('ZCARD', order)
+  call('HLEN', state)
+  call('ZCARD', beats)
+  return true
+end
+
 -- DEL works without free memory, so it is the first write of whatever frees or hands on.
 local function wipe()
   if not wiped then call('DEL', lock) end
@@ -230,6 +242,7 @@ local function next_holder()
   if not free then return false end
   local candidate = call('LINDEX', queue, 0)
   if not candidate then return true end
+  wipe()
 
   local function dead_by_age(client, beat)
     if not beat then return true end
@@ -272,9 +285,7 @@ local function next_holder()
     if caller ~= owner then
       ttl = math.min(max(math.min(beat or 0, now) + D - now, HB), lease)
     end
-    local foreign = foreign_waiting() > 0
-    wipe()
-    take(owner, ttl, foreign)
+    take(owner, ttl, foreign_waiting() > 0)
     unlist(owner)
     drop_order(owner)
     local token = int(last_token)

@@ -6,15 +6,7 @@ local owner, token = ARGV[8], tonumber(ARGV[9])
 local keep, change = tonumber(ARGV[10]), tonumber(ARGV[11])
 
 -- Nobody ever waited, or nothing is left of it: the common case.
-local alone = call('EXISTS', queue, scores, order, state, beats) == 0
-if not alone then
-  -- A key of a wrong type is found before anything is written.
-  call('LLEN', queue)
-  call('ZCARD', scores)
-  call('ZCARD', order)
-  call('HLEN', state)
-  call('ZCARD', beats)
-end
+local alone = not check_types()
 
 if not holds(owner, token) then
   local other = not free and holder()

@@ -4,10 +4,12 @@
 -- Reply {..., 'renewed'} | {..., 'nothold', holder or nil}
 local ttl = tonumber(ARGV[10])
 if holds(ARGV[8], tonumber(ARGV[9])) then
+  call('HLEN', state) -- a key of a wrong type is found here
   call('PEXPIREAT', state, now + max(REGISTRY_TTL, ttl + D))
   call('PEXPIREAT', lock, now + ttl)
   return { now, 0, 'renewed' }
 end
+check_types()
 local other = not free and holder()
 next_holder()
 return { now, more, 'nothold', other }
