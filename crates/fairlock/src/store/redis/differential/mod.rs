@@ -2,9 +2,17 @@
 //! give the same answer, the same keys to the last TTL, and the same messages.
 //!
 //! - `random`: long random histories with Java beside us, operators and a clock that jumps;
-//! - `regression`: what they found.
+//! - `small_states`: every small broken queue, and whether it heals (F38);
+//! - `pressure`, `wrong_type`, `limits`: what only a real server refuses (F28, F37, F70, F73);
+//! - `attacks`: interleavings of the design, as far as keys show them;
+//! - `regression`: what all of these found.
+//!
+//! The rest is the test bed: `rig` (a server and its connections), `dump` (keys to a `Snapshot`),
+//! `step`, `resolve`, `others` (what can happen), `run` (both sides), `shrink`.
 
+mod attacks;
 mod dump;
+mod limits;
 mod others;
 mod pressure;
 mod random;
