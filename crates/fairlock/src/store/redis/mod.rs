@@ -13,6 +13,8 @@ mod keys;
 mod link;
 mod reply;
 mod script;
+#[cfg(test)]
+mod tests;
 
 use super::{Boxed, Event, Events, Reply, Store, StoreError, Topic};
 use crate::clock::Moment;
