@@ -1,7 +1,8 @@
 //! The wall clock of a private server under the test's control.
 //!
 //! A small shared object (`shim/clock.c`, compiled on first use) is preloaded into the server and
-//! reads what to show from a file that [`ClockHandle`] writes. The monotonic clock stays true.
+//! reads what to show from a file that [`ClockHandle`] writes. The monotonic clock stays true. A
+//! test can put other processes under such a clock too.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -18,7 +19,7 @@ const SOURCE: &str = include_str!("../shim/clock.c");
 const FILE_BYTES: usize = 24;
 const READS_AT: u64 = 16;
 
-/// The clock of one server. What is set holds from the next command the server reads.
+/// The clock of one process. What is set holds from the next command the server reads.
 #[derive(Debug)]
 pub struct ClockHandle {
     shim: PathBuf,
@@ -38,7 +39,11 @@ enum Mode {
 
 impl ClockHandle {
     /// A true clock whose file lies in `dir`; `None`, loudly, without a C compiler.
-    pub(crate) fn new(dir: &Path) -> Option<Self> {
+    ///
+    /// # Panics
+    ///
+    /// If `dir` has a clock already, or the shim cannot be compiled.
+    pub fn new(dir: &Path) -> Option<Self> {
         let shim = shim()?;
         let path = dir.join("clock");
         let mut options = File::options();
@@ -48,8 +53,8 @@ impl ClockHandle {
         Some(Self { shim, path, file, sequence: Mutex::new(0) })
     }
 
-    /// What puts a process under this clock.
-    pub(crate) fn environment(&self) -> [(&'static str, OsString); 2] {
+    /// The environment variables that put a process under this clock.
+    pub fn environment(&self) -> [(&'static str, OsString); 2] {
         [("LD_PRELOAD", self.shim.clone().into()), ("FAIRLOCK_CLOCK", self.path.clone().into())]
     }
 

@@ -67,9 +67,8 @@ end
 local tail = call('LINDEX', queue, -1)
 if tail and tail ~= head and ours(tail) then
   local floor_score = now + FAIR_WAIT * (1 + foreign_waiting())
-  if tonumber(call('ZSCORE', scores, tail) or 0) < floor_score then
-    call('ZADD', scores, floor_score, tail)
-  end
+  local score = call('ZSCORE', scores, tail)
+  if score and tonumber(score) < floor_score then call('ZADD', scores, floor_score, tail) end
 end
 keep_registry()
 keep_queue()
