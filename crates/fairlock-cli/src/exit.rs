@@ -55,7 +55,7 @@ impl Code {
             ErrorKind::Misuse | ErrorKind::LeaseTooShort | ErrorKind::WrongType => Self::USAGE,
             ErrorKind::Denied => Self::DENIED,
             ErrorKind::Unavailable | ErrorKind::Unknown => Self::UNAVAILABLE,
-            ErrorKind::Lost | ErrorKind::NotOwner => Self::LOST,
+            ErrorKind::Lost => Self::LOST,
             // The kinds may grow; a new one is no reason to guess.
             _ => Self::INTERNAL,
         }
@@ -169,7 +169,6 @@ mod tests {
             (ErrorKind::Unavailable, Code::UNAVAILABLE),
             (ErrorKind::Unknown, Code::UNAVAILABLE),
             (ErrorKind::Lost, Code::LOST),
-            (ErrorKind::NotOwner, Code::LOST),
         ] {
             assert_eq!(Code::of(kind), code);
         }

@@ -170,7 +170,7 @@ async fn release(guard: Guard) -> Outcome {
         // `StillHeld` needs a re-entry, which nobody here makes.
         Ok(Ok(_)) => Outcome::Released,
         Ok(Err(error)) => match error.kind() {
-            ErrorKind::Lost | ErrorKind::NotOwner => Outcome::Lost,
+            ErrorKind::Lost => Outcome::Lost,
             _ => Outcome::Unknown(format!(": {error}")),
         },
         Err(_) => Outcome::Unknown(": no answer in time".to_owned()),

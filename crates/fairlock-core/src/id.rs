@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-/// Longest lock name in bytes. Names become parts of nine keys and channels; 4 KiB is far beyond
+/// Longest lock name in bytes. Names become parts of eight keys and two channels; 4 KiB is far beyond
 /// any name a person or a program makes on purpose.
 pub const MAX_NAME_BYTES: usize = 4096;
 

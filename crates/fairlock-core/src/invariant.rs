@@ -88,7 +88,7 @@ impl LockState {
         );
         let head_is_ours = k.queue.front().is_some_and(crate::OwnerId::is_ours);
         if ends_with_next && head_is_ours && self.is_free() && !more {
-            let paused = self.next_deadline_ms(rules).is_some_and(|at| at > now_ms);
+            let paused = self.next_deadline_ms(now_ms, rules).is_some();
             let refused = matches!(op, Op::Acquire(a) if now_ms > a.not_after_ms
                 || k.buried.contains_key(&a.request));
             assert!(paused || refused, "C2 broken by {op:?}: {k:#?}");

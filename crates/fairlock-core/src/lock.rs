@@ -332,7 +332,7 @@ impl LockState {
 
     /// After how many milliseconds the waiters should look again without being told.
     fn retry_ms(&self, cx: &Cx<'_>) -> Option<u64> {
-        let at = self.next_deadline_ms(cx.rules)?;
+        let at = self.next_deadline_ms(cx.now_ms, cx.rules)?;
         Some(at.saturating_sub(cx.now_ms))
     }
 

@@ -48,20 +48,20 @@ impl LockState {
     }
 
     /// When something may change without anybody's call, in milliseconds since 1970: the end of
-    /// the lease, or of a pause before the next grant. Only operations change it.
-    pub fn next_deadline_ms(&self, rules: &Rules) -> Option<u64> {
+    /// the lease, or of a pause before the next grant. Later than `now_ms`; only operations change
+    /// it.
+    pub fn next_deadline_ms(&self, now_ms: u64, rules: &Rules) -> Option<u64> {
         let k = &self.keys;
         if !k.hold.is_empty() {
             return k.hold_expires.map(|at| at + 1);
         }
         let head = k.queue.front()?;
-        if let Some(gather) = k.record.gather {
+        if let Some(gather) = k.record.gather.filter(|at| *at > now_ms) {
             return Some(gather);
         }
         let watch = k.record.watch.as_ref().filter(|watch| watch.id == *head)?;
-        Some(
-            watch.since + if head.is_ours() { rules.dead_ms } else { crate::JAVA_HEAD_PATIENCE_MS },
-        )
+        let patience = if head.is_ours() { rules.dead_ms } else { crate::JAVA_HEAD_PATIENCE_MS };
+        Some(watch.since + patience).filter(|at| *at > now_ms)
     }
 
     /// Drops what has outlived its TTL, as the server does before it runs a script.

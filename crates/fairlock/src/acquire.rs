@@ -9,7 +9,7 @@ use crate::error::{Error, ErrorKind};
 use crate::hold::{Hold, Lease, valid_until};
 use crate::hub::{Entry, Outcome};
 use crate::reaper::{self, Abandoned, Ticket};
-use crate::shared::{Shared, new_request};
+use crate::shared::{ConnectionState, Shared, new_request};
 use crate::store::{Reply, Topic};
 use fairlock_core::{Acquire, Body, Grant, Kind, LockName, Mode, Op, OwnerId, RequestId};
 use std::sync::Arc;
@@ -343,6 +343,11 @@ async fn confirm(
         }
         hold.renewed(reply.sent, ttl_ms);
         full = true;
+    }
+    if *shared.connection.borrow() != ConnectionState::Connected {
+        // It came with the last words of a connection that is gone: as any other hold.
+        hold.suspect();
+        full = false;
     }
     shared.watchdog.watch(&hold, full);
     Some(hold)

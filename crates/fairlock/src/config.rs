@@ -192,7 +192,8 @@ impl Config {
     }
 
     /// Java clients with Redisson use the same locks: shared keys never get a TTL from us.
-    /// Default: false; a foreign client that is met has the same effect on that lock.
+    /// Default: false; then the TTL of the queue's keys goes while a Java client stands in the
+    /// queue, and a token series that Java began gets none.
     #[must_use]
     pub fn java_fleet(mut self, yes: bool) -> Self {
         self.java_fleet = yes;

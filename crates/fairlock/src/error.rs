@@ -36,8 +36,6 @@ pub enum ErrorKind {
     Unknown,
     /// The lock is not held any more, or its validity has run out.
     Lost,
-    /// Another owner holds the lock.
-    NotOwner,
     /// The explicit lease was over before the lock could be handed to the caller, twice.
     LeaseTooShort,
     /// A key of the lock holds something that is no lock: a wrong type, no number.

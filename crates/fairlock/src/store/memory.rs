@@ -70,7 +70,9 @@ impl MemoryStore {
         let done = state.model.apply(now_us, name, op, &self.rules, &Inside)?;
         let waits = state.model.get(name).and_then(|l| {
             // Without waiters nothing needs to be done when a lease ends.
-            (!l.snapshot().queue.is_empty()).then(|| l.next_deadline_ms(&self.rules)).flatten()
+            (!l.snapshot().queue.is_empty())
+                .then(|| l.next_deadline_ms(now_us / 1_000, &self.rules))
+                .flatten()
         });
         state.set_deadline(name, waits, &self.sooner);
         Ok(done)

@@ -373,10 +373,11 @@ local function retry()
   local head = call('LINDEX', queue, 0)
   if not head then return false end
   local gather = call('HGET', state, 'gather')
-  if gather then return max(0, gather - now) end
+  if gather and tonumber(gather) > now then return gather - now end
   local watch = read_watch()
   if not watch or watch.id ~= head then return false end
-  return max(0, watch.since + (ours(head) and D or JAVA_PATIENCE) - now)
+  local left = watch.since + (ours(head) and D or JAVA_PATIENCE) - now
+  return left > 0 and left
 end
 
 -- The request that got the present hold, where that was written down.
