@@ -35,6 +35,7 @@ impl LockState {
             rules,
             world,
             caller: None,
+            calling: None,
             freed: false,
             more: false,
             effects: Vec::new(),
@@ -116,6 +117,7 @@ impl LockState {
             self.keep_queue(cx);
         }
         cx.caller = Some(a.owner.clone());
+        cx.calling = a.owner.client();
         self.next(cx);
         if self.keys.hold.contains_key(&a.owner) {
             return self.granted(a.lease_ms);
@@ -293,6 +295,7 @@ impl LockState {
     }
 
     fn beat(&mut self, client: ClientId, waiters: &[OwnerId], cx: &mut Cx<'_>) -> Body {
+        cx.calling = Some(client);
         self.note_beat(client, cx);
         self.mend(cx);
         let mut queued = Vec::with_capacity(waiters.len());

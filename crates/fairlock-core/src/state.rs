@@ -23,6 +23,8 @@ pub(crate) struct Cx<'a> {
     pub(crate) world: &'a dyn World,
     /// The owner whose own call this is: a grant to it goes into the reply, not into its inbox.
     pub(crate) caller: Option<OwnerId>,
+    /// The client whose own call this is: it hears of a grant by the reply, inbox or not.
+    pub(crate) calling: Option<ClientId>,
     /// This call made the lock free: a Java head must be told at once.
     pub(crate) freed: bool,
     pub(crate) more: bool,
