@@ -275,15 +275,20 @@ impl LockState {
         let stands =
             waiting == Some(request) || (waiting.is_none() && self.keys.scores.contains_key(owner));
         // A plain lock has no queue: what stands there belongs to somebody who mixes kinds.
-        let body = if kind == Kind::Fair && stands {
+        let left = kind == Kind::Fair && stands;
+        if left {
             self.unlist(owner);
             self.drop_order(owner);
-            Body::Left
-        } else if self.keys.hold.contains_key(owner)
+        }
+        // Also when it left: a record outlives its entry when Java takes that out, and then the
+        // request may have got the lock past the empty queue.
+        let body = if self.keys.hold.contains_key(owner)
             && self.granted_request().map_or(!shared_owner, |granted| granted == request)
         {
             self.free(kind, cx);
             Body::Freed
+        } else if left {
+            Body::Left
         } else {
             Body::Nothing
         };
