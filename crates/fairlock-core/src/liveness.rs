@@ -22,7 +22,9 @@ impl LockState {
         let Some(waiter) = self.keys.waiters.get(owner).filter(|_| on_record) else {
             return self.judge_orphan(owner, cx);
         };
-        if self.keys.record.gather.is_some_and(|until| cx.now_ms < until) {
+        // Further ahead than it was ever set: the clock was set back.
+        let gathering = |until| cx.now_ms < until && until <= cx.now_ms + cx.rules.beat_ms;
+        if self.keys.record.gather.is_some_and(gathering) {
             return Verdict::Wait;
         }
         // A call of its own is proof enough, and the reply needs no inbox.
@@ -36,7 +38,8 @@ impl LockState {
     /// An entry of ours without a record (its key was lost): the client finds out within a
     /// heartbeat and enters again, so it gets D before it is taken out.
     fn judge_orphan(&mut self, owner: &OwnerId, cx: &Cx<'_>) -> Verdict {
-        let known = self.keys.record.watch.as_ref().filter(|watch| watch.id == *owner);
+        let known = self.keys.record.watch.as_ref();
+        let known = known.filter(|watch| watch.id == *owner && watch.since <= cx.now_ms);
         match known.map(|watch| watch.since) {
             Some(since) if cx.now_ms >= since + cx.rules.dead_ms => Verdict::Remove,
             Some(_) => Verdict::Wait,
@@ -58,7 +61,9 @@ impl LockState {
             return false;
         }
         self.notice_silence(cx);
-        self.keys.record.amnesty.is_none_or(|until| cx.now_ms >= until)
+        // Further ahead than it was ever set: the clock was set back.
+        let over = |until| cx.now_ms >= until || until > cx.now_ms + cx.rules.dead_ms;
+        self.keys.record.amnesty.is_none_or(over)
     }
 
     /// When nobody was heard for two heartbeats, the server slept or its clock jumped: then age
