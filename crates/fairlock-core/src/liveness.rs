@@ -38,8 +38,14 @@ impl LockState {
     /// An entry of ours without a record (its key was lost): the client finds out within a
     /// heartbeat and enters again, so it gets D before it is taken out.
     fn judge_orphan(&mut self, owner: &OwnerId, cx: &Cx<'_>) -> Verdict {
-        let known = self.keys.record.watch.as_ref();
-        let known = known.filter(|watch| watch.id == *owner && watch.since <= cx.now_ms);
+        // All of them lost their records together, so the first one's D counts for the others,
+        // however many there are. A watch from another loss, or from a clock that was set back,
+        // counts for none.
+        let known = self.keys.record.watch.as_ref().filter(|watch| {
+            watch.id.is_ours()
+                && watch.since <= cx.now_ms
+                && cx.now_ms < watch.since + cx.rules.dead_ms + crate::JAVA_PASSED_MS
+        });
         match known.map(|watch| watch.since) {
             Some(since) if cx.now_ms >= since + cx.rules.dead_ms => Verdict::Remove,
             Some(_) => Verdict::Wait,

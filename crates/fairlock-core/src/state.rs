@@ -61,7 +61,9 @@ impl LockState {
         if let Some(gather) = k.record.gather.filter(|at| *at > now_ms) {
             return Some(gather);
         }
-        let watch = k.record.watch.as_ref().filter(|watch| watch.id == *head)?;
+        let ours = head.is_ours();
+        let watch = k.record.watch.as_ref();
+        let watch = watch.filter(|watch| watch.id == *head || (ours && watch.id.is_ours()))?;
         let patience = if head.is_ours() { rules.dead_ms } else { crate::JAVA_HEAD_PATIENCE_MS };
         Some(watch.since + patience).filter(|at| *at > now_ms)
     }
