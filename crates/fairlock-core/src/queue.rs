@@ -2,7 +2,7 @@
 
 use crate::id::OwnerId;
 use crate::op::Acquire;
-use crate::snapshot::SnapshotWaiter;
+use crate::snapshot::{SnapshotRecord, SnapshotWaiter};
 use crate::state::{Cx, LockState};
 use std::collections::BTreeSet;
 
@@ -22,7 +22,7 @@ impl LockState {
             self.keys.waiters.insert(a.owner.clone(), waiter);
             return;
         }
-        if a.order.is_some() && self.keys.order.is_empty() && !self.keys.has_state() {
+        if a.order.is_some() && self.registry_is_gone() {
             // Somebody returns to a registry that is gone: state was lost. The others, and the
             // holder's own check, get one heartbeat before anybody of ours is served.
             self.keys.record.gather = Some(cx.now_ms + cx.rules.beat_ms);
@@ -50,6 +50,14 @@ impl LockState {
         self.keys.order.insert(a.owner.clone(), order);
         self.by_order.insert((order, a.owner.clone()));
         self.keys.waiters.insert(a.owner.clone(), waiter);
+    }
+
+    /// Nothing is known of any waiter of ours. A watch does not count: meeting an entry whose
+    /// record is gone is what starts one.
+    fn registry_is_gone(&self) -> bool {
+        let k = &self.keys;
+        let without_watch = SnapshotRecord { watch: None, ..k.record.clone() };
+        k.order.is_empty() && k.waiters.is_empty() && without_watch == SnapshotRecord::default()
     }
 
     /// Back to one's place: right after ours with the next smaller order number, else in front,
