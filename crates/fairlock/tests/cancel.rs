@@ -16,9 +16,12 @@ use fairlock_testkit::server::Generation;
 /// Polls before the drop: 0, 1, 2, ... this, and once to the end.
 const POLLS_MAX: usize = 24;
 
-/// What is left after a case goes within this time: well below the 3 s after which a grant that
-/// was left behind would end by itself.
-const CLEAN_WITHIN: Duration = Duration::from_secs(2);
+/// What is left after a case goes within this time (it takes milliseconds): well below the 12 s
+/// after which a grant that was left behind would end by itself.
+const CLEAN_WITHIN: Duration = Duration::from_secs(6);
+
+/// The period of the heartbeats; three of them are the 12 s.
+const HEARTBEAT: Duration = Duration::from_secs(4);
 
 /// Cases under way at once.
 const WORKERS: usize = 8;
@@ -324,10 +327,10 @@ fn cases(at: At) -> Vec<Case> {
         }
     }
     if matches!(at, At::Server(_)) {
-        // A heartbeat finds out that the waiter is gone, and brings it back: within a second.
+        // A heartbeat finds out that the waiter is gone, and brings it back.
         for call in [Call::Lock, long] {
             for polls in 0..=80 {
-                add(Kind::Fair, Start::Removed, call, Some(polls), Duration::from_millis(15));
+                add(Kind::Fair, Start::Removed, call, Some(polls), HEARTBEAT / 70);
             }
         }
     }
@@ -335,7 +338,7 @@ fn cases(at: At) -> Vec<Case> {
 }
 
 async fn drive(store: Store, at: At, at_least: usize) {
-    let tune = |config: Config| config.heartbeat(Duration::from_secs(1));
+    let tune = |config: Config| config.heartbeat(HEARTBEAT);
     let holder = store.client_with(tune).await;
     let caller = store.client_with(tune).await;
     let all = cases(at);

@@ -1,6 +1,6 @@
 //! The end of a client.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::support::{Store, is_free, no_beats, queue_is, soon, wait_behind};
 use fairlock::{Client, Config, ConnectionState, ErrorKind, GuardState, Release};
@@ -66,15 +66,13 @@ pub(super) async fn waiters_end(store: Store) {
 
 /// Nothing renews it after the shutdown; the guard says so in time, and can still be released.
 pub(super) async fn a_held_guard_ends_with_its_lease(store: Store) {
-    let short = |config: Config| config.watchdog_lease(Duration::from_millis(900));
+    let short = |config: Config| config.watchdog_lease(Duration::from_secs(3));
     let client = store.client_with(short).await;
     let guard = client.fair_lock("job").lock().await.unwrap();
     let released = client.fair_lock("other").lock().await.unwrap();
-    let began = Instant::now();
     soon("the shutdown", client.shutdown()).await;
     assert_eq!(released.release().await.unwrap(), Release::Released);
     soon("the end of the lease", guard.lost()).await;
-    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
     assert_eq!(guard.state(), GuardState::Lost);
     drop(guard);
     if store.server().is_some() {
