@@ -219,3 +219,15 @@ fn a_head_that_java_dropped_hides_no_foreign_waiter() {
     let allowed = keys.scores[&owner(1)] - (START_US / 1_000 + 20_000) as i64;
     assert_eq!(allowed, 600_000, "its own allowance and that of the Java waiter ahead");
 }
+
+/// As many dead waiters as one call looks at, and nobody behind them: the queue is empty then, and
+/// who does not wait may take the lock. The core said neither that nor MORE.
+#[test]
+fn a_queue_that_one_call_just_empties_is_empty() {
+    for size in [63, 64, 65] {
+        agree(
+            Rules { presence: false, ..Rules::default() },
+            &[Step::Meddle(Fault::Crowd(size)), acquire(0, Mode::Try, Place::New), Step::Nudge],
+        );
+    }
+}
