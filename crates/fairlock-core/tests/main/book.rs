@@ -1,0 +1,199 @@
+//! What an observer of one lock writes down, from replies and messages alone, and what it expects
+//! of the next ones. Knows nothing of how the state machine works.
+
+use crate::support::Ears;
+use fairlock_core::{
+    Acquire, Body, ClientId, Effect, Kind, LockState, Op, OwnerId, Payload, RequestId, Rules,
+};
+use std::collections::BTreeMap;
+
+/// A waiter that was told that it stands in the queue.
+#[derive(Clone, Debug)]
+pub(crate) struct Waits {
+    pub(crate) order: u64,
+    pub(crate) acquire: Acquire,
+    /// It may have looked dead since: then it may be passed over and must return.
+    pub(crate) shaky: bool,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Book {
+    /// Owner, and until when at most (milliseconds; `None`: no end is known).
+    pub(crate) holder: Option<(OwnerId, Option<u64>)>,
+    /// The last token.
+    pub(crate) newest: u64,
+    pub(crate) waiting: BTreeMap<OwnerId, Waits>,
+    pub(crate) beats: BTreeMap<ClientId, u64>,
+    /// Keys were lost, Java took part or time went wrong: order is not promised any more.
+    pub(crate) disturbed: bool,
+    /// Keys were lost.
+    pub(crate) torn: bool,
+    /// Someone took the token away, and the clock is behind it.
+    pub(crate) series_broken: bool,
+    pub(crate) served: Vec<OwnerId>,
+}
+
+type Checked = Result<(), String>;
+
+fn ensure(fine: bool, what: impl FnOnce() -> String) -> Checked {
+    if fine { Ok(()) } else { Err(what()) }
+}
+
+impl Book {
+    /// Before an operation at `now`: who can look dead by now.
+    pub(crate) fn time_is(&mut self, now: u64, ears: &Ears, rules: &Rules) {
+        if self.holder.as_ref().is_some_and(|(_, until)| until.is_some_and(|at| now > at)) {
+            self.holder = None;
+        }
+        for (owner, waits) in &mut self.waiting {
+            let Some(client) = owner.client() else { continue };
+            let beat = self.beats.get(&client).copied().unwrap_or(0);
+            // A heartbeat of slack: a fresh entry need not write its beat down.
+            let old = now.abs_diff(beat) > rules.dead_ms - rules.beat_ms;
+            waits.shaky |= old || ears.deaf.contains(&client);
+        }
+    }
+
+    /// Compares a reply and its messages with the book and with the state afterwards.
+    pub(crate) fn note(
+        &mut self,
+        now: u64,
+        op: &Op,
+        body: &Body,
+        effects: &[Effect],
+        lock: &LockState,
+    ) -> Checked {
+        match op {
+            Op::Beat { client, .. } => {
+                self.beats.insert(*client, now);
+            }
+            Op::Acquire(a) => {
+                let queued = matches!(body, Body::Queued { .. });
+                if let Some(client) = a.owner.client().filter(|_| queued) {
+                    self.beats.insert(client, now);
+                }
+            }
+            _ => {}
+        }
+        self.note_end(op, body);
+        self.note_body(now, op, body, lock)?;
+        for effect in effects {
+            let Payload::Grant { grant, at_ms } = &effect.payload else { continue };
+            ensure(*at_ms == now, || "a message with another time".to_owned())?;
+            let owner = self.owner_of(grant.request).ok_or("a grant for nobody's request")?;
+            self.note_grant(now, &owner, grant.token.get(), grant.ttl_ms, Kind::Fair)?;
+        }
+        Ok(())
+    }
+
+    fn owner_of(&self, request: RequestId) -> Option<OwnerId> {
+        let mut all = self.waiting.iter();
+        all.find(|(_, waits)| waits.acquire.request == request).map(|(owner, _)| owner.clone())
+    }
+
+    fn note_end(&mut self, op: &Op, body: &Body) {
+        if matches!(body, Body::Released | Body::Freed | Body::Forced { .. }) {
+            self.holder = None;
+        }
+        if let (Op::Leave { owner, .. }, Body::Left) = (op, body) {
+            self.waiting.remove(owner);
+        }
+    }
+
+    fn note_body(&mut self, now: u64, op: &Op, body: &Body, lock: &LockState) -> Checked {
+        let k = lock.snapshot();
+        match (op, body) {
+            (Op::Acquire(a), Body::Granted { token, ttl_ms }) => {
+                ensure(k.hold.contains_key(&a.owner), || "granted and not the holder".to_owned())?;
+                ensure(k.token == Some(token.get()), || "granted under another token".to_owned())?;
+                ensure(k.hold_expires == Some(now + ttl_ms), || "another TTL".to_owned())?;
+                // Without a holder: its end came, and the clock went back before it.
+                let again = token.get() == self.newest;
+                let same = self.holder.as_ref().map_or(again, |(holder, _)| *holder == a.owner);
+                if same && (token.get() >= self.newest || self.series_broken) {
+                    self.newest = token.get();
+                    self.holder = Some((a.owner.clone(), Some(now + ttl_ms)));
+                    return Ok(());
+                }
+                self.note_grant(now, &a.owner, token.get(), *ttl_ms, a.kind)
+            }
+            (Op::Acquire(a), Body::Queued { order, .. }) => {
+                // Where the list was lost, the next heartbeat mends it.
+                let stands = (k.queue.contains(&a.owner) || self.disturbed)
+                    && k.scores.contains_key(&a.owner)
+                    && k.order.get(&a.owner) == Some(order)
+                    && k.waiters.get(&a.owner).is_some_and(|w| w.request == a.request);
+                ensure(stands, || format!("queued with {order}, but {k:?}"))?;
+                let waits = Waits { order: *order, acquire: a.clone(), shaky: false };
+                self.waiting.insert(a.owner.clone(), waits);
+                Ok(())
+            }
+            (Op::Renew { ttl_ms, owner, .. }, Body::Renewed) => {
+                self.holder = Some((owner.clone(), Some(now + ttl_ms)));
+                ensure(k.hold_expires == Some(now + ttl_ms), || "not renewed".to_owned())
+            }
+            (Op::Reenter { owner, .. } | Op::Release { owner, .. }, Body::StillHeld { count }) => {
+                ensure(k.hold.get(owner) == Some(&i64::from(*count)), || "wrong count".to_owned())
+            }
+            (Op::Release { owner, .. }, Body::Released)
+            | (Op::Leave { owner, .. }, Body::Freed) => {
+                ensure(!k.hold.contains_key(owner), || "freed and still held".to_owned())
+            }
+            (Op::Leave { owner, .. }, Body::Left) => {
+                let gone = !k.queue.contains(owner) || self.disturbed;
+                ensure(gone, || "left and still queued".to_owned())
+            }
+            (Op::Beat { client, waiters }, Body::Beaten { held, queued, .. }) => {
+                if let Some(grant) = held {
+                    let holder = k.hold.keys().next().and_then(OwnerId::client);
+                    ensure(holder == Some(*client), || "held by another client".to_owned())?;
+                    ensure(k.token == Some(grant.token.get()), || "held otherwise".to_owned())?;
+                }
+                for (owner, stands) in waiters.iter().zip(queued) {
+                    self.note_queued(owner, *stands, lock)?;
+                }
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn note_queued(&self, owner: &OwnerId, stands: bool, lock: &LockState) -> Checked {
+        let k = lock.snapshot();
+        let holds = k.hold.contains_key(owner);
+        // What others tore apart may say no where one key says yes.
+        let known = k.order.contains_key(owner);
+        let fits = holds || stands == known || (self.disturbed && !stands);
+        ensure(fits, || format!("{owner} was told {stands}, but {k:?}"))?;
+        let Some(waits) = self.waiting.get(owner) else { return Ok(()) };
+        let lost = !stands && !holds && !waits.shaky && !self.disturbed;
+        ensure(!lost, || format!("{owner} lived and lost its place"))
+    }
+
+    fn note_grant(
+        &mut self,
+        now: u64,
+        owner: &OwnerId,
+        token: u64,
+        ttl_ms: u64,
+        kind: Kind,
+    ) -> Checked {
+        if let Some((holder, until)) = &self.holder {
+            return Err(format!("{owner} got the lock that {holder} has until {until:?}"));
+        }
+        let rises = token > self.newest || self.series_broken;
+        ensure(rises, || format!("token {token} after {}", self.newest))?;
+        self.newest = token;
+        self.holder = Some((owner.clone(), Some(now + ttl_ms)));
+        let order = self.waiting.remove(owner).map_or(u64::MAX, |waits| waits.order);
+        self.served.push(owner.clone());
+        if kind == Kind::Plain || self.disturbed {
+            return Ok(());
+        }
+        for (other, waits) in &self.waiting {
+            let overtaken = waits.order < order && !waits.shaky;
+            ensure(!overtaken, || format!("{owner} ({order}) overtook {other} ({})", waits.order))?;
+        }
+        Ok(())
+    }
+}

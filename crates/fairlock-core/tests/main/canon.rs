@@ -1,0 +1,218 @@
+//! When two situations are the same: what counts is the distance of every time from now, the rank
+//! of tokens and order numbers among each other, and no order among what is under way.
+
+use crate::client::{Call, Client, Stage};
+use crate::sim::{Message, Reply, Sim};
+use fairlock_core::{Body, Op, Payload};
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+/// Distances beyond these bounds (in milliseconds) make no difference to anybody.
+const PAST: i64 = 64;
+
+struct Canon {
+    now: i64,
+    tokens: Vec<u64>,
+    orders: Vec<u64>,
+    java: bool,
+}
+
+/// A fingerprint of the situation; `budget` is what faults remain possible.
+pub(crate) fn fingerprint(sim: &Sim, budget: &impl Hash, java: bool) -> u64 {
+    let canon = Canon {
+        now: i64::try_from(sim.now).unwrap(),
+        tokens: sorted(tokens_of(sim)),
+        orders: sorted(orders_of(sim)),
+        java,
+    };
+    let mut h = DefaultHasher::new();
+    budget.hash(&mut h);
+    canon.lock(sim, &mut h);
+    for client in &sim.clients {
+        canon.client(client, &mut h);
+    }
+    if java {
+        sim.java.hash(&mut h);
+        sim.java_listens().hash(&mut h);
+    }
+    heap(sim.calls.iter(), |call, h| canon.call(call, h)).hash(&mut h);
+    heap(sim.replies.iter(), |reply, h| canon.reply(reply, h)).hash(&mut h);
+    heap(sim.messages.iter(), |message, h| canon.message(message, h)).hash(&mut h);
+    h.finish()
+}
+
+fn sorted(mut numbers: Vec<u64>) -> Vec<u64> {
+    numbers.sort_unstable();
+    numbers.dedup();
+    numbers
+}
+
+/// The same for the same things in whatever order.
+fn heap<'a, T: 'a>(
+    items: impl Iterator<Item = &'a T>,
+    hash: impl Fn(&T, &mut DefaultHasher),
+) -> (usize, u64) {
+    items.fold((0, 0), |(count, sum), item| {
+        let mut h = DefaultHasher::new();
+        hash(item, &mut h);
+        (count + 1, h.finish().wrapping_add(sum))
+    })
+}
+
+fn tokens_of(sim: &Sim) -> Vec<u64> {
+    let k = sim.lock.snapshot();
+    let mut tokens: Vec<u64> = k.token.into_iter().collect();
+    tokens.extend(k.record.grant.map(|(token, _)| token));
+    tokens.extend(sim.newest.iter().map(|(token, _)| token.get()));
+    let ops = sim.calls.iter().chain(sim.replies.iter().map(|reply| &reply.call)).map(|c| &c.op);
+    tokens.extend(ops.chain(sim.clients.iter().flat_map(|c| &c.debts)).filter_map(token_of));
+    for reply in &sim.replies {
+        match &reply.answer.body {
+            Body::Granted { token, .. } => tokens.push(token.get()),
+            Body::Beaten { held: Some(grant), .. } => tokens.push(grant.token.get()),
+            _ => {}
+        }
+    }
+    for message in &sim.messages {
+        if let Payload::Grant { grant, .. } = &message.payload {
+            tokens.push(grant.token.get());
+        }
+    }
+    for client in &sim.clients {
+        if let Some(Stage::Holding { token, .. }) = client.current.as_ref().map(|a| &a.stage) {
+            tokens.push(token.get());
+        }
+    }
+    tokens
+}
+
+fn token_of(op: &Op) -> Option<u64> {
+    match op {
+        Op::Release { token, .. } | Op::Renew { token, .. } => Some(token.get()),
+        _ => None,
+    }
+}
+
+fn orders_of(sim: &Sim) -> Vec<u64> {
+    let mut orders: Vec<u64> = sim.lock.snapshot().order.values().copied().collect();
+    orders.extend(sim.clients.iter().filter_map(|c| c.current.as_ref()?.order));
+    for reply in &sim.replies {
+        if let Body::Queued { order, .. } = reply.answer.body {
+            orders.push(order);
+        }
+    }
+    let calls = sim.calls.iter().chain(sim.replies.iter().map(|reply| &reply.call));
+    orders.extend(calls.filter_map(|call| match &call.op {
+        Op::Acquire(a) => a.order,
+        _ => None,
+    }));
+    orders
+}
+
+impl Canon {
+    fn at(&self, at: u64) -> i64 {
+        (i64::try_from(at).unwrap() - self.now).max(-PAST)
+    }
+
+    fn later(&self, at: Option<u64>) -> i64 {
+        at.map_or(0, |at| self.at(at).max(0))
+    }
+
+    fn token(&self, token: u64) -> usize {
+        self.tokens.binary_search(&token).unwrap()
+    }
+
+    fn order(&self, order: Option<u64>) -> Option<usize> {
+        order.map(|order| self.orders.binary_search(&order).unwrap())
+    }
+
+    fn lock(&self, sim: &Sim, h: &mut DefaultHasher) {
+        let k = sim.lock.snapshot();
+        k.hold.hash(h);
+        k.hold_expires.map(|at| self.at(at)).hash(h);
+        k.token.map(|token| self.token(token)).hash(h);
+        sim.newest.as_ref().map(|(token, of)| (self.token(token.get()), of)).hash(h);
+        k.queue.hash(h);
+        for (owner, score) in &k.scores {
+            // Scores are for Java alone; ours only pass the tail's on.
+            (owner, self.java.then(|| (score - self.now).max(-PAST))).hash(h);
+        }
+        for (owner, order) in &k.order {
+            (owner, self.order(Some(*order))).hash(h);
+        }
+        k.waiters.hash(h);
+        let r = &k.record;
+        r.grant.map(|(token, request)| (self.token(token), request)).hash(h);
+        (self.later(r.amnesty), self.later(r.gather), r.removed.is_some()).hash(h);
+        (r.silence.is_some() && r.silence == k.beats.values().copied().max()).hash(h);
+        if let Some(watch) = &r.watch {
+            (&watch.id, self.at(watch.since), self.at(watch.pinged)).hash(h);
+        }
+        for (client, beat) in &k.beats {
+            (client, self.at(*beat)).hash(h);
+        }
+        for (request, until) in &k.buried {
+            (request, self.at(*until)).hash(h);
+        }
+    }
+
+    fn client(&self, client: &Client, h: &mut DefaultHasher) {
+        (client.alive, client.beats_out, client.renewals_out).hash(h);
+        let (server, sent) = client.heard;
+        // Only the difference is ever used.
+        (server - sent).min(PAST as u64).hash(h);
+        for debt in &client.debts {
+            self.op(debt, h);
+        }
+        if let Some(attempt) = &client.current {
+            (&attempt.owner, attempt.request, self.order(attempt.order)).hash(h);
+            attempt.former.hash(h);
+            attempt.unanswered.hash(h);
+            match attempt.stage {
+                Stage::Asking => 0.hash(h),
+                Stage::Waiting => 1.hash(h),
+                Stage::Holding { token, until } => {
+                    (2, self.token(token.get()), self.at(until).max(0)).hash(h);
+                }
+            }
+        }
+    }
+
+    fn op(&self, op: &Op, h: &mut DefaultHasher) {
+        match op {
+            Op::Acquire(a) => {
+                let late = self.at(a.not_after_ms).max(-1);
+                (0, &a.owner, a.request, self.order(a.order), late).hash(h);
+            }
+            Op::Release { owner, token, .. } => (1, owner, self.token(token.get())).hash(h),
+            Op::Renew { owner, token, .. } => (2, owner, self.token(token.get())).hash(h),
+            op => (3, op).hash(h),
+        }
+    }
+
+    fn call(&self, call: &Call, h: &mut DefaultHasher) {
+        (call.from, self.at(call.sent), call.about).hash(h);
+        self.op(&call.op, h);
+    }
+
+    fn reply(&self, reply: &Reply, h: &mut DefaultHasher) {
+        self.call(&reply.call, h);
+        (reply.answer.now_ms - reply.call.sent).min(PAST as u64).hash(h);
+        match &reply.answer.body {
+            Body::Granted { token, ttl_ms } => (0, self.token(token.get()), ttl_ms).hash(h),
+            Body::Queued { order, .. } => (1, self.order(Some(*order))).hash(h),
+            Body::Beaten { held, queued, .. } => {
+                let held = held.as_ref().map(|g| (g.request, self.token(g.token.get()), g.ttl_ms));
+                (2, held, queued).hash(h);
+            }
+            body => std::mem::discriminant(body).hash(h),
+        }
+    }
+
+    fn message(&self, message: &Message, h: &mut DefaultHasher) {
+        message.to.hash(h);
+        if let Payload::Grant { grant, at_ms } = &message.payload {
+            let token = self.token(grant.token.get());
+            (grant.request, token, grant.ttl_ms, self.at(*at_ms)).hash(h);
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! Tests of the state machine from outside: what random sequences, an exhaustive exploration and
+//! the collected attacks may do to it.
+
+#![cfg(test)]
+
+mod attacks;
+mod book;
+mod canon;
+mod client;
+mod explore;
+mod java;
+mod lab;
+mod property;
+mod sim;
+mod support;

@@ -1,0 +1,334 @@
+//! One lock, some clients of ours, one Java client and the network between them. Nothing moves by
+//! itself: whoever drives it decides what is executed, heard and read next, and when time goes on.
+//! A lost call, reply or message is one that is never chosen.
+
+use crate::client::{Call, Client, Habits, Stage};
+use crate::java::{self, Clocks};
+use crate::support::{Ears, java as java_owner};
+use fairlock_core::{Answer, Body, Channel, Effect, LockState, Op, OwnerId, Payload, Rules, Token};
+use std::rc::Rc;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Reply {
+    pub(crate) call: Call,
+    pub(crate) answer: Answer,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Message {
+    pub(crate) to: usize,
+    pub(crate) payload: Payload,
+}
+
+/// A thread of a JVM that waits without limit, or gives up.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct JavaThread {
+    pub(crate) id: OwnerId,
+    pub(crate) wants: bool,
+    pub(crate) holds: bool,
+    pub(crate) alive: bool,
+    pub(crate) told: u8,
+    /// How far its clock is ahead of the server's, in milliseconds.
+    pub(crate) ahead: i64,
+    pub(crate) wait: i64,
+    pub(crate) lease: u64,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Sim {
+    pub(crate) now: u64,
+    pub(crate) rules: Rc<Rules>,
+    pub(crate) lock: Rc<LockState>,
+    pub(crate) ears: Rc<Ears>,
+    pub(crate) clients: Vec<Client>,
+    pub(crate) java: JavaThread,
+    pub(crate) calls: Vec<Call>,
+    pub(crate) replies: Vec<Reply>,
+    pub(crate) messages: Vec<Message>,
+    /// The newest token and whose it is.
+    pub(crate) newest: Option<(Token, OwnerId)>,
+    /// First thing found wrong while an operation ran.
+    pub(crate) wrong: Option<String>,
+}
+
+impl Sim {
+    pub(crate) fn new(rules: Rules, habits: &[Habits], now: u64) -> Self {
+        let java = JavaThread {
+            id: java_owner(1),
+            wants: false,
+            holds: false,
+            alive: true,
+            told: 0,
+            ahead: 0,
+            wait: i64::try_from(rules.fair_wait_ms).unwrap(),
+            lease: 30_000,
+        };
+        Self {
+            now,
+            rules: Rc::new(rules),
+            lock: Rc::new(LockState::default()),
+            ears: Rc::new(Ears::default()),
+            clients: habits.iter().enumerate().map(|(i, h)| Client::new(i, *h, now)).collect(),
+            java,
+            calls: Vec::new(),
+            replies: Vec::new(),
+            messages: Vec::new(),
+            newest: None,
+            wrong: None,
+        }
+    }
+
+    /// Whether the server sees a subscriber on the Java thread's own channel.
+    pub(crate) fn subscribe_java(&mut self, on: bool) {
+        let ears = Rc::make_mut(&mut self.ears);
+        if on {
+            ears.java.insert(self.java.id.clone());
+        } else {
+            ears.java.remove(&self.java.id);
+        }
+    }
+
+    pub(crate) fn java_listens(&self) -> bool {
+        self.ears.java.contains(&self.java.id)
+    }
+
+    /// The server executes a call; the reply goes on its way.
+    pub(crate) fn execute(&mut self, place: usize) -> Answer {
+        let call = self.calls.remove(place);
+        let answer = self.run(&call);
+        self.replies.push(Reply { call, answer: answer.clone() });
+        answer
+    }
+
+    pub(crate) fn run(&mut self, call: &Call) -> Answer {
+        let lock = Rc::make_mut(&mut self.lock);
+        let (answer, effects) =
+            lock.apply(self.now * 1_000, &call.op, &self.rules, &*self.ears).unwrap();
+        if let (Op::Acquire(a), Body::Granted { token, .. }) = (&call.op, &answer.body) {
+            self.note_grant(*token, &a.owner);
+        }
+        for effect in effects {
+            self.publish(effect);
+        }
+        answer
+    }
+
+    fn publish(&mut self, effect: Effect) {
+        if let Payload::Grant { grant, .. } = &effect.payload {
+            let holder = self.lock.snapshot().hold.keys().next().cloned();
+            match holder {
+                Some(holder) => self.note_grant(grant.token, &holder),
+                None => self.find_wrong("a grant went out and nobody holds the lock".to_owned()),
+            }
+        }
+        match effect.channel {
+            Channel::Inbox(id) => {
+                let to = self.clients.iter().position(|c| c.id == id);
+                let payload = effect.payload;
+                self.messages.extend(to.map(|to| Message { to, payload }));
+            }
+            Channel::Waiter(owner) if owner == self.java.id && self.java_listens() => {
+                self.java.told = self.java.told.saturating_add(1);
+            }
+            Channel::Waiter(_) | Channel::Base => {}
+        }
+    }
+
+    fn note_grant(&mut self, token: Token, owner: &OwnerId) {
+        if let Some((newest, of)) = &self.newest
+            && (token < *newest || (token == *newest && of != owner))
+        {
+            self.find_wrong(format!("token {token} for {owner} after {newest} for {of}"));
+        }
+        self.newest = Some((token, owner.clone()));
+    }
+
+    fn find_wrong(&mut self, what: String) {
+        self.wrong.get_or_insert(what);
+    }
+
+    /// A client gets a reply.
+    pub(crate) fn hear(&mut self, place: usize) {
+        let Reply { call, answer } = self.replies.remove(place);
+        let client = &mut self.clients[call.from];
+        if client.alive {
+            let calls = client.on_reply(&call, &answer, self.now);
+            self.calls.extend(calls);
+        }
+    }
+
+    /// A client reads a message.
+    pub(crate) fn read(&mut self, place: usize) {
+        let Message { to, payload } = self.messages.remove(place);
+        self.read_copy_of(to, &payload);
+    }
+
+    pub(crate) fn read_copy_of(&mut self, to: usize, payload: &Payload) {
+        if self.clients[to].alive {
+            self.clients[to].on_message(payload, self.now);
+        }
+    }
+
+    fn clocks(&self) -> Clocks {
+        let server = self.now;
+        Clocks { server, caller: i64::try_from(server).unwrap() + self.java.ahead }
+    }
+
+    fn change_keys<T>(&mut self, change: impl FnOnce(&mut fairlock_core::Snapshot) -> T) -> T {
+        let mut keys = self.lock.snapshot().clone();
+        let result = change(&mut keys);
+        self.lock = Rc::new(LockState::from_snapshot(keys));
+        result
+    }
+
+    /// The Java thread asks for the lock, for the first time, woken or polling.
+    pub(crate) fn java_acquires(&mut self) -> java::Reply {
+        let (clocks, j) = (self.clocks(), self.java.clone());
+        let reply = self.change_keys(|k| java::acquire(k, clocks, &j.id, j.wait, j.lease));
+        self.java.holds = reply == java::Reply::Acquired;
+        self.java.wants = !self.java.holds;
+        self.java.told = 0;
+        if self.java.holds {
+            self.subscribe_java(false);
+        }
+        reply
+    }
+
+    pub(crate) fn java_unlocks(&mut self) -> java::Unlocked {
+        let (clocks, j) = (self.clocks(), self.java.clone());
+        let unlocked = self.change_keys(|k| java::unlock(k, clocks, &j.id, j.lease));
+        self.java.holds = false;
+        unlocked
+    }
+
+    pub(crate) fn java_leaves(&mut self) {
+        let (clocks, j) = (self.clocks(), self.java.clone());
+        self.change_keys(|k| java::leave(k, clocks, &j.id, j.wait));
+        self.java.wants = false;
+        self.java.told = 0;
+        self.subscribe_java(false);
+    }
+
+    /// What must be true of every state, whatever happened.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        if let Some(wrong) = &self.wrong {
+            return Err(wrong.clone());
+        }
+        let k = self.lock.snapshot();
+        let held = k.hold_expires.is_some_and(|at| self.now <= at);
+        let mut guards = 0;
+        for client in &self.clients {
+            let Some(token) = client.guard(self.now) else { continue };
+            guards += 1;
+            let owner = client.current.as_ref().map(|a| &a.owner);
+            let holder = k.hold.keys().next().filter(|_| held);
+            if holder != owner || k.token != Some(token.get()) {
+                return Err(format!("client {} has a guard but not the lock", client.place + 1));
+            }
+        }
+        if guards > 1 {
+            return Err("two guards are valid at once".to_owned());
+        }
+        if k.hold.len() > 1 {
+            return Err("two holders".to_owned());
+        }
+        if k.hold.get(&self.java.id).is_some_and(|count| *count != 1) {
+            return Err("the Java thread was counted twice".to_owned());
+        }
+        if self.is_quiet() { self.check_quiet(held) } else { Ok(()) }
+    }
+
+    /// Whether nothing is under way and nobody owes anything.
+    fn is_quiet(&self) -> bool {
+        self.calls.is_empty()
+            && self.replies.is_empty()
+            && self
+                .clients
+                .iter()
+                .filter(|c| c.alive)
+                .all(|c| c.debts.is_empty() && c.current.as_ref().is_none_or(|a| a.unanswered == 0))
+    }
+
+    /// Nothing is left behind: the lock and the queue belong to attempts that go on.
+    fn check_quiet(&self, held: bool) -> Result<(), String> {
+        let k = self.lock.snapshot();
+        let request_held = k.record.grant.filter(|(token, _)| k.token == Some(*token));
+        let holder = k.hold.keys().next().filter(|_| held).map(|o| (o, request_held.map(|g| g.1)));
+        let queued = k.waiters.iter().map(|(owner, waiter)| (owner, Some(waiter.request)));
+        for (owner, request) in holder.into_iter().chain(queued) {
+            let mut living = self.clients.iter().filter(|c| Some(c.id) == owner.client());
+            let Some(client) = living.find(|c| c.alive) else { continue };
+            let wanted = client.current.as_ref().is_some_and(|a| {
+                let its = |request| request == a.request || a.former.contains(&request);
+                a.owner == *owner && request.is_none_or(its)
+            });
+            if !wanted {
+                return Err(format!("left behind: {owner} {request:?}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a client of ours that lives still waits.
+    pub(crate) fn somebody_waits(&self) -> bool {
+        self.clients.iter().any(|c| c.alive && c.is_waiting())
+    }
+
+    /// Executes, delivers and reads until nothing is under way.
+    pub(crate) fn settle(&mut self) {
+        while !(self.calls.is_empty() && self.replies.is_empty() && self.messages.is_empty()) {
+            if !self.calls.is_empty() {
+                self.execute(0);
+            } else if !self.replies.is_empty() {
+                self.hear(0);
+            } else {
+                self.read(0);
+            }
+        }
+    }
+
+    /// Executes and answers what is under way; messages stay.
+    pub(crate) fn hear_all(&mut self) {
+        while !(self.calls.is_empty() && self.replies.is_empty()) {
+            if self.calls.is_empty() { self.hear(0) } else { drop(self.execute(0)) }
+        }
+    }
+
+    /// Everything that was under way is lost, and the clients know it.
+    pub(crate) fn lose_all(&mut self) {
+        self.calls.clear();
+        self.replies.clear();
+        self.messages.clear();
+        for client in &mut self.clients {
+            client.lose_connection();
+        }
+    }
+
+    /// One round without faults: whoever can act does, guards are let go at once.
+    pub(crate) fn calm_round(&mut self) {
+        for place in 0..self.clients.len() {
+            let client = &mut self.clients[place];
+            if !client.alive {
+                continue;
+            }
+            let mut calls = client.owe_again(self.now);
+            match client.current.as_ref().map(|a| a.stage.clone()) {
+                None => {}
+                Some(Stage::Asking) => calls.push(client.ask_again(self.now)),
+                Some(Stage::Waiting) => {
+                    if self.now >= client.last_beat + self.rules.beat_ms {
+                        calls.push(client.beat(self.now));
+                    }
+                }
+                Some(Stage::Holding { .. }) => calls.extend(client.release(self.now)),
+            }
+            self.calls.extend(calls);
+            self.settle();
+        }
+        if self.java.alive && self.java.holds {
+            self.java_unlocks();
+        } else if self.java.alive && self.java.wants {
+            self.java_acquires();
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! Names, ids and the outside world of the tests.
+
+use fairlock_core::{ClientId, OwnerId, RequestId, World};
+use std::collections::BTreeSet;
+
+pub(crate) fn client(number: u64) -> ClientId {
+    ClientId::from_random(u128::from(number))
+}
+
+pub(crate) fn ours(client_number: u64, number: u64) -> OwnerId {
+    OwnerId::ours(client(client_number), number).unwrap()
+}
+
+/// A Redisson owner: a version-4 UUID and a thread id.
+pub(crate) fn java(number: u64) -> OwnerId {
+    OwnerId::parse(format!("{number:08x}-0000-4000-8000-000000000000:1").as_bytes())
+}
+
+pub(crate) fn request(number: u64) -> RequestId {
+    RequestId::from_random(u128::from(number))
+}
+
+/// Which subscribers there are: every inbox but the deaf ones, and the Java waiters that listen.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Ears {
+    pub(crate) deaf: BTreeSet<ClientId>,
+    pub(crate) java: BTreeSet<OwnerId>,
+}
+
+impl World for Ears {
+    fn inbox(&self, client: ClientId) -> bool {
+        !self.deaf.contains(&client)
+    }
+
+    fn listening(&self, owner: &OwnerId) -> bool {
+        self.java.contains(owner)
+    }
+}
