@@ -1,17 +1,21 @@
 //! Integration tests of the library, one binary.
 //!
+//! - `faults`: what faults of every kind may cost
 //! - `smoke`: the shortest path on every store
 //! - `contract`: what every store must do, on each
 //! - `cancel`: futures dropped after every number of polls
 //! - `bad_input`: what cannot work is told, or ignored and counted; nothing is changed by it
 //! - `send_sync`: what the types and futures can be used for
 //! - `tidy`: rules about the source that no lint knows
+//! - `many`: thousands of waiters of one client
 
 #![allow(clippy::unwrap_used, reason = "in a test an error is a failure")]
 
 mod bad_input;
 mod cancel;
 mod contract;
+mod faults;
+mod many;
 mod send_sync;
 mod smoke;
 mod support;
