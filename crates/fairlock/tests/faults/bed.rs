@@ -1,0 +1,303 @@
+//! What the tests here share: a server, clients with short times, and places in a queue whose
+//! story is written down.
+
+use fairlock::{Client, Config, Error, Guard, GuardState, Lock, Release};
+use fairlock_testkit::history::{Event, History};
+use fairlock_testkit::raw::Raw;
+use fairlock_testkit::resp::Value;
+use fairlock_testkit::server::{Builder, Generation, Server};
+use std::future::Future;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::task::JoinHandle;
+
+/// The heartbeat of most tests here.
+pub(crate) const HB: Duration = Duration::from_millis(200);
+
+/// Silent for longer, a client is dead.
+pub(crate) const D: Duration = Duration::from_millis(600);
+
+/// The watchdog lease of most tests here.
+pub(crate) const LEASE: Duration = Duration::from_secs(1);
+
+/// Added to every upper bound: the machine has other things to do as well.
+pub(crate) const SLACK: Duration = Duration::from_secs(1);
+
+/// What must not happen, if it has not happened by then, is taken not to happen.
+const NEVER_WITHIN: Duration = Duration::from_secs(15);
+
+pub(crate) fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// Short times, so that a test of ten times of them is still short.
+pub(crate) fn config(url: &str) -> Config {
+    Config::from_url(url)
+        .unwrap()
+        .heartbeat(HB)
+        .watchdog_lease(LEASE)
+        .ping_interval(ms(100))
+        .ping_timeout(ms(200))
+        .response_timeout(ms(400))
+        .connect_timeout(ms(500))
+}
+
+pub(crate) async fn client(url: &str) -> Client {
+    Client::with_config(config(url)).await.unwrap()
+}
+
+/// Waits until `look` says so.
+#[track_caller]
+pub(crate) fn eventually(what: &str, within: Duration, mut look: impl FnMut() -> bool) -> Duration {
+    let began = Instant::now();
+    while !look() {
+        assert!(began.elapsed() < within, "not within {within:?}: {what}");
+        std::thread::sleep(ms(1));
+    }
+    began.elapsed()
+}
+
+/// Waits for a future that must not take longer.
+pub(crate) async fn within<T>(what: &str, limit: Duration, work: impl Future<Output = T>) -> T {
+    match tokio::time::timeout(limit, work).await {
+        Ok(value) => value,
+        Err(_) => panic!("not within {limit:?}: {what}"),
+    }
+}
+
+/// Says what was measured; shown by `--nocapture` and with a failure.
+pub(crate) fn measured(what: &str, took: Duration) {
+    println!("measured: {what}: {:.1} ms", took.as_secs_f64() * 1_000.0);
+}
+
+/// A server, a look past the library at what it holds, and the history of the test.
+pub(crate) struct Bed {
+    pub(crate) server: Server,
+    pub(crate) history: History,
+    raw: Mutex<Raw>,
+}
+
+impl Bed {
+    pub(crate) fn start(generation: Generation) -> Option<Self> {
+        Self::with(Server::builder(generation))
+    }
+
+    pub(crate) fn redis70() -> Option<Self> {
+        Self::start(Generation::Redis70)
+    }
+
+    pub(crate) fn with(builder: Builder) -> Option<Self> {
+        let server = builder.start()?;
+        let raw = Mutex::new(server.client());
+        Some(Self { server, history: History::new(), raw })
+    }
+
+    pub(crate) async fn client(&self) -> Client {
+        client(&self.server.url()).await
+    }
+
+    /// A command past the library; over a new connection after the old one was lost.
+    #[track_caller]
+    pub(crate) fn call(&self, args: &[&str]) -> Value {
+        let mut raw = self.raw.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Ok(reply) = raw.try_call(args) {
+            return reply;
+        }
+        *raw = self.server.client();
+        raw.call(args)
+    }
+
+    /// The owners in the queue of a lock, head first.
+    #[track_caller]
+    pub(crate) fn queue(&self, name: &str) -> Vec<String> {
+        let queue = self.call(&["LRANGE", &key("redisson_lock_queue", name), "0", "-1"]);
+        queue.array().iter().map(|owner| owner.text().to_owned()).collect()
+    }
+
+    /// The owner that holds a lock.
+    #[track_caller]
+    pub(crate) fn holder(&self, name: &str) -> Option<String> {
+        let fields = self.call(&["HKEYS", name]);
+        fields.array().first().map(|owner| owner.text().to_owned())
+    }
+
+    #[track_caller]
+    pub(crate) fn ttl(&self, name: &str) -> Duration {
+        ms(u64::try_from(self.call(&["PTTL", name]).int()).unwrap_or(0))
+    }
+
+    /// Scripts that the server was asked for so far.
+    #[track_caller]
+    pub(crate) fn script_calls(&self) -> u64 {
+        let info = self.call(&["INFO", "commandstats"]);
+        let calls = |line: &str| {
+            let rest = line.strip_prefix("cmdstat_eval")?;
+            let (_, rest) = rest.split_once("calls=")?;
+            rest.split(',').next()?.parse::<u64>().ok()
+        };
+        info.text().lines().filter_map(calls).sum()
+    }
+
+    /// Takes a lock that is free or about to be.
+    pub(crate) async fn take(&self, client: &Client, name: &str) -> Held {
+        self.hold(client.fair_lock(name)).await
+    }
+
+    pub(crate) async fn hold(&self, lock: Lock) -> Held {
+        let guard = within("the first hold", NEVER_WITHIN, lock.lock()).await.unwrap();
+        Held::new(guard, &self.history)
+    }
+
+    /// Waits in the queue from now on.
+    pub(crate) async fn enter(&self, client: &Client, name: &str) -> Place {
+        self.enter_lock(client.fair_lock(name), name).await
+    }
+
+    pub(crate) async fn enter_lock(&self, lock: Lock, name: &str) -> Place {
+        let before = self.queue(name);
+        let history = self.history.clone();
+        let task = tokio::spawn(async move {
+            let guard = lock.lock().await?;
+            Ok(Held::new(guard, &history))
+        });
+        let owner = self.joined(name, &before);
+        Place { owner, task }
+    }
+
+    /// The owner that stands in the queue and did not before; its place is written down.
+    #[track_caller]
+    pub(crate) fn joined(&self, name: &str, before: &[String]) -> String {
+        let mut joined = None;
+        eventually("a new waiter stands in the queue", NEVER_WITHIN, || {
+            joined = self.queue(name).into_iter().find(|owner| !before.contains(owner));
+            joined.is_some()
+        });
+        let owner = joined.unwrap();
+        self.note_place(name, &owner);
+        owner
+    }
+
+    /// Waits until the server knows that each client hears its messages.
+    #[track_caller]
+    pub(crate) fn inboxes_are_back(&self, clients: &[Client]) {
+        eventually("the inboxes are back", SLACK, || {
+            clients.iter().all(|client| {
+                self.call(&["PUBSUB", "NUMSUB", &inbox(client)]).array()[1].int() == 1
+            })
+        });
+    }
+
+    /// Writes down the order number of a waiter.
+    #[track_caller]
+    pub(crate) fn note_place(&self, name: &str, owner: &str) {
+        let number = self.call(&["ZSCORE", &key("fairlock_order", name), owner]);
+        let seq = number.text().parse().unwrap();
+        self.history.record(name, owner, Event::Enqueued { seq });
+    }
+}
+
+/// A derived key of a lock.
+pub(crate) fn key(prefix: &str, name: &str) -> String {
+    format!("{prefix}:{{{name}}}")
+}
+
+/// The channel of a client's grants.
+pub(crate) fn inbox(client: &Client) -> String {
+    format!("fairlock_inbox:{}", client.id())
+}
+
+/// A waiter of this process.
+pub(crate) struct Place {
+    pub(crate) owner: String,
+    task: JoinHandle<Result<Held, Error>>,
+}
+
+impl Place {
+    /// Its turn, which must come in time.
+    pub(crate) async fn granted(self, limit: Duration) -> Held {
+        let what = format!("the turn of {}", self.owner);
+        within(&what, limit, self.task).await.unwrap().unwrap()
+    }
+
+    /// The error that ends the wait.
+    pub(crate) async fn fails(self, limit: Duration) -> Error {
+        match within("the wait fails", limit, self.task).await.unwrap() {
+            Ok(held) => panic!("granted: {:?}", held.guard),
+            Err(error) => error,
+        }
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.task.is_finished()
+    }
+}
+
+/// A hold whose story is written down.
+#[derive(Debug)]
+pub(crate) struct Held {
+    pub(crate) guard: Arc<Guard>,
+    pub(crate) at: Instant,
+    history: History,
+    name: String,
+}
+
+impl Held {
+    pub(crate) fn new(guard: Guard, history: &History) -> Self {
+        let at = Instant::now();
+        let name = String::from_utf8_lossy(guard.name().as_bytes()).into_owned();
+        let token = guard.token().get();
+        history.record(&name, &guard.owner().to_string(), Event::Granted { token });
+        Self { guard: Arc::new(guard), at, history: history.clone(), name }
+    }
+
+    pub(crate) fn owner(&self) -> String {
+        self.guard.owner().to_string()
+    }
+
+    pub(crate) fn token(&self) -> u64 {
+        self.guard.token().get()
+    }
+
+    fn record(&self, event: Event) {
+        self.history.record(&self.name, &self.owner(), event);
+    }
+
+    pub(crate) async fn release(self) -> Release {
+        self.record(Event::Released);
+        let guard = Arc::into_inner(self.guard).expect("nobody else has this guard");
+        within("the release", NEVER_WITHIN, guard.release()).await.unwrap()
+    }
+
+    /// Waits until the guard says that it is lost; returns how long that took.
+    pub(crate) async fn lost(&self, limit: Duration) -> Duration {
+        let began = Instant::now();
+        within("the guard is told of its loss", limit, self.guard.lost()).await;
+        self.record(Event::Lost);
+        began.elapsed()
+    }
+
+    /// Waits until the guard is in this state.
+    pub(crate) async fn becomes(&self, wanted: GuardState, limit: Duration) -> Duration {
+        let began = Instant::now();
+        let reached = async {
+            let mut state = self.guard.state();
+            while state != wanted {
+                state = self.guard.state_changed(state).await;
+            }
+        };
+        within(&format!("the guard is {wanted:?}"), limit, reached).await;
+        began.elapsed()
+    }
+}
+
+/// All of them in this order, each within `limit` after the one before; nobody keeps the lock.
+pub(crate) async fn all_in_turn(places: Vec<Place>, limit: Duration) -> Vec<u64> {
+    let mut tokens = Vec::new();
+    for place in places {
+        let held = place.granted(limit).await;
+        tokens.push(held.token());
+        held.release().await;
+    }
+    assert!(tokens.is_sorted_by(|a, b| a < b), "{tokens:?}");
+    tokens
+}

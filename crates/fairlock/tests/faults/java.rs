@@ -1,0 +1,141 @@
+//! A Java client in the same queue: dead, alive, or with a wrong clock.
+
+use super::bed::{Bed, HB, SLACK, all_in_turn, config, eventually, measured, ms};
+use fairlock::{Client, Release};
+use fairlock_testkit::redisson::{DEFAULT_WAIT_MS, JavaClient, WATCHDOG_LEASE_MS};
+use fairlock_testkit::server::Generation;
+use std::time::{Duration, Instant};
+
+/// How long a free lock is kept for a Java head that nobody hears.
+const PATIENCE: Duration = Duration::from_secs(8);
+
+/// A client whose heartbeats come so seldom that they cannot be what serves it.
+async fn slow(bed: &Bed) -> Client {
+    let config = config(&bed.server.url()).heartbeat(Duration::from_secs(5));
+    Client::with_config(config).await.unwrap()
+}
+
+/// A Java client dies at the head of the queue. Redisson waits for its time, which is minutes
+/// ahead; ours behind it waits eight seconds.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_dead_java_head_costs_eight_seconds() {
+    let Some(bed) = Bed::redis70() else { return };
+    let client = bed.client().await;
+    let held = bed.take(&client, "job").await;
+    let mut java = JavaClient::new(&bed.server, 0);
+    assert!(java.acquire("job", 1, DEFAULT_WAIT_MS, WATCHDOG_LEASE_MS).is_some());
+    java.kill();
+    let places = vec![bed.enter(&client, "job").await, bed.enter(&client, "job").await];
+    let released = Instant::now();
+    held.release().await;
+    let mut places = places.into_iter();
+    let held = places.next().unwrap().granted(PATIENCE + HB + 2 * SLACK).await;
+    let took = held.at - released;
+    measured("release to grant, past a dead Java head", took);
+    assert!(took > PATIENCE - SLACK, "it may have been between entering and subscribing");
+    held.release().await;
+    // Known by now: the next does not wait again.
+    all_in_turn(places.collect(), SLACK).await;
+    bed.history.assert_sound();
+}
+
+/// A Java client waits at the head, and lives: it is woken by our release, takes the lock itself,
+/// and holds it once. Ours behind it gets the lock when Java unlocks.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_live_java_head_is_woken_and_served() {
+    for generation in Generation::ALL {
+        let Some(bed) = Bed::start(generation) else { continue };
+        let client = slow(&bed).await;
+        let held = bed.take(&client, "job").await;
+        let mut java = JavaClient::new(&bed.server, 0);
+        assert!(java.acquire("job", 7, DEFAULT_WAIT_MS, WATCHDOG_LEASE_MS).is_some());
+        let mut subscription = java.subscribe("job", 7);
+        let place = bed.enter(&client, "job").await;
+        let released = Instant::now();
+        assert_eq!(held.release().await, Release::Released);
+        assert!(subscription.woken_within(SLACK), "nobody told the Java head");
+        measured(&format!("{} release to waking Java", generation.name()), released.elapsed());
+        assert!(java.acquire("job", 7, DEFAULT_WAIT_MS, WATCHDOG_LEASE_MS).is_none());
+        assert_eq!(bed.holder("job"), Some(java.owner(7)));
+        assert_eq!(bed.call(&["HGET", "job", &java.owner(7)]).text(), "1");
+        assert!(!place.is_over());
+
+        let unlocked = Instant::now();
+        assert_eq!(java.unlock("job", 7), Some(1));
+        let held = place.granted(ms(300) + SLACK).await;
+        measured(&format!("{} Java's unlock to our grant", generation.name()), held.at - unlocked);
+        assert_eq!(held.release().await, Release::Released);
+        assert_eq!((bed.holder("job"), bed.queue("job")), (None, vec![]));
+        bed.history.assert_sound();
+    }
+}
+
+/// Java and ours take turns in one queue, strictly in the order in which they came.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn java_and_ours_alternate() {
+    let Some(bed) = Bed::redis70() else { return };
+    let (one, two) = (slow(&bed).await, slow(&bed).await);
+    let mut java = JavaClient::new(&bed.server, 0);
+    let held = bed.take(&one, "job").await;
+    let mut places = Vec::new();
+    let mut subscriptions = Vec::new();
+    for n in 0..4 {
+        places.push(bed.enter(if n % 2 == 0 { &one } else { &two }, "job").await);
+        assert!(java.acquire("job", n, DEFAULT_WAIT_MS, WATCHDOG_LEASE_MS).is_some());
+        subscriptions.push(java.subscribe("job", n));
+    }
+    held.release().await;
+    for (n, place) in (0..).zip(places) {
+        let began = Instant::now();
+        let held = place.granted(ms(300) + SLACK).await;
+        measured(&format!("hand-over {n} to ours"), held.at.saturating_duration_since(began));
+        held.release().await;
+        assert!(subscriptions[n as usize].woken_within(SLACK), "nobody told Java's thread {n}");
+        assert!(java.acquire("job", n, DEFAULT_WAIT_MS, WATCHDOG_LEASE_MS).is_none());
+        assert_eq!(bed.call(&["HGET", "job", &java.owner(n)]).text(), "1");
+        assert_eq!(java.unlock("job", n), Some(1));
+    }
+    assert_eq!((bed.holder("job"), bed.queue("job")), (None, vec![]));
+    bed.history.assert_sound();
+}
+
+/// A Java client whose clock is ten minutes ahead arrives. By its clock everybody in the queue is
+/// long dead, and it drops us all; each returns to its place, before those that came later.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_java_client_with_a_fast_clock_drops_ours() {
+    let Some(bed) = Bed::redis70() else { return };
+    let (one, two) = (bed.client().await, bed.client().await);
+    let held = bed.take(&one, "job").await;
+    let mut places = Vec::new();
+    for client in [&one, &two, &one] {
+        places.push(bed.enter(client, "job").await);
+    }
+    let queue = bed.queue("job");
+    let mut java = JavaClient::new(&bed.server, 600_000);
+    assert!(java.acquire("job", 1, DEFAULT_WAIT_MS, WATCHDOG_LEASE_MS).is_some());
+    assert_eq!(bed.queue("job"), [java.owner(1)], "ours were dropped");
+    let took = eventually("ours are back in their places", HB + SLACK, || {
+        let now = bed.queue("job");
+        now.len() == queue.len() + 1 && now[..queue.len()] == queue[..]
+    });
+    measured("dropped by a fast Java clock to being back", took);
+    held.release().await;
+    all_in_turn(places, HB + SLACK).await;
+    java.leave("job", 1, DEFAULT_WAIT_MS);
+    bed.history.assert_sound();
+}
+
+/// Java holds the lock and dies. Ours takes it when the lease ends, without anybody's message.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_dead_java_holder_costs_its_lease() {
+    let Some(bed) = Bed::redis70() else { return };
+    let client = bed.client().await;
+    let mut java = JavaClient::new(&bed.server, 0);
+    assert!(java.acquire("job", 1, DEFAULT_WAIT_MS, 1_500).is_none());
+    let place = bed.enter(&client, "job").await;
+    let (killed, left) = (Instant::now(), bed.ttl("job"));
+    java.kill();
+    let held = place.granted(left + ms(300) + SLACK).await;
+    measured("after the lease of a dead Java holder", (held.at - killed).saturating_sub(left));
+    held.release().await;
+}

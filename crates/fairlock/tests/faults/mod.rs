@@ -1,0 +1,32 @@
+//! Faults of every kind, and what they may cost.
+//!
+//! Each test is named after the fault or interleaving it plays (its number in the catalogue), tells
+//! the story in a comment and prints what it measured. Times are shortened: a heartbeat of 200 ms,
+//! so that a client counts as dead after 600 ms, and a watchdog lease of one second.
+//!
+//! - `processes`: clients are killed and frozen
+//! - `hung`: many clients hang at once, and what that costs with the default times
+//! - `restarts`: the server loses its memory, or keeps it
+//! - `operators`: keys are removed, changed and replaced behind our back
+//! - `load`: scripts and connections are lost under load
+//! - `partitions`: the network carries nothing, in one direction or both
+//! - `replies`: requests are cut, and replies lost after their request was carried out
+//! - `late`: requests arrive again, or long after they were given up
+//! - `messages`: hand-overs are lost, repeated, delayed and forged
+//! - `clocks`: the clocks of server and client jump
+//! - `java`: a Java client in the same queue dies, lives, or has a wrong clock
+
+mod bed;
+mod worker;
+
+mod clocks;
+mod hung;
+mod java;
+mod late;
+mod load;
+mod messages;
+mod operators;
+mod partitions;
+mod processes;
+mod replies;
+mod restarts;

@@ -1,0 +1,293 @@
+//! A client in a process of its own, to be killed and frozen.
+//!
+//! The process is this test binary once more, told to run one test: so it always has the library
+//! under test, however the tests were built and started. It takes orders on stdin, and says what
+//! happens on stdout in lines that begin with `> `, each with the time of the system's monotonic
+//! clock:
+//!
+//! ```text
+//! lock KEY NAME [LEASE_MS]   -> granted KEY TOKEN OWNER AT, or failed KEY KIND AT
+//! watch KEY                  -> says KEY STATE AT, every few milliseconds
+//! release KEY                -> released KEY OUTCOME AT
+//! ```
+//!
+//! A guard that changes its state says `state KEY STATE AT`.
+
+use super::bed::{Bed, HB, LEASE, SLACK, config, eventually, ms};
+use fairlock::Client;
+use fairlock_testkit::history::{Event, Record, now_ns};
+use fairlock_testkit::server::Server;
+use rustix::process::{Pid, Signal, kill_process};
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+/// Names the store's URL, and makes a process of this test binary a worker.
+const URL: &str = "FAIRLOCK_FAULTS_WORKER_URL";
+
+/// Heartbeat and watchdog lease of the worker, in milliseconds.
+const TIMES: &str = "FAIRLOCK_FAULTS_WORKER_TIMES";
+
+/// A worker starts in a few milliseconds; a loaded machine is no reason to fail.
+const STARTS_WITHIN: Duration = Duration::from_secs(20);
+
+pub(crate) struct Worker {
+    child: Child,
+    stdin: ChildStdin,
+    lines: Receiver<Line>,
+}
+
+/// What a worker said.
+#[derive(Clone, Debug)]
+pub(crate) struct Line {
+    pub(crate) words: Vec<String>,
+    /// The worker's own time when it said so.
+    pub(crate) at_ns: u64,
+}
+
+impl Line {
+    fn parse(text: &str) -> Option<Self> {
+        let mut words: Vec<_> =
+            text.strip_prefix("> ")?.split(' ').map(ToOwned::to_owned).collect();
+        let at_ns = words.pop()?.parse().ok()?;
+        Some(Self { words, at_ns })
+    }
+
+    pub(crate) fn token(&self) -> u64 {
+        self.words[2].parse().unwrap()
+    }
+
+    pub(crate) fn owner(&self) -> &str {
+        &self.words[3]
+    }
+}
+
+impl Worker {
+    pub(crate) fn start(server: &Server) -> Self {
+        Self::with(&server.url(), HB, LEASE, [])
+    }
+
+    pub(crate) fn with(
+        url: &str,
+        heartbeat: Duration,
+        lease: Duration,
+        environment: impl IntoIterator<Item = (&'static str, OsString)>,
+    ) -> Self {
+        let (_, module) = module_path!().split_once("::").unwrap();
+        // Not by its path: a build may replace the file while the tests run.
+        let mut child = Command::new("/proc/self/exe")
+            .args([&format!("{module}::takes_orders"), "--exact", "--nocapture"])
+            .env(URL, url)
+            .env(TIMES, format!("{} {}", heartbeat.as_millis(), lease.as_millis()))
+            .envs(environment)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let stdin = child.stdin.take().unwrap();
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        let (sender, lines) = channel();
+        std::thread::spawn(move || {
+            for line in stdout.lines().map_while(Result::ok) {
+                let Some(line) = Line::parse(&line) else { continue };
+                if sender.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        let worker = Self { child, stdin, lines };
+        worker.expect("ready", STARTS_WITHIN);
+        worker
+    }
+
+    #[track_caller]
+    pub(crate) fn order(&mut self, order: &str) {
+        writeln!(self.stdin, "{order}").unwrap();
+    }
+
+    /// The next line that begins so; others are skipped.
+    #[track_caller]
+    pub(crate) fn expect(&self, beginning: &str, within: Duration) -> Line {
+        let line = self.hear(beginning, within);
+        line.unwrap_or_else(|| panic!("the worker did not say `{beginning}` within {within:?}"))
+    }
+
+    pub(crate) fn hear(&self, beginning: &str, within: Duration) -> Option<Line> {
+        let until = Instant::now() + within;
+        loop {
+            match self.lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                Ok(line) if line.words.join(" ").starts_with(beginning) => return Some(line),
+                Ok(_) => {}
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return None,
+            }
+        }
+    }
+
+    /// Takes a free lock.
+    #[track_caller]
+    pub(crate) fn take(&mut self, bed: &Bed, name: &str) -> Line {
+        self.order(&format!("lock 0 {name}"));
+        self.granted(bed, name, SLACK)
+    }
+
+    /// The grant of its only wait, written down with the worker's time.
+    #[track_caller]
+    pub(crate) fn granted(&self, bed: &Bed, name: &str, within: Duration) -> Line {
+        let line = self.expect("granted", within);
+        let (lock, owner) = (name.to_owned(), line.owner().to_owned());
+        let event = Event::Granted { token: line.token() };
+        bed.history.extend([Record { lock, owner, at_ns: line.at_ns, event }]);
+        line
+    }
+
+    /// Stands in the queue; says as which owner.
+    #[track_caller]
+    pub(crate) fn enter(&mut self, bed: &Bed, name: &str) -> String {
+        self.enter_as(bed, "0", name)
+    }
+
+    #[track_caller]
+    pub(crate) fn enter_as(&mut self, bed: &Bed, key: &str, name: &str) -> String {
+        let before = bed.queue(name);
+        self.order(&format!("lock {key} {name}"));
+        bed.joined(name, &before)
+    }
+
+    pub(crate) fn kill9(&mut self) {
+        self.signal(Signal::KILL);
+        // Its connections are closed by the system before it can be waited for.
+        self.child.wait().unwrap();
+    }
+
+    pub(crate) fn stop(&self) {
+        self.signal(Signal::STOP);
+        let stat = format!("/proc/{}/stat", self.child.id());
+        eventually("the worker is stopped", SLACK, || {
+            // After the name in parentheses comes the state.
+            let text = std::fs::read_to_string(&stat).unwrap();
+            text.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
+        });
+    }
+
+    pub(crate) fn cont(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        // Fails only if it is gone already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn say(what: std::fmt::Arguments<'_>) {
+    let at_ns = now_ns();
+    let mut out = std::io::stdout().lock();
+    // The test harness may have begun a line. Nobody is left to tell about a closed pipe.
+    let _ = writeln!(out, "\n> {what} {at_ns}").and_then(|()| out.flush());
+}
+
+/// The worker itself, when it is started as one; else a test that one does what it is told.
+#[test]
+fn takes_orders() {
+    let Some(url) = std::env::var_os(URL) else { return check_a_worker() };
+    let times = std::env::var(TIMES).unwrap();
+    let (heartbeat, lease) = times.split_once(' ').unwrap();
+    let config = config(url.to_str().unwrap())
+        .heartbeat(ms(heartbeat.parse().unwrap()))
+        .watchdog_lease(ms(lease.parse().unwrap()));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(work(config));
+}
+
+async fn work(config: fairlock::Config) {
+    let client = Client::with_config(config).await.unwrap();
+    let (sender, mut orders) = unbounded_channel();
+    std::thread::spawn(move || {
+        for line in std::io::stdin().lines().map_while(Result::ok) {
+            if sender.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    let mut turns = HashMap::new();
+    say(format_args!("ready"));
+    // Ends with its stdin, so that none outlives the test.
+    while let Some(order) = orders.recv().await {
+        let words: Vec<_> = order.split(' ').collect();
+        match words[..] {
+            ["lock", key, name, ..] => {
+                let mut lock = client.fair_lock(name);
+                if let Some(lease_ms) = words.get(3) {
+                    lock = lock.lease(ms(lease_ms.parse().unwrap()));
+                }
+                let (sender, orders) = unbounded_channel();
+                turns.insert(key.to_owned(), sender);
+                tokio::spawn(turn(key.to_owned(), lock, orders));
+            }
+            [order, key] => {
+                // A turn that has failed takes no more orders.
+                let _ = turns[key].send(order.to_owned());
+            }
+            _ => panic!("not understood: {order}"),
+        }
+    }
+}
+
+async fn turn(key: String, lock: fairlock::Lock, mut orders: UnboundedReceiver<String>) {
+    let guard = match lock.lock().await {
+        Ok(guard) => guard,
+        Err(error) => return say(format_args!("failed {key} {:?}", error.kind())),
+    };
+    say(format_args!("granted {key} {} {}", guard.token(), guard.owner()));
+    let mut state = guard.state();
+    let mut watching = false;
+    loop {
+        tokio::select! {
+            order = orders.recv() => match order.as_deref() {
+                Some("watch") => watching = true,
+                Some("release") => break,
+                _ => return,
+            },
+            next = guard.state_changed(state) => {
+                say(format_args!("state {key} {next:?}"));
+                state = next;
+            }
+            () = tokio::time::sleep(ms(2)), if watching => {
+                // The time first: what is said then was true after it.
+                let at_ns = now_ns();
+                let state = guard.state();
+                let mut out = std::io::stdout().lock();
+                let _ = writeln!(out, "> says {key} {state:?} {at_ns}");
+            }
+        }
+    }
+    match guard.release().await {
+        Ok(outcome) => say(format_args!("released {key} {outcome:?}")),
+        Err(error) => say(format_args!("failed {key} {:?}", error.kind())),
+    }
+}
+
+fn check_a_worker() {
+    let Some(bed) = Bed::redis70() else { return };
+    let mut worker = Worker::start(&bed.server);
+    let line = worker.take(&bed, "job");
+    assert_eq!(bed.holder("job").as_deref(), Some(line.owner()));
+    worker.order("release 0");
+    assert_eq!(worker.expect("released", SLACK).words[2], "Released");
+    assert_eq!(bed.holder("job"), None);
+    worker.stop();
+    worker.cont();
+    worker.kill9();
+}
