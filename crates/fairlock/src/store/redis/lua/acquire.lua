@@ -57,7 +57,10 @@ local number = had_order
 if listed and had_order and record then
   call('HSET', state, owner, new_record)
 else
-  if returning > 0 and call('EXISTS', order, state) == 0 then
+  -- Nothing is known of any waiter of ours. A watch does not count: meeting an entry whose record
+  -- is gone is what starts one.
+  if returning > 0 and call('EXISTS', order) == 0
+    and call('HLEN', state) == call('HEXISTS', state, 'watch') then
     call('HSET', state, 'gather', now + HB)
   end
   if returning > 0 or shared or listed then unlist(owner) end
@@ -101,7 +104,7 @@ else
 end
 
 if free then
-  caller = owner
+  caller, calling = owner, client_of(owner)
   next_holder()
   if held(owner) then return granted(lease) end
   return { now, more, 'queued', number, retry(), foreign_near() }

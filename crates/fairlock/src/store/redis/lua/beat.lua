@@ -4,6 +4,7 @@
 -- Reply {..., 'beat', retry ms or nil, foreign 0/1, granted request or nil, token or nil,
 --        ttl ms or nil, 1/0 for each waiter: stands in the queue}
 local client = ARGV[8]
+calling = client
 local length = call('LLEN', queue)
 local scored = call('ZCARD', scores)
 local ordered = call('ZCARD', order)

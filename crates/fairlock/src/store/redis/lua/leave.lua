@@ -13,7 +13,10 @@ if (record and string.sub(record, 1, 32) == request) or (not record and listed) 
   unlist(owner)
   drop_order(owner)
   body = 'left'
-elseif held(owner) then
+end
+-- Also when it left: a record outlives its entry when Java takes that out, and then the request
+-- may have got the lock past the empty queue.
+if held(owner) then
   local granted = granted_request()
   if granted == request or (not granted and not shared) then
     wipe()

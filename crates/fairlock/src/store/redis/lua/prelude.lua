@@ -56,7 +56,8 @@ end
 local hold = call('HGETALL', lock)  -- owner, count
 local free = #hold == 0
 -- freed: this call made the lock free. wiped: the lock's key is gone by a DEL of this call.
-local freed, wiped, more, caller = false, false, 0, nil
+-- caller, calling: the owner and the client whose own call this is; they hear by the reply.
+local freed, wiped, more, caller, calling = false, false, 0, nil, nil
 
 local function int(number)
   return fmt('%.0f', number)
@@ -252,24 +253,31 @@ local function next_holder()
     end
     if now - beat <= D then return false end
     notice_silence()
-    local amnesty = call('HGET', state, 'amnesty')
-    return not amnesty or now >= tonumber(amnesty)
+    local amnesty = tonumber(call('HGET', state, 'amnesty') or nil)
+    -- Further ahead than it was ever set: the clock was set back.
+    return not amnesty or now >= amnesty or amnesty > now + D
   end
 
   -- 'grant', 'remove' or 'wait', and the last beat of its client.
   local function judge(owner, record, gather)
     local client = client_of(owner)
     if not record or not call('ZSCORE', order, owner) then
+      -- All of them lost their records together, so the first one's D counts for the others,
+      -- however many there are. A watch from another loss, or from a clock that was set back,
+      -- counts for none.
       local watch = read_watch()
-      if watch and watch.id == owner then
+      if watch and ours(watch.id) and watch.since <= now
+        and now < watch.since + D + JAVA_PASSED then
         return now >= watch.since + D and 'remove' or 'wait'
       end
       set_watch({ since = now, pinged = now, score = '0', id = owner })
       return 'wait'
     end
-    if gather and now < tonumber(gather) then return 'wait' end
-    -- Its own call is proof enough, and the reply needs no inbox.
-    if presence and caller ~= owner and string.sub(record, -1) ~= '1'
+    gather = tonumber(gather or nil)
+    -- Further ahead than it was ever set: the clock was set back.
+    if gather and now < gather and gather <= now + HB then return 'wait' end
+    -- A call of its own is proof enough, and the reply needs no inbox.
+    if presence and calling ~= client and string.sub(record, -1) ~= '1'
       and call('PUBSUB', 'NUMSUB', inbox_prefix .. client)[2] == 0 then
       return 'remove'
     end
@@ -375,8 +383,9 @@ local function retry()
   local gather = call('HGET', state, 'gather')
   if gather and tonumber(gather) > now then return gather - now end
   local watch = read_watch()
-  if not watch or watch.id ~= head then return false end
-  local left = watch.since + (ours(head) and D or JAVA_PATIENCE) - now
+  local mine = ours(head)
+  if not watch or (watch.id ~= head and not (mine and ours(watch.id))) then return false end
+  local left = watch.since + (mine and D or JAVA_PATIENCE) - now
   return left > 0 and left
 end
 
