@@ -401,7 +401,7 @@ fn scene(name: &'static str, depth: usize, before: &'static [Move], budget: Budg
 /// Requests are repeated and given up at every moment.
 fn requests() -> Scene {
     let budget = Budget { starts: [2, 1], again: 2, give_ups: 2, beats: 1, ..NOTHING };
-    scene("requests", 8, &[], budget)
+    scene("requests", 9, &[], budget)
 }
 
 /// The same on a lock that is held and waited for.
@@ -419,7 +419,7 @@ fn one_owner() -> Scene {
 /// Heartbeats, renewals and repeated messages race with the ends of leases.
 fn validity() -> Scene {
     let budget = Budget { starts: [2, 2], beats: 4, renewals: 2, copies: 1, ..NOTHING };
-    scene("validity", 9, HELD_AND_WAITED_FOR, budget)
+    scene("validity", 10, HELD_AND_WAITED_FOR, budget)
 }
 
 /// Clients die while they ask, wait and hold.
@@ -431,7 +431,7 @@ fn crashes() -> Scene {
 /// A Java thread stands in the same queue; its clock is right.
 fn beside_java() -> Scene {
     let budget = Budget { starts: [2, 1], beats: 2, give_ups: 1, crashes: 1, java: 2, ..NOTHING };
-    scene("beside Java", 8, HELD_BY_JAVA, budget)
+    scene("beside Java", 9, HELD_BY_JAVA, budget)
 }
 
 /// A Java thread whose clock is so far ahead that it drops living waiters.
@@ -443,7 +443,7 @@ fn beside_fast_java() -> Scene {
 
 #[test]
 fn requests_repeated_and_given_up() {
-    nothing_wrong(&requests(), 395_778);
+    nothing_wrong(&requests(), 2_350_860);
 }
 
 #[test]
@@ -458,7 +458,7 @@ fn requests_of_one_owner() {
 
 #[test]
 fn validity_at_the_ends_of_leases() {
-    nothing_wrong(&validity(), 867_839);
+    nothing_wrong(&validity(), 3_699_371);
 }
 
 #[test]
@@ -468,7 +468,7 @@ fn clients_that_die() {
 
 #[test]
 fn a_java_thread_in_the_queue() {
-    nothing_wrong(&beside_java(), 445_482);
+    nothing_wrong(&beside_java(), 1_886_366);
 }
 
 #[test]

@@ -145,7 +145,7 @@ pub(crate) fn acquire(
         return Reply::Sleep(pttl(k, clocks.server).max(0));
     }
     let tail = k.queue.back().filter(|tail| *tail != me).and_then(|tail| k.scores.get(tail));
-    let base = tail.map_or(pttl(k, clocks.server), |score| *score - clocks.caller);
+    let base = tail.map_or_else(|| pttl(k, clocks.server), |score| *score - clocks.caller);
     k.scores.insert(me.clone(), base + wait + clocks.caller);
     k.queue.push_back(me.clone());
     Reply::Sleep(base)

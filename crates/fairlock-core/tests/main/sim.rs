@@ -315,11 +315,8 @@ impl Sim {
             match client.current.as_ref().map(|a| a.stage.clone()) {
                 None => {}
                 Some(Stage::Asking) => calls.push(client.ask_again(self.now)),
-                Some(Stage::Waiting) => {
-                    if self.now >= client.last_beat + self.rules.beat_ms {
-                        calls.push(client.beat(self.now));
-                    }
-                }
+                Some(Stage::Waiting) if self.now < client.last_beat + self.rules.beat_ms => {}
+                Some(Stage::Waiting) => calls.push(client.beat(self.now)),
                 Some(Stage::Holding { .. }) => calls.extend(client.release(self.now)),
             }
             self.calls.extend(calls);
