@@ -114,6 +114,11 @@ impl<'a> Run<'a> {
     pub(super) fn step(&mut self, step: &Step) -> Result<(), String> {
         match step {
             Step::Time(by) => {
+                if *by < 0 {
+                    // What has expired by now must not come back to life on one side only: the
+                    // server may have dropped it already, or not yet.
+                    self.adopt();
+                }
                 let now = self.rig.now_us().checked_add_signed(*by).expect("within reason");
                 self.rig.set_now(now.max(1_000_000_000_000));
             }
