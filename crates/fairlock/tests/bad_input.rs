@@ -86,7 +86,7 @@ fn urls() {
 type Setter = fn(Config) -> Config;
 
 /// Settings out of bounds, by name.
-const SETTINGS: [(&str, Setter); 20] = [
+const SETTINGS: [(&str, Setter); 23] = [
     ("connect_timeout", |c| c.connect_timeout(Duration::ZERO)),
     ("connect_timeout", |c| c.connect_timeout(Duration::MAX)),
     ("response_timeout", |c| c.response_timeout(Duration::from_millis(9))),
@@ -105,6 +105,9 @@ const SETTINGS: [(&str, Setter); 20] = [
     ("ping_interval", |c| c.ping_interval(Duration::MAX)),
     ("ping_timeout", |c| c.ping_timeout(Duration::ZERO)),
     ("ping_timeout", |c| c.ping_timeout(Duration::MAX)),
+    ("client_name", |c| c.client_name("")),
+    ("client_name", |c| c.client_name("two words")),
+    ("client_name", |c| c.client_name("x".repeat(129))),
     ("database", |c| c.database(-1)),
     ("database", |c| c.database(i64::MAX)),
 ];

@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::OnceLock;
+use std::sync::{Arc, Mutex, OnceLock};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
@@ -103,6 +103,40 @@ pub(crate) async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) 
     while !condition().await {
         assert!(Instant::now() < deadline, "{what}: not within {SOON:?}");
         tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+/// Measures for how long this process does not run: a machine short of memory stops everything
+/// for seconds.
+pub(crate) struct Pauses {
+    /// When the watching thread ran last, and the longest time in which it did not.
+    seen: Arc<Mutex<(Instant, Duration)>>,
+}
+
+impl Pauses {
+    /// Begins to watch, until it is dropped.
+    pub(crate) fn watch() -> Self {
+        let seen = Arc::new(Mutex::new((Instant::now(), Duration::ZERO)));
+        let watched = Arc::downgrade(&seen);
+        std::thread::spawn(move || {
+            while let Some(seen) = watched.upgrade() {
+                Self::look(&seen);
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        });
+        Self { seen }
+    }
+
+    /// The longest so far.
+    pub(crate) fn longest(&self) -> Duration {
+        Self::look(&self.seen)
+    }
+
+    fn look(seen: &Mutex<(Instant, Duration)>) -> Duration {
+        let mut seen = seen.lock().unwrap();
+        seen.1 = seen.1.max(seen.0.elapsed());
+        seen.0 = Instant::now();
+        seen.1
     }
 }
 
