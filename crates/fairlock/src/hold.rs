@@ -150,14 +150,18 @@ impl Hold {
     }
 
     /// A renewal that was sent at `sent` gave the hold `ttl_ms`. Validity only moves forward,
-    /// and nothing comes back from Lost.
+    /// and nothing comes back from Lost. A process that was frozen past its old deadline, with the
+    /// reply waiting to be read, has lost nothing if nobody looked meanwhile.
     pub(crate) fn renewed(&self, sent: Moment, ttl_ms: u64) {
-        if self.state() == GuardState::Lost {
+        if *self.state.borrow() == GuardState::Lost {
             return;
         }
         {
             let mut inner = lock(&self.inner);
             inner.valid_until = inner.valid_until.max(valid_until(sent, ttl_ms));
+        }
+        if self.state() == GuardState::Lost {
+            return;
         }
         self.state.send_if_modified(|state| {
             let changed = *state == GuardState::Suspect;
@@ -210,5 +214,29 @@ mod tests {
         hold.suspect();
         assert_eq!(hold.state(), GuardState::Lost);
         assert_eq!(hold.remaining(), Duration::ZERO);
+    }
+
+    /// The holder is frozen right after its renewal was sent, and goes on when the old validity has
+    /// run out: the reply that it then reads speaks of a hold that never ended.
+    #[test]
+    fn a_renewal_that_is_heard_late_counts_unless_the_loss_was_seen() {
+        let frozen = || {
+            let owner = OwnerId::parse(b"someone");
+            let name = LockName::new(b"x").unwrap();
+            let over = Moment::now().minus_ms(1);
+            let lease = Lease::Watchdog { ms: 60_000 };
+            Hold::new(name, Kind::Fair, owner, Token::new(1).unwrap(), lease, over, vec![])
+        };
+        let sent = Moment::now().minus_ms(1_000);
+        let hold = frozen();
+        hold.renewed(sent, 60_000);
+        assert_eq!(hold.state(), GuardState::Held);
+        let seen = frozen();
+        assert_eq!(seen.state(), GuardState::Lost);
+        seen.renewed(sent, 60_000);
+        assert_eq!(seen.state(), GuardState::Lost);
+        let too_late = frozen();
+        too_late.renewed(sent, 900);
+        assert_eq!(too_late.state(), GuardState::Lost);
     }
 }
