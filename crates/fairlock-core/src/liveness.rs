@@ -80,7 +80,7 @@ impl LockState {
         if silent && self.keys.record.silence != Some(last) {
             self.keys.record.silence = Some(last);
             self.keys.record.amnesty = Some(cx.now_ms + cx.rules.dead_ms);
-            self.keys.state_expires = Some(cx.now_ms + crate::REGISTRY_TTL_MS);
+            self.keep_state(cx);
         }
     }
 

@@ -111,7 +111,7 @@ impl LockState {
         let new_keys = self.keys.order.len() == 1 || self.keys.queue.len() == 1;
         if fresh && !new_keys {
             // The beats of this client renew the rest.
-            self.keys.state_expires = Some(cx.now_ms + crate::REGISTRY_TTL_MS);
+            self.keep_state(cx);
         } else {
             self.keep_registry(cx);
             self.keep_queue(cx);

@@ -116,7 +116,7 @@ impl LockState {
 
     fn set_watch(&mut self, watch: Watch, cx: &Cx<'_>) {
         self.keys.record.watch = Some(watch);
-        self.keys.state_expires = Some(cx.now_ms + crate::REGISTRY_TTL_MS);
+        self.keep_state(cx);
     }
 
     /// Makes a waiter of ours the holder. By its own call it gets the whole lease; by message

@@ -155,7 +155,7 @@ impl LockState {
     /// for one that comes after a loss of state.
     pub(crate) fn note_removed(&mut self, cx: &Cx<'_>) {
         self.keys.record.removed = Some(cx.now_ms);
-        self.keys.state_expires = Some(cx.now_ms + crate::REGISTRY_TTL_MS);
+        self.keep_state(cx);
     }
 }
 

@@ -189,9 +189,17 @@ impl LockState {
         let until = Some(cx.now_ms + crate::REGISTRY_TTL_MS);
         let k = &mut self.keys;
         k.order_expires = until;
-        k.state_expires = until;
         k.beats_expires = until;
+        self.keep_state(cx);
         self.settle();
+    }
+
+    /// Renews the TTL of waiters and record. Not shortened while the lock is held: the number of
+    /// the hold's last change, and the request that got it, must live as long as the hold.
+    pub(crate) fn keep_state(&mut self, cx: &Cx<'_>) {
+        let until = cx.now_ms + crate::REGISTRY_TTL_MS;
+        let longer = self.keys.state_expires.filter(|at| !self.is_free() && *at > until);
+        self.keys.state_expires = Some(longer.unwrap_or(until));
     }
 
     /// The shared queue keys live a day while only ours use them, and for ever beside Java.
