@@ -669,3 +669,23 @@ fn a34_a_lost_grant_is_found_by_the_next_heartbeat() {
     assert!(sim.clients[1].guard(sim.now).is_some());
     assert_eq!(sim.check(), Ok(()));
 }
+
+/// A hold of ten minutes is re-entered; a waiter comes, beats and leaves, and its heartbeats set
+/// the record's TTL to a minute. A copy of the re-entry that came later found no number to be
+/// compared with, and counted once more.
+#[test]
+fn a35_the_number_of_a_change_lives_as_long_as_the_hold() {
+    let mut sim = lab(1, Flaw::None);
+    let owner = ours(9, 1);
+    sim.op(Op::Acquire(Acquire { lease_ms: 600_000, ..wanted(&owner, 9, T0) }));
+    let token = sim.token();
+    let enter = Op::Reenter { owner: owner.clone(), token, count: 2, change: 1 };
+    let inner = Op::Release { kind: Kind::Fair, owner: owner.clone(), token, keep: 1, change: 2 };
+    sim.op(enter.clone());
+    sim.op(inner);
+    sim.start(0);
+    sim.beat(0);
+    sim.give_up(0);
+    sim.pass(500_000);
+    assert_eq!(sim.op(enter).body, Body::Stale);
+}

@@ -222,8 +222,8 @@ impl Play {
         if !fits {
             return Err(format!("{op:?}: {body:?}, and a second copy {again:?}"));
         }
-        let fixed = |lock: &LockState| essence(lock, !self.book.torn);
-        if fixed(&before) != fixed(&self.lock) {
+        // What faults tore apart may be mended in two steps.
+        if !self.book.torn && essence(&before) != essence(&self.lock) {
             return Err(format!("a second {op:?} changed {before:#?} to {:#?}", self.lock));
         }
         Ok(body)
@@ -559,14 +559,14 @@ impl Play {
 }
 
 /// What a repeated operation must not change. A second heartbeat may see itself as head and so
-/// write another score; TTLs are written anew; and what faults tore apart may be mended later.
-fn essence(lock: &LockState, with_queue: bool) -> Snapshot {
+/// write another score; TTLs are written anew.
+fn essence(lock: &LockState) -> Snapshot {
     let k = lock.snapshot();
     Snapshot {
         hold: k.hold.clone(),
         hold_expires: k.hold_expires,
         token: k.token,
-        queue: if with_queue { k.queue.clone() } else { VecDeque::new() },
+        queue: k.queue.clone(),
         order: k.order.clone(),
         waiters: k.waiters.clone(),
         ..Snapshot::default()
