@@ -17,6 +17,9 @@ pub(crate) const HB: Duration = Duration::from_millis(200);
 /// Silent for longer, a client is dead.
 pub(crate) const D: Duration = Duration::from_millis(600);
 
+/// Heartbeats so far apart that what comes at once cannot have waited for one, nor for D.
+pub(crate) const SELDOM: Duration = Duration::from_secs(5);
+
 /// The watchdog lease of most tests here.
 pub(crate) const LEASE: Duration = Duration::from_secs(1);
 
@@ -94,6 +97,12 @@ impl Bed {
 
     pub(crate) async fn client(&self) -> Client {
         client(&self.server.url()).await
+    }
+
+    /// A client whose heartbeats come seldom.
+    pub(crate) async fn seldom(&self) -> Client {
+        let config = config(&self.server.url()).heartbeat(SELDOM);
+        Client::with_config(config).await.unwrap()
     }
 
     /// A command past the library; over a new connection after the old one was lost.
@@ -184,6 +193,17 @@ impl Bed {
             clients.iter().all(|client| {
                 self.call(&["PUBSUB", "NUMSUB", &inbox(client)]).array()[1].int() == 1
             })
+        });
+    }
+
+    /// Waits until the server has noticed that the connections of a killed client are closed: it
+    /// may read a request that came later first.
+    #[track_caller]
+    pub(crate) fn notices_the_death_of(&self, owner: &str) {
+        let (client, _) = owner.split_once(':').unwrap();
+        let inbox = format!("fairlock_inbox:{client}");
+        eventually("the server notices the closed inbox", SLACK, || {
+            self.call(&["PUBSUB", "NUMSUB", &inbox]).array()[1].int() == 0
         });
     }
 

@@ -90,6 +90,27 @@ async fn f64_the_servers_clock_jumps_forward() {
     }
 }
 
+/// a11: the server's clock jumps beyond D, and the release is read before any heartbeat. By age
+/// everybody in the queue is dead then; but nobody was heard, so age says nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a11_the_release_comes_first_after_a_jump() {
+    let Some(bed) = shimmed(Generation::Redis70) else { return };
+    let clients = [bed.seldom().await, bed.seldom().await];
+    let lock = clients[0].fair_lock("job").lease(60 * LEASE);
+    let held = bed.hold(lock).await;
+    let mut places = Vec::new();
+    for n in [1, 0, 1] {
+        places.push(bed.enter(&clients[n], "job").await);
+    }
+    // Four heartbeats: a client counts as dead after three.
+    bed.server.clock().set_offset(20 * SECOND_US);
+    assert_eq!(held.release().await, Release::Released);
+    let began = Instant::now();
+    all_in_turn(places, ms(300) + SLACK).await;
+    measured("a11 three turns after a jump", began.elapsed());
+    bed.history.assert_sound();
+}
+
 /// The server's clock jumps back by an hour. The next renewal sets the lease right, waiters live
 /// and keep their order, tokens go on rising.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]

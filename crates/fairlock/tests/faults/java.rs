@@ -1,19 +1,13 @@
 //! A Java client in the same queue: dead, alive, or with a wrong clock.
 
-use super::bed::{Bed, HB, SLACK, all_in_turn, config, eventually, measured, ms};
-use fairlock::{Client, Release};
+use super::bed::{Bed, HB, SLACK, all_in_turn, eventually, measured, ms};
+use fairlock::Release;
 use fairlock_testkit::redisson::{DEFAULT_WAIT_MS, JavaClient, WATCHDOG_LEASE_MS};
 use fairlock_testkit::server::Generation;
 use std::time::{Duration, Instant};
 
 /// How long a free lock is kept for a Java head that nobody hears.
 const PATIENCE: Duration = Duration::from_secs(8);
-
-/// A client whose heartbeats come so seldom that they cannot be what serves it.
-async fn slow(bed: &Bed) -> Client {
-    let config = config(&bed.server.url()).heartbeat(Duration::from_secs(5));
-    Client::with_config(config).await.unwrap()
-}
 
 /// A Java client dies at the head of the queue. Redisson waits for its time, which is minutes
 /// ahead; ours behind it waits eight seconds.
@@ -45,7 +39,7 @@ async fn a_dead_java_head_costs_eight_seconds() {
 async fn a_live_java_head_is_woken_and_served() {
     for generation in Generation::ALL {
         let Some(bed) = Bed::start(generation) else { continue };
-        let client = slow(&bed).await;
+        let client = bed.seldom().await;
         let held = bed.take(&client, "job").await;
         let mut java = JavaClient::new(&bed.server, 0);
         assert!(java.acquire("job", 7, DEFAULT_WAIT_MS, WATCHDOG_LEASE_MS).is_some());
@@ -74,7 +68,7 @@ async fn a_live_java_head_is_woken_and_served() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn java_and_ours_alternate() {
     let Some(bed) = Bed::redis70() else { return };
-    let (one, two) = (slow(&bed).await, slow(&bed).await);
+    let (one, two) = (bed.seldom().await, bed.seldom().await);
     let mut java = JavaClient::new(&bed.server, 0);
     let held = bed.take(&one, "job").await;
     let mut places = Vec::new();

@@ -163,7 +163,12 @@ async fn f51_the_turn_of_a_cut_off_waiter_goes_by() {
 async fn f54_all_connections_are_cut_while_held_and_waiting() {
     let Some(bed) = Bed::redis70() else { return };
     let proxy = Proxy::start(bed.server.addr());
-    let clients = [client(&proxy.url()).await, client(&proxy.url()).await];
+    // Far from the next renewal: what looks again is the reconnect.
+    let config = || config(&proxy.url()).watchdog_lease(20 * LEASE);
+    let clients = [
+        Client::with_config(config()).await.unwrap(),
+        Client::with_config(config()).await.unwrap(),
+    ];
     let held = bed.take(&clients[0], "job").await;
     let mut places = Vec::new();
     for n in 0..4 {

@@ -1,8 +1,8 @@
 //! Clients are killed and frozen: what that costs the others, and what the frozen one believes.
 
-use super::bed::{Bed, D, HB, LEASE, SLACK, all_in_turn, config, eventually, measured, ms};
+use super::bed::{Bed, D, HB, LEASE, SLACK, all_in_turn, eventually, measured, ms};
 use super::worker::Worker;
-use fairlock::{Client, GuardState};
+use fairlock::GuardState;
 use fairlock_testkit::history::{Event, now_ns};
 use fairlock_testkit::server::Generation;
 use std::time::Instant;
@@ -55,8 +55,7 @@ async fn f01_a_holder_is_killed() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a17_an_expired_hold_is_taken_at_once() {
     let Some(bed) = Bed::redis70() else { return };
-    let config = config(&bed.server.url()).heartbeat(ms(10_000));
-    let client = Client::with_config(config).await.unwrap();
+    let client = bed.seldom().await;
     let mut worker = Worker::start(&bed.server);
     let dead = worker.take(&bed, "job");
     let next = bed.enter(&client, "job").await;
@@ -75,14 +74,15 @@ async fn a17_an_expired_hold_is_taken_at_once() {
 async fn f02_a_waiter_in_the_middle_is_killed() {
     for generation in Generation::ALL {
         let Some(bed) = Bed::start(generation) else { continue };
-        let client = bed.client().await;
-        let mut worker = Worker::start(&bed.server);
+        let client = bed.seldom().await;
+        let mut worker = Worker::seldom(&bed.server);
         let held = bed.take(&client, "job").await;
         let first = bed.enter(&client, "job").await;
         let dead = worker.enter(&bed, "job");
         let third = bed.enter(&client, "job").await;
         bed.history.record("job", &dead, Event::Died);
         worker.kill9();
+        bed.notices_the_death_of(&dead);
         let began = Instant::now();
         held.release().await;
         all_in_turn(vec![first, third], ms(300) + SLACK).await;
@@ -96,15 +96,16 @@ async fn f02_a_waiter_in_the_middle_is_killed() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn f03_the_head_is_killed() {
     let Some(bed) = Bed::redis70() else { return };
-    let client = bed.client().await;
+    let client = bed.seldom().await;
     for round in 0..5 {
         let name = format!("job{round}");
-        let mut worker = Worker::start(&bed.server);
+        let mut worker = Worker::seldom(&bed.server);
         let held = bed.take(&client, &name).await;
         let dead = worker.enter(&bed, &name);
         let second = bed.enter(&client, &name).await;
         bed.history.record(&name, &dead, Event::Died);
         worker.kill9();
+        bed.notices_the_death_of(&dead);
         let released = Instant::now();
         held.release().await;
         let held = second.granted(ms(200) + SLACK).await;
@@ -155,15 +156,17 @@ async fn f05_killed_right_after_the_grant() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn f07_fifty_waiters_of_one_process_die() {
     let Some(bed) = Bed::redis70() else { return };
-    let client = bed.client().await;
-    let mut worker = Worker::start(&bed.server);
+    let client = bed.seldom().await;
+    let mut worker = Worker::seldom(&bed.server);
     let held = bed.take(&client, "job").await;
+    let mut dead = String::new();
     for n in 0..50 {
-        let dead = worker.enter_as(&bed, &n.to_string(), "job");
+        dead = worker.enter_as(&bed, &n.to_string(), "job");
         bed.history.record("job", &dead, Event::Died);
     }
     let live = bed.enter(&client, "job").await;
     worker.kill9();
+    bed.notices_the_death_of(&dead);
     let released = Instant::now();
     held.release().await;
     let held = live.granted(ms(200) + SLACK).await;
@@ -176,15 +179,19 @@ async fn f07_fifty_waiters_of_one_process_die() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn f07_ten_processes_die() {
     let Some(bed) = Bed::redis70() else { return };
-    let client = bed.client().await;
+    let client = bed.seldom().await;
     let held = bed.take(&client, "job").await;
-    let mut workers: Vec<_> = (0..10).map(|_| Worker::start(&bed.server)).collect();
+    let mut workers: Vec<_> = (0..10).map(|_| Worker::seldom(&bed.server)).collect();
+    let mut dead = Vec::new();
     for worker in &mut workers {
-        let dead = worker.enter(&bed, "job");
-        bed.history.record("job", &dead, Event::Died);
+        dead.push(worker.enter(&bed, "job"));
     }
     let live = bed.enter(&client, "job").await;
     workers.iter_mut().for_each(Worker::kill9);
+    for owner in &dead {
+        bed.history.record("job", owner, Event::Died);
+        bed.notices_the_death_of(owner);
+    }
     let released = Instant::now();
     held.release().await;
     let held = live.granted(ms(200) + SLACK).await;

@@ -13,7 +13,7 @@
 //!
 //! A guard that changes its state says `state KEY STATE AT`.
 
-use super::bed::{Bed, HB, LEASE, SLACK, config, eventually, ms};
+use super::bed::{Bed, HB, LEASE, SELDOM, SLACK, config, eventually, ms};
 use fairlock::Client;
 use fairlock_testkit::history::{Event, Record, now_ns};
 use fairlock_testkit::server::Server;
@@ -74,6 +74,11 @@ impl Line {
 impl Worker {
     pub(crate) fn start(server: &Server) -> Self {
         Self::with(&server.url(), HB, LEASE, [])
+    }
+
+    /// With heartbeats that come seldom.
+    pub(crate) fn seldom(server: &Server) -> Self {
+        Self::with(&server.url(), SELDOM, LEASE, [])
     }
 
     pub(crate) fn with(
