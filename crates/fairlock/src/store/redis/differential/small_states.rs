@@ -243,12 +243,12 @@ fn live_through(rig: &mut Rig, case: &Case) -> Result<(), String> {
         // A Java head that is there takes the lock when it is offered, and is done at once.
         let head = run.core().snapshot().queue.front().cloned();
         let java = (0..4).find(|waiter| Some(run.java_owner(*waiter)) == head);
-        if let (None, Some(waiter)) = (&hold, java) {
-            if matches!(case.members.get(waiter as usize), Some(Member::JavaLive)) {
-                run.java(waiter, JavaAct::Acquire { wait_ms: 300_000, lease_ms: 30_000 });
-                run.java(waiter, JavaAct::Unlock);
-                run.adopt();
-            }
+        if let (None, Some(waiter)) = (&hold, java)
+            && case.members.get(waiter as usize) == Some(&Member::JavaLive)
+        {
+            run.java(waiter, JavaAct::Acquire { wait_ms: 300_000, lease_ms: 30_000 });
+            run.java(waiter, JavaAct::Unlock);
+            run.adopt();
         }
         run.step(&Step::Time(2_000_000))?;
         let beat = Op::Beat { client: client(0), waiters: waiting.clone() };

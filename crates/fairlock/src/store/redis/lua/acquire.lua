@@ -97,7 +97,7 @@ local fresh = own_beat and own_beat <= now and now - own_beat < HB / 2
 if not fresh then note_beat(client_of(owner)) end
 local n_queue, n_order = call('LLEN', queue), call('ZCARD', order)
 if fresh and n_order ~= 1 and n_queue ~= 1 then
-  keep_state(REGISTRY_TTL)
+  renew_state()
 else
   keep_registry()
   keep_queue()

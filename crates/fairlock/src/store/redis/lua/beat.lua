@@ -11,8 +11,8 @@ local ordered = call('ZCARD', order)
 call('HLEN', state)
 call('ZCARD', beats)
 
--- A first write that works without free memory, whether the key exists or not.
-keep_state(REGISTRY_TTL)
+-- A first write that works without free memory.
+touch_state()
 note_beat(client)
 
 -- List and scores change together in every script, Java's included; lost keys and operators

@@ -152,10 +152,17 @@ local function keep_state(ttl)
   call('PEXPIREAT', state, now + ttl)
 end
 
+-- Not shortened while the lock is held: the number of the hold's last change, and the request that
+-- got it, must live as long as the hold.
+local function renew_state()
+  if not free and call('PTTL', state) > REGISTRY_TTL then return end
+  keep_state(REGISTRY_TTL)
+end
+
 local function keep_registry()
   call('PEXPIREAT', order, now + REGISTRY_TTL)
   call('PEXPIREAT', beats, now + REGISTRY_TTL)
-  keep_state(REGISTRY_TTL)
+  renew_state()
 end
 
 local function keep_queue()
@@ -185,7 +192,7 @@ end
 -- comes after a loss of state.
 local function note_removed()
   call('HSET', state, 'removed', now)
-  keep_state(REGISTRY_TTL)
+  renew_state()
 end
 
 -- Forgets a waiter that others took out of list and scores.
@@ -211,7 +218,7 @@ local function notice_silence()
   if not last[2] or now <= last[2] + 2 * HB then return end
   if call('HGET', state, 'silence') == last[2] then return end
   call('HSET', state, 'silence', last[2], 'amnesty', now + D)
-  keep_state(REGISTRY_TTL)
+  renew_state()
 end
 
 local function note_beat(client)
@@ -233,7 +240,7 @@ end
 local function set_watch(watch)
   call('HSET', state, 'watch',
     int(watch.since) .. ' ' .. int(watch.pinged) .. ' ' .. watch.score .. ' ' .. watch.id)
-  keep_state(REGISTRY_TTL)
+  renew_state()
 end
 
 -- While the lock is free: the first live waiter of ours becomes the holder; a Java head is told
