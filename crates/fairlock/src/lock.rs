@@ -179,7 +179,8 @@ impl Lock {
     /// protect. For operators.
     ///
     /// # Errors
-    /// As [`lock`](Self::lock).
+    /// As [`lock`](Self::lock). A call without an answer is not repeated but
+    /// [`ErrorKind::Unknown`]: a second one could hit the next holder.
     ///
     /// # Cancel safety
     /// A dropped future may have taken the lock away.
