@@ -99,9 +99,10 @@ impl Bed {
         client(&self.server.url()).await
     }
 
-    /// A client whose heartbeats come seldom.
+    /// A client whose heartbeats come seldom, and whose leases end late: that is no reason to ask
+    /// early either.
     pub(crate) async fn seldom(&self) -> Client {
-        let config = config(&self.server.url()).heartbeat(SELDOM);
+        let config = config(&self.server.url()).heartbeat(SELDOM).watchdog_lease(60 * LEASE);
         Client::with_config(config).await.unwrap()
     }
 

@@ -2,7 +2,7 @@
 
 use super::bed::{Bed, HB, SLACK, all_in_turn, eventually, measured, ms};
 use fairlock::Release;
-use fairlock_testkit::redisson::{DEFAULT_WAIT_MS, JavaClient, WATCHDOG_LEASE_MS};
+use fairlock_testkit::redisson::{DEFAULT_WAIT_MS, JavaClient, WATCHDOG_LEASE_MS, channel_of};
 use fairlock_testkit::server::Generation;
 use std::time::{Duration, Instant};
 
@@ -78,6 +78,20 @@ async fn java_and_ours_alternate() {
         assert!(java.acquire("job", n, DEFAULT_WAIT_MS, WATCHDOG_LEASE_MS).is_some());
         subscriptions.push(java.subscribe("job", n));
     }
+    // The first waiter listens to Java, and its client's next heartbeat is far away: the one that
+    // is its oldest then must begin to listen by itself.
+    let first = channel_of("job", &places[0].owner);
+    eventually("the first listens", SLACK, || {
+        bed.call(&["PUBSUB", "NUMSUB", &first]).array()[1].int() == 1
+    });
+    let mut calls = (0, Instant::now());
+    eventually("nobody asks any more", 2 * SLACK, || {
+        let now = bed.script_calls();
+        if now != calls.0 {
+            calls = (now, Instant::now());
+        }
+        calls.1.elapsed() > ms(200)
+    });
     held.release().await;
     for (n, place) in (0..).zip(places) {
         let began = Instant::now();
