@@ -106,12 +106,7 @@ impl Drop for Delivery {
         let Some(hold) = self.hold.take() else { return };
         let change = hold.leave();
         self.shared.watchdog.forget(&hold);
-        let ticket = Ticket::new(&self.shared);
-        let shared = Arc::clone(&self.shared);
-        self.shared.runtime.spawn(async move {
-            reaper::release(&shared, &hold, change).await;
-            drop(ticket);
-        });
+        reaper::release_later(&self.shared, hold, change);
     }
 }
 

@@ -221,15 +221,9 @@ impl Drop for Guard {
             return;
         }
         let (hold, change) = self.end();
-        if release_now(&self.client, &hold, change).is_some() {
-            return;
+        if release_now(&self.client, &hold, change).is_none() {
+            reaper::release_later(self.client.shared(), hold, change);
         }
-        let shared = Arc::clone(self.client.shared());
-        let ticket = Ticket::new(&shared);
-        self.client.shared().runtime.spawn(async move {
-            reaper::release(&shared, &hold, change).await;
-            drop(ticket);
-        });
     }
 }
 

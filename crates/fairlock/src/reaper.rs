@@ -77,6 +77,15 @@ pub(crate) fn release_op(hold: &Hold, change: Change) -> Op {
     }
 }
 
+/// Releases in the background, from any thread, inside a runtime or not.
+pub(crate) fn release_later(shared: &Arc<Shared>, hold: Arc<Hold>, change: Change) {
+    let ticket = Ticket::new(shared);
+    shared.runtime.spawn(async move {
+        release(&ticket.0, &hold, change).await;
+        drop(ticket);
+    });
+}
+
 /// Sends a release until it is answered, at most until the hold is over by itself.
 pub(crate) async fn release(shared: &Arc<Shared>, hold: &Arc<Hold>, change: Change) -> Release {
     let op = release_op(hold, change);
