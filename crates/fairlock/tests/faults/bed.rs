@@ -1,12 +1,14 @@
 //! What the tests here share: a server, clients with short times, and places in a queue whose
 //! story is written down.
 
+use crate::support::Pauses;
 use fairlock::{Client, Config, Error, Guard, GuardState, Lock, Release};
 use fairlock_testkit::history::{Event, History};
 use fairlock_testkit::raw::Raw;
 use fairlock_testkit::resp::Value;
 use fairlock_testkit::server::{Builder, Generation, Server};
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
@@ -28,6 +30,32 @@ pub(crate) const SLACK: Duration = Duration::from_secs(1);
 
 /// What must not happen, if it has not happened by then, is taken not to happen.
 const NEVER_WITHIN: Duration = Duration::from_secs(15);
+
+/// A machine that stops for longer takes more from a lease than a test allows for.
+const PAUSE: Duration = Duration::from_millis(250);
+
+/// How often a test is tried on a machine that stops again and again.
+const ATTEMPTS: u32 = 4;
+
+/// Runs a test with a thread for its tasks beside its own, which may block. When it fails and the
+/// whole process had stood still meanwhile, it proves nothing: then it runs once more.
+pub(crate) fn steady<F: Future<Output = ()>>(test: impl Fn() -> F) {
+    for attempt in 1.. {
+        let pauses = Pauses::watch();
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .unwrap();
+        let run = || runtime.block_on(test());
+        let Err(failure) = catch_unwind(AssertUnwindSafe(run)) else { return };
+        let longest = pauses.longest();
+        if longest < PAUSE || attempt == ATTEMPTS {
+            resume_unwind(failure);
+        }
+        println!("measured: this machine stood still for {longest:?}: once more");
+    }
+}
 
 pub(crate) fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)

@@ -1,7 +1,7 @@
 //! The clocks jump: the client's wall clock, which nothing depends on, and the server's, which ends
 //! leases early but takes nobody's place.
 
-use super::bed::{Bed, D, HB, LEASE, SLACK, all_in_turn, eventually, key, measured, ms};
+use super::bed::{Bed, D, HB, LEASE, SLACK, all_in_turn, eventually, key, measured, ms, steady};
 use super::worker::Worker;
 use fairlock::{Client, GuardState, Release};
 use fairlock_testkit::clock::ClockHandle;
@@ -29,159 +29,179 @@ fn assert_ordered(bed: &Bed) {
 
 /// The wall clock of a client is a day off, and jumps by two while it holds and while it waits:
 /// nothing happens.
-#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn f63_the_clients_wall_clock_jumps() {
-    let Some(bed) = Bed::redis70() else { return };
-    let dir = TempDir::new();
-    let Some(clock) = ClockHandle::new(dir.path()) else { return };
-    let client = bed.client().await;
-    for (name, from, to) in [("east", 24, -24), ("west", -24, 24)] {
-        clock.set_offset(from * HOUR_US);
-        let mut worker = Worker::with(&bed.server.url(), HB, LEASE, clock.environment());
-        let line = worker.take(&bed, name);
-        assert!(clock.reads() > 0, "the worker's clock is not ours");
-        let next = bed.enter(&client, name).await;
-        clock.set_offset(to * HOUR_US);
-        // Longer than the lease: it has been renewed since.
-        tokio::time::sleep(LEASE + LEASE / 2).await;
-        assert_eq!(worker.hear("state", ms(0)).map(|line| line.words), None, "no loss, no doubt");
-        assert!(!next.is_over() && bed.ttl(name) > ms(0) && bed.ttl(name) <= LEASE);
-        bed.history.record(name, line.owner(), Event::Released);
-        worker.order("release 0");
-        assert_eq!(worker.expect("released", SLACK).words[2], "Released");
+#[test]
+fn f63_the_clients_wall_clock_jumps() {
+    steady(|| async {
+        let Some(bed) = Bed::redis70() else { return };
+        let dir = TempDir::new();
+        let Some(clock) = ClockHandle::new(dir.path()) else { return };
+        let client = bed.client().await;
+        for (name, from, to) in [("east", 24, -24), ("west", -24, 24)] {
+            clock.set_offset(from * HOUR_US);
+            let mut worker = Worker::with(&bed.server.url(), HB, LEASE, clock.environment());
+            let line = worker.take(&bed, name);
+            assert!(clock.reads() > 0, "the worker's clock is not ours");
+            let next = bed.enter(&client, name).await;
+            clock.set_offset(to * HOUR_US);
+            // Longer than the lease: it has been renewed since.
+            tokio::time::sleep(LEASE + LEASE / 2).await;
+            assert_eq!(
+                worker.hear("state", ms(0)).map(|line| line.words),
+                None,
+                "no loss, no doubt"
+            );
+            assert!(!next.is_over() && bed.ttl(name) > ms(0) && bed.ttl(name) <= LEASE);
+            bed.history.record(name, line.owner(), Event::Released);
+            worker.order("release 0");
+            assert_eq!(worker.expect("released", SLACK).words[2], "Released");
 
-        let held = next.granted(SLACK).await;
-        let frozen = worker.enter(&bed, name);
-        let last = bed.enter(&client, name).await;
-        clock.set_offset(from * HOUR_US);
-        held.release().await;
-        let line = worker.granted(&bed, name, SLACK);
-        assert_eq!(line.owner(), frozen);
-        bed.history.record(name, line.owner(), Event::Released);
-        worker.order("release 0");
-        last.granted(SLACK).await.release().await;
-    }
-    bed.history.assert_sound();
+            let held = next.granted(SLACK).await;
+            let frozen = worker.enter(&bed, name);
+            let last = bed.enter(&client, name).await;
+            clock.set_offset(from * HOUR_US);
+            held.release().await;
+            let line = worker.granted(&bed, name, SLACK);
+            assert_eq!(line.owner(), frozen);
+            bed.history.record(name, line.owner(), Event::Released);
+            worker.order("release 0");
+            last.granted(SLACK).await.release().await;
+        }
+        bed.history.assert_sound();
+    });
 }
 
 /// The server's clock jumps forward, by ten seconds and by an hour: beyond every lease. The holder
 /// is told at its next renewal; no waiter is taken for dead, and their order stays.
-#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn f64_the_servers_clock_jumps_forward() {
-    for (generation, seconds) in
-        [(Generation::Redis62, 10), (Generation::Redis70, 3_600), (Generation::Valkey91, 3_600)]
-    {
-        let Some(bed) = shimmed(generation) else { continue };
-        let clients = [bed.client().await, bed.client().await, bed.client().await];
-        let held = bed.take(&clients[0], "job").await;
-        let mut places = Vec::new();
-        for n in [1, 2, 1, 0] {
-            places.push(bed.enter(&clients[n], "job").await);
+#[test]
+fn f64_the_servers_clock_jumps_forward() {
+    steady(|| async {
+        for (generation, seconds) in
+            [(Generation::Redis62, 10), (Generation::Redis70, 3_600), (Generation::Valkey91, 3_600)]
+        {
+            let Some(bed) = shimmed(generation) else { continue };
+            let clients = [bed.client().await, bed.client().await, bed.client().await];
+            let held = bed.take(&clients[0], "job").await;
+            let mut places = Vec::new();
+            for n in [1, 2, 1, 0] {
+                places.push(bed.enter(&clients[n], "job").await);
+            }
+            bed.server.clock().set_offset(seconds * SECOND_US);
+            let began = Instant::now();
+            let took = held.lost(LEASE / 3 + SLACK).await;
+            measured(&format!("f64 {} +{seconds} s to Lost", generation.name()), took);
+            assert_eq!(held.release().await, Release::Lost);
+            all_in_turn(places, D + 2 * HB + SLACK).await;
+            let name = generation.name();
+            measured(&format!("f64 {name} +{seconds} s to all served"), began.elapsed());
+            assert_ordered(&bed);
         }
-        bed.server.clock().set_offset(seconds * SECOND_US);
-        let began = Instant::now();
-        let took = held.lost(LEASE / 3 + SLACK).await;
-        measured(&format!("f64 {} +{seconds} s to Lost", generation.name()), took);
-        assert_eq!(held.release().await, Release::Lost);
-        all_in_turn(places, D + 2 * HB + SLACK).await;
-        let name = generation.name();
-        measured(&format!("f64 {name} +{seconds} s to all served"), began.elapsed());
-        assert_ordered(&bed);
-    }
+    });
 }
 
 /// a11: the server's clock jumps beyond D, and the release is read before any heartbeat. By age
 /// everybody in the queue is dead then; but nobody was heard, so age says nothing.
-#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a11_the_release_comes_first_after_a_jump() {
-    let Some(bed) = shimmed(Generation::Redis70) else { return };
-    let clients = [bed.seldom().await, bed.seldom().await];
-    let lock = clients[0].fair_lock("job").lease(60 * LEASE);
-    let held = bed.hold(lock).await;
-    let mut places = Vec::new();
-    for n in [1, 0, 1] {
-        places.push(bed.enter(&clients[n], "job").await);
-    }
-    // Four heartbeats: a client counts as dead after three.
-    bed.server.clock().set_offset(20 * SECOND_US);
-    assert_eq!(held.release().await, Release::Released);
-    let began = Instant::now();
-    all_in_turn(places, ms(300) + SLACK).await;
-    measured("a11 three turns after a jump", began.elapsed());
-    bed.history.assert_sound();
+#[test]
+fn a11_the_release_comes_first_after_a_jump() {
+    steady(|| async {
+        let Some(bed) = shimmed(Generation::Redis70) else { return };
+        let clients = [bed.seldom().await, bed.seldom().await];
+        let lock = clients[0].fair_lock("job").lease(60 * LEASE);
+        let held = bed.hold(lock).await;
+        let mut places = Vec::new();
+        for n in [1, 0, 1] {
+            places.push(bed.enter(&clients[n], "job").await);
+        }
+        // Four heartbeats: a client counts as dead after three.
+        bed.server.clock().set_offset(20 * SECOND_US);
+        assert_eq!(held.release().await, Release::Released);
+        let began = Instant::now();
+        all_in_turn(places, ms(300) + SLACK).await;
+        measured("a11 three turns after a jump", began.elapsed());
+        bed.history.assert_sound();
+    });
 }
 
 /// The server's clock jumps back by an hour. The next renewal sets the lease right, waiters live
 /// and keep their order, tokens go on rising.
-#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn f65_the_servers_clock_jumps_back() {
-    for generation in Generation::ALL {
-        let Some(bed) = shimmed(generation) else { continue };
-        let clients = [bed.client().await, bed.client().await, bed.client().await];
-        let held = bed.take(&clients[0], "job").await;
-        let mut places = Vec::new();
-        for n in [1, 2, 1, 0] {
-            places.push(bed.enter(&clients[n], "job").await);
+#[test]
+fn f65_the_servers_clock_jumps_back() {
+    steady(|| async {
+        for generation in Generation::ALL {
+            let Some(bed) = shimmed(generation) else { continue };
+            let clients = [bed.client().await, bed.client().await, bed.client().await];
+            let held = bed.take(&clients[0], "job").await;
+            let mut places = Vec::new();
+            for n in [1, 2, 1, 0] {
+                places.push(bed.enter(&clients[n], "job").await);
+            }
+            bed.server.clock().set_offset(-HOUR_US);
+            let fixed = eventually("the lease is right again", LEASE / 3 + SLACK, || {
+                bed.ttl("job") <= LEASE
+            });
+            measured(&format!("f65 {} -1 h to a right lease", generation.name()), fixed);
+            places.push(bed.enter(&clients[2], "job").await);
+            assert_eq!(held.guard.state(), GuardState::Held);
+            assert_eq!(held.release().await, Release::Released);
+            let began = Instant::now();
+            all_in_turn(places, D + HB + SLACK).await;
+            measured(&format!("f65 {} -1 h to all served", generation.name()), began.elapsed());
+            bed.history.assert_sound();
         }
-        bed.server.clock().set_offset(-HOUR_US);
-        let fixed =
-            eventually("the lease is right again", LEASE / 3 + SLACK, || bed.ttl("job") <= LEASE);
-        measured(&format!("f65 {} -1 h to a right lease", generation.name()), fixed);
-        places.push(bed.enter(&clients[2], "job").await);
-        assert_eq!(held.guard.state(), GuardState::Held);
-        assert_eq!(held.release().await, Release::Released);
-        let began = Instant::now();
-        all_in_turn(places, D + HB + SLACK).await;
-        measured(&format!("f65 {} -1 h to all served", generation.name()), began.elapsed());
-        bed.history.assert_sound();
-    }
+    });
 }
 
 /// Three waiters of two clients wait behind a hold of more than eleven minutes, which is longer
 /// than Redisson's five minutes for a waiter; then a Java client arrives, with the server's time.
 /// It finds nobody stale but perhaps the youngest, which nobody vouches for before it is the
 /// oldest of its client; that one returns to its place.
-#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn three_waiters_behind_an_eleven_minute_hold() {
-    // Shorter than our own keys live without a heartbeat.
-    const STEP_S: i64 = 50;
-    const STEPS: i64 = 14;
-    let Some(bed) = shimmed(Generation::Redis70) else { return };
-    let (holder, one, two) = (bed.client().await, bed.client().await, bed.client().await);
-    let lock = holder.fair_lock("job").lease(3_600 * LEASE);
-    let held = bed.hold(lock).await;
-    let places =
-        [bed.enter(&one, "job").await, bed.enter(&two, "job").await, bed.enter(&two, "job").await];
-    let queue = bed.queue("job");
-    for step in 1..=STEPS {
-        bed.server.clock().set_offset(step * STEP_S * SECOND_US);
-        let due = real_ms() + step * STEP_S * 1_000;
-        for client in [&one, &two] {
-            eventually("both have said that they live", HB + SLACK, || beat(&bed, client) >= due);
+#[test]
+fn three_waiters_behind_an_eleven_minute_hold() {
+    steady(|| async {
+        // Shorter than our own keys live without a heartbeat.
+        const STEP_S: i64 = 50;
+        const STEPS: i64 = 14;
+        let Some(bed) = shimmed(Generation::Redis70) else { return };
+        let (holder, one, two) = (bed.client().await, bed.client().await, bed.client().await);
+        let lock = holder.fair_lock("job").lease(3_600 * LEASE);
+        let held = bed.hold(lock).await;
+        let places = [
+            bed.enter(&one, "job").await,
+            bed.enter(&two, "job").await,
+            bed.enter(&two, "job").await,
+        ];
+        let queue = bed.queue("job");
+        for step in 1..=STEPS {
+            bed.server.clock().set_offset(step * STEP_S * SECOND_US);
+            let due = real_ms() + step * STEP_S * 1_000;
+            for client in [&one, &two] {
+                eventually("both have said that they live", HB + SLACK, || {
+                    beat(&bed, client) >= due
+                });
+            }
+            assert_eq!(bed.queue("job"), queue, "after {} s", step * STEP_S);
         }
-        assert_eq!(bed.queue("job"), queue, "after {} s", step * STEP_S);
-    }
 
-    let mut java = JavaClient::new(&bed.server, STEPS * STEP_S * 1_000);
-    assert!(java.acquire("job", 1, DEFAULT_WAIT_MS, WATCHDOG_LEASE_MS).is_some());
-    let _subscription = java.subscribe("job", 1);
-    assert_eq!(bed.queue("job")[..3], queue[..], "Java dropped one of ours");
-    held.release().await;
-    let [first, second, third] = places;
-    first.granted(SLACK).await.release().await;
-    let held = second.granted(SLACK).await;
-    // A second Java client, in the moment in which the third is at the head for the first time.
-    assert!(java.acquire("job", 2, DEFAULT_WAIT_MS, WATCHDOG_LEASE_MS).is_some());
-    let back = eventually("the third is at the head", HB + SLACK, || {
-        bed.queue("job").first() == Some(&third.owner)
+        let mut java = JavaClient::new(&bed.server, STEPS * STEP_S * 1_000);
+        assert!(java.acquire("job", 1, DEFAULT_WAIT_MS, WATCHDOG_LEASE_MS).is_some());
+        let _subscription = java.subscribe("job", 1);
+        assert_eq!(bed.queue("job")[..3], queue[..], "Java dropped one of ours");
+        held.release().await;
+        let [first, second, third] = places;
+        first.granted(SLACK).await.release().await;
+        let held = second.granted(SLACK).await;
+        // A second Java client, in the moment in which the third is at the head for the first time.
+        assert!(java.acquire("job", 2, DEFAULT_WAIT_MS, WATCHDOG_LEASE_MS).is_some());
+        let back = eventually("the third is at the head", HB + SLACK, || {
+            bed.queue("job").first() == Some(&third.owner)
+        });
+        measured("the third waiter is back at the head", back);
+        held.release().await;
+        third.granted(HB + SLACK).await.release().await;
+        assert_eq!(bed.queue("job"), [java.owner(1), java.owner(2)]);
+        assert!(java.acquire("job", 1, DEFAULT_WAIT_MS, WATCHDOG_LEASE_MS).is_none());
+        assert_eq!(java.unlock("job", 1), Some(1));
+        bed.history.assert_sound();
     });
-    measured("the third waiter is back at the head", back);
-    held.release().await;
-    third.granted(HB + SLACK).await.release().await;
-    assert_eq!(bed.queue("job"), [java.owner(1), java.owner(2)]);
-    assert!(java.acquire("job", 1, DEFAULT_WAIT_MS, WATCHDOG_LEASE_MS).is_none());
-    assert_eq!(java.unlock("job", 1), Some(1));
-    bed.history.assert_sound();
 }
 
 /// The last heartbeat of a client, in milliseconds of the server's clock.

@@ -1,6 +1,6 @@
 //! A Java client in the same queue: dead, alive, or with a wrong clock.
 
-use super::bed::{Bed, HB, SLACK, all_in_turn, eventually, measured, ms};
+use super::bed::{Bed, HB, SLACK, all_in_turn, eventually, measured, ms, steady};
 use fairlock::Release;
 use fairlock_testkit::redisson::{DEFAULT_WAIT_MS, JavaClient, WATCHDOG_LEASE_MS, channel_of};
 use fairlock_testkit::server::Generation;
@@ -11,139 +11,152 @@ const PATIENCE: Duration = Duration::from_secs(8);
 
 /// A Java client dies at the head of the queue. Redisson waits for its time, which is minutes
 /// ahead; ours behind it waits eight seconds.
-#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_dead_java_head_costs_eight_seconds() {
-    let Some(bed) = Bed::redis70() else { return };
-    let client = bed.client().await;
-    let held = bed.take(&client, "job").await;
-    let mut java = JavaClient::new(&bed.server, 0);
-    assert!(java.acquire("job", 1, DEFAULT_WAIT_MS, WATCHDOG_LEASE_MS).is_some());
-    java.kill();
-    let places = vec![bed.enter(&client, "job").await, bed.enter(&client, "job").await];
-    let released = Instant::now();
-    held.release().await;
-    let mut places = places.into_iter();
-    let held = places.next().unwrap().granted(PATIENCE + HB + 2 * SLACK).await;
-    let took = held.at - released;
-    measured("release to grant, past a dead Java head", took);
-    assert!(took > PATIENCE - SLACK, "it may have been between entering and subscribing");
-    held.release().await;
-    // Known by now: the next does not wait again.
-    all_in_turn(places.collect(), SLACK).await;
-    bed.history.assert_sound();
+#[test]
+fn a_dead_java_head_costs_eight_seconds() {
+    steady(|| async {
+        let Some(bed) = Bed::redis70() else { return };
+        let client = bed.client().await;
+        let held = bed.take(&client, "job").await;
+        let mut java = JavaClient::new(&bed.server, 0);
+        assert!(java.acquire("job", 1, DEFAULT_WAIT_MS, WATCHDOG_LEASE_MS).is_some());
+        java.kill();
+        let places = vec![bed.enter(&client, "job").await, bed.enter(&client, "job").await];
+        let released = Instant::now();
+        held.release().await;
+        let mut places = places.into_iter();
+        let held = places.next().unwrap().granted(PATIENCE + HB + 2 * SLACK).await;
+        let took = held.at - released;
+        measured("release to grant, past a dead Java head", took);
+        assert!(took > PATIENCE - SLACK, "it may have been between entering and subscribing");
+        held.release().await;
+        // Known by now: the next does not wait again.
+        all_in_turn(places.collect(), SLACK).await;
+        bed.history.assert_sound();
+    });
 }
 
 /// A Java client waits at the head, and lives: it is woken by our release, takes the lock itself,
 /// and holds it once. Ours behind it gets the lock when Java unlocks.
-#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_live_java_head_is_woken_and_served() {
-    for generation in Generation::ALL {
-        let Some(bed) = Bed::start(generation) else { continue };
-        let client = bed.seldom().await;
-        let held = bed.take(&client, "job").await;
-        let mut java = JavaClient::new(&bed.server, 0);
-        assert!(java.acquire("job", 7, DEFAULT_WAIT_MS, WATCHDOG_LEASE_MS).is_some());
-        let mut subscription = java.subscribe("job", 7);
-        let place = bed.enter(&client, "job").await;
-        let released = Instant::now();
-        assert_eq!(held.release().await, Release::Released);
-        assert!(subscription.woken_within(SLACK), "nobody told the Java head");
-        measured(&format!("{} release to waking Java", generation.name()), released.elapsed());
-        assert!(java.acquire("job", 7, DEFAULT_WAIT_MS, WATCHDOG_LEASE_MS).is_none());
-        assert_eq!(bed.holder("job"), Some(java.owner(7)));
-        assert_eq!(bed.call(&["HGET", "job", &java.owner(7)]).text(), "1");
-        assert!(!place.is_over());
+#[test]
+fn a_live_java_head_is_woken_and_served() {
+    steady(|| async {
+        for generation in Generation::ALL {
+            let Some(bed) = Bed::start(generation) else { continue };
+            let client = bed.seldom().await;
+            let held = bed.take(&client, "job").await;
+            let mut java = JavaClient::new(&bed.server, 0);
+            assert!(java.acquire("job", 7, DEFAULT_WAIT_MS, WATCHDOG_LEASE_MS).is_some());
+            let mut subscription = java.subscribe("job", 7);
+            let place = bed.enter(&client, "job").await;
+            let released = Instant::now();
+            assert_eq!(held.release().await, Release::Released);
+            assert!(subscription.woken_within(SLACK), "nobody told the Java head");
+            measured(&format!("{} release to waking Java", generation.name()), released.elapsed());
+            assert!(java.acquire("job", 7, DEFAULT_WAIT_MS, WATCHDOG_LEASE_MS).is_none());
+            assert_eq!(bed.holder("job"), Some(java.owner(7)));
+            assert_eq!(bed.call(&["HGET", "job", &java.owner(7)]).text(), "1");
+            assert!(!place.is_over());
 
-        let unlocked = Instant::now();
-        assert_eq!(java.unlock("job", 7), Some(1));
-        let held = place.granted(ms(300) + SLACK).await;
-        measured(&format!("{} Java's unlock to our grant", generation.name()), held.at - unlocked);
-        assert_eq!(held.release().await, Release::Released);
-        assert_eq!((bed.holder("job"), bed.queue("job")), (None, vec![]));
-        bed.history.assert_sound();
-    }
+            let unlocked = Instant::now();
+            assert_eq!(java.unlock("job", 7), Some(1));
+            let held = place.granted(ms(300) + SLACK).await;
+            measured(
+                &format!("{} Java's unlock to our grant", generation.name()),
+                held.at - unlocked,
+            );
+            assert_eq!(held.release().await, Release::Released);
+            assert_eq!((bed.holder("job"), bed.queue("job")), (None, vec![]));
+            bed.history.assert_sound();
+        }
+    });
 }
 
 /// Java and ours take turns in one queue, strictly in the order in which they came.
-#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn java_and_ours_alternate() {
-    let Some(bed) = Bed::redis70() else { return };
-    let (one, two) = (bed.seldom().await, bed.seldom().await);
-    let mut java = JavaClient::new(&bed.server, 0);
-    let held = bed.take(&one, "job").await;
-    let mut places = Vec::new();
-    let mut subscriptions = Vec::new();
-    for n in 0..4 {
-        places.push(bed.enter(if n % 2 == 0 { &one } else { &two }, "job").await);
-        assert!(java.acquire("job", n, DEFAULT_WAIT_MS, WATCHDOG_LEASE_MS).is_some());
-        subscriptions.push(java.subscribe("job", n));
-    }
-    // The first waiter listens to Java, and its client's next heartbeat is far away: the one that
-    // is its oldest then must begin to listen by itself.
-    let first = channel_of("job", &places[0].owner);
-    eventually("the first listens", SLACK, || {
-        bed.call(&["PUBSUB", "NUMSUB", &first]).array()[1].int() == 1
-    });
-    let mut calls = (0, Instant::now());
-    eventually("nobody asks any more", 2 * SLACK, || {
-        let now = bed.script_calls();
-        if now != calls.0 {
-            calls = (now, Instant::now());
+#[test]
+fn java_and_ours_alternate() {
+    steady(|| async {
+        let Some(bed) = Bed::redis70() else { return };
+        let (one, two) = (bed.seldom().await, bed.seldom().await);
+        let mut java = JavaClient::new(&bed.server, 0);
+        let held = bed.take(&one, "job").await;
+        let mut places = Vec::new();
+        let mut subscriptions = Vec::new();
+        for n in 0..4 {
+            places.push(bed.enter(if n % 2 == 0 { &one } else { &two }, "job").await);
+            assert!(java.acquire("job", n, DEFAULT_WAIT_MS, WATCHDOG_LEASE_MS).is_some());
+            subscriptions.push(java.subscribe("job", n));
         }
-        calls.1.elapsed() > ms(200)
-    });
-    held.release().await;
-    for (n, place) in (0..).zip(places) {
-        let began = Instant::now();
-        let held = place.granted(ms(300) + SLACK).await;
-        measured(&format!("hand-over {n} to ours"), held.at.saturating_duration_since(began));
+        // The first waiter listens to Java, and its client's next heartbeat is far away: the one that
+        // is its oldest then must begin to listen by itself.
+        let first = channel_of("job", &places[0].owner);
+        eventually("the first listens", SLACK, || {
+            bed.call(&["PUBSUB", "NUMSUB", &first]).array()[1].int() == 1
+        });
+        let mut calls = (0, Instant::now());
+        eventually("nobody asks any more", 2 * SLACK, || {
+            let now = bed.script_calls();
+            if now != calls.0 {
+                calls = (now, Instant::now());
+            }
+            calls.1.elapsed() > ms(200)
+        });
         held.release().await;
-        assert!(subscriptions[n as usize].woken_within(SLACK), "nobody told Java's thread {n}");
-        assert!(java.acquire("job", n, DEFAULT_WAIT_MS, WATCHDOG_LEASE_MS).is_none());
-        assert_eq!(bed.call(&["HGET", "job", &java.owner(n)]).text(), "1");
-        assert_eq!(java.unlock("job", n), Some(1));
-    }
-    assert_eq!((bed.holder("job"), bed.queue("job")), (None, vec![]));
-    bed.history.assert_sound();
+        for (n, place) in (0..).zip(places) {
+            let began = Instant::now();
+            let held = place.granted(ms(300) + SLACK).await;
+            measured(&format!("hand-over {n} to ours"), held.at.saturating_duration_since(began));
+            held.release().await;
+            assert!(subscriptions[n as usize].woken_within(SLACK), "nobody told Java's thread {n}");
+            assert!(java.acquire("job", n, DEFAULT_WAIT_MS, WATCHDOG_LEASE_MS).is_none());
+            assert_eq!(bed.call(&["HGET", "job", &java.owner(n)]).text(), "1");
+            assert_eq!(java.unlock("job", n), Some(1));
+        }
+        assert_eq!((bed.holder("job"), bed.queue("job")), (None, vec![]));
+        bed.history.assert_sound();
+    });
 }
 
 /// A Java client whose clock is ten minutes ahead arrives. By its clock everybody in the queue is
 /// long dead, and it drops us all; each returns to its place, before those that came later.
-#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_java_client_with_a_fast_clock_drops_ours() {
-    let Some(bed) = Bed::redis70() else { return };
-    let (one, two) = (bed.client().await, bed.client().await);
-    let held = bed.take(&one, "job").await;
-    let mut places = Vec::new();
-    for client in [&one, &two, &one] {
-        places.push(bed.enter(client, "job").await);
-    }
-    let queue = bed.queue("job");
-    let mut java = JavaClient::new(&bed.server, 600_000);
-    assert!(java.acquire("job", 1, DEFAULT_WAIT_MS, WATCHDOG_LEASE_MS).is_some());
-    assert_eq!(bed.queue("job"), [java.owner(1)], "ours were dropped");
-    let took = eventually("ours are back in their places", HB + SLACK, || {
-        let now = bed.queue("job");
-        now.len() == queue.len() + 1 && now[..queue.len()] == queue[..]
+#[test]
+fn a_java_client_with_a_fast_clock_drops_ours() {
+    steady(|| async {
+        let Some(bed) = Bed::redis70() else { return };
+        let (one, two) = (bed.client().await, bed.client().await);
+        let held = bed.take(&one, "job").await;
+        let mut places = Vec::new();
+        for client in [&one, &two, &one] {
+            places.push(bed.enter(client, "job").await);
+        }
+        let queue = bed.queue("job");
+        let mut java = JavaClient::new(&bed.server, 600_000);
+        assert!(java.acquire("job", 1, DEFAULT_WAIT_MS, WATCHDOG_LEASE_MS).is_some());
+        assert_eq!(bed.queue("job"), [java.owner(1)], "ours were dropped");
+        let took = eventually("ours are back in their places", HB + SLACK, || {
+            let now = bed.queue("job");
+            now.len() == queue.len() + 1 && now[..queue.len()] == queue[..]
+        });
+        measured("dropped by a fast Java clock to being back", took);
+        held.release().await;
+        all_in_turn(places, HB + SLACK).await;
+        java.leave("job", 1, DEFAULT_WAIT_MS);
+        bed.history.assert_sound();
     });
-    measured("dropped by a fast Java clock to being back", took);
-    held.release().await;
-    all_in_turn(places, HB + SLACK).await;
-    java.leave("job", 1, DEFAULT_WAIT_MS);
-    bed.history.assert_sound();
 }
 
 /// Java holds the lock and dies. Ours takes it when the lease ends, without anybody's message.
-#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_dead_java_holder_costs_its_lease() {
-    let Some(bed) = Bed::redis70() else { return };
-    let client = bed.client().await;
-    let mut java = JavaClient::new(&bed.server, 0);
-    assert!(java.acquire("job", 1, DEFAULT_WAIT_MS, 1_500).is_none());
-    let place = bed.enter(&client, "job").await;
-    let (killed, left) = (Instant::now(), bed.ttl("job"));
-    java.kill();
-    let held = place.granted(left + ms(300) + SLACK).await;
-    measured("after the lease of a dead Java holder", (held.at - killed).saturating_sub(left));
-    held.release().await;
+#[test]
+fn a_dead_java_holder_costs_its_lease() {
+    steady(|| async {
+        let Some(bed) = Bed::redis70() else { return };
+        let client = bed.client().await;
+        let mut java = JavaClient::new(&bed.server, 0);
+        assert!(java.acquire("job", 1, DEFAULT_WAIT_MS, 1_500).is_none());
+        let place = bed.enter(&client, "job").await;
+        let (killed, left) = (Instant::now(), bed.ttl("job"));
+        java.kill();
+        let held = place.granted(left + ms(300) + SLACK).await;
+        measured("after the lease of a dead Java holder", (held.at - killed).saturating_sub(left));
+        held.release().await;
+    });
 }

@@ -1,6 +1,6 @@
 //! Scripts and connections are lost again and again while many take turns.
 
-use super::bed::{Bed, HB, Held, SLACK, all_in_turn, measured, ms, within};
+use super::bed::{Bed, HB, Held, SLACK, all_in_turn, measured, ms, steady, within};
 use fairlock::Client;
 use fairlock_testkit::history::{check_exclusion, check_no_lost_waiter, check_tokens_rise};
 use fairlock_testkit::server::Generation;
@@ -83,88 +83,98 @@ async fn count(bed: &Arc<Bed>, clients: &[Client]) -> u64 {
 }
 
 /// The server forgets all scripts every two milliseconds: nobody notices.
-#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn f26_script_flush_under_load() {
-    for generation in Generation::ALL {
-        let Some(bed) = Bed::start(generation).map(Arc::new) else { continue };
-        let clients = [bed.client().await, bed.client().await, bed.client().await];
-        let storm = Storm::start(&bed, ms(2), &["SCRIPT", "FLUSH"]);
-        let turns = count(&bed, &clients).await;
-        let flushes = storm.end();
-        println!("measured: f26 {}: {turns} turns, {flushes} times", generation.name());
-        assert!(flushes > 100 && turns > 100, "{flushes} {turns}");
-    }
+#[test]
+fn f26_script_flush_under_load() {
+    steady(|| async {
+        for generation in Generation::ALL {
+            let Some(bed) = Bed::start(generation).map(Arc::new) else { continue };
+            let clients = [bed.client().await, bed.client().await, bed.client().await];
+            let storm = Storm::start(&bed, ms(2), &["SCRIPT", "FLUSH"]);
+            let turns = count(&bed, &clients).await;
+            let flushes = storm.end();
+            println!("measured: f26 {}: {turns} turns, {flushes} times", generation.name());
+            assert!(flushes > 100 && turns > 100, "{flushes} {turns}");
+        }
+    });
 }
 
 /// Inboxes are killed every 150 ms: a lost message costs up to a heartbeat, and nothing else.
-#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn f31_inboxes_are_killed_under_load() {
-    let Some(bed) = Bed::redis70().map(Arc::new) else { return };
-    let clients = [bed.client().await, bed.client().await, bed.client().await];
-    let storm = Storm::start(&bed, ms(150), &["CLIENT", "KILL", "TYPE", "pubsub"]);
-    let turns = count(&bed, &clients).await;
-    let kills = storm.end();
-    println!("measured: f31: {turns} turns, inboxes killed {kills} times");
-    assert!(kills > 3 && turns > 10, "{kills} {turns}");
+#[test]
+fn f31_inboxes_are_killed_under_load() {
+    steady(|| async {
+        let Some(bed) = Bed::redis70().map(Arc::new) else { return };
+        let clients = [bed.client().await, bed.client().await, bed.client().await];
+        let storm = Storm::start(&bed, ms(150), &["CLIENT", "KILL", "TYPE", "pubsub"]);
+        let turns = count(&bed, &clients).await;
+        let kills = storm.end();
+        println!("measured: f31: {turns} turns, inboxes killed {kills} times");
+        assert!(kills > 3 && turns > 10, "{kills} {turns}");
+    });
 }
 
 /// Command connections are killed every 150 ms: requests are sent again, with one effect.
-#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn f31_command_connections_are_killed_under_load() {
-    let Some(bed) = Bed::redis70().map(Arc::new) else { return };
-    let clients = [bed.client().await, bed.client().await, bed.client().await];
-    let storm = Storm::start(&bed, ms(150), &["CLIENT", "KILL", "TYPE", "normal"]);
-    let turns = count(&bed, &clients).await;
-    let kills = storm.end();
-    println!("measured: f31: {turns} turns, command connections killed {kills} times");
-    assert!(kills > 3 && turns > 10, "{kills} {turns}");
+#[test]
+fn f31_command_connections_are_killed_under_load() {
+    steady(|| async {
+        let Some(bed) = Bed::redis70().map(Arc::new) else { return };
+        let clients = [bed.client().await, bed.client().await, bed.client().await];
+        let storm = Storm::start(&bed, ms(150), &["CLIENT", "KILL", "TYPE", "normal"]);
+        let turns = count(&bed, &clients).await;
+        let kills = storm.end();
+        println!("measured: f31: {turns} turns, command connections killed {kills} times");
+        assert!(kills > 3 && turns > 10, "{kills} {turns}");
+    });
 }
 
 /// a16: all inboxes are gone at once, while the lock is held. When they are back, the waiters are
 /// served in their old order, whoever came back first.
-#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a16_all_inboxes_are_killed_while_waiting() {
-    let Some(bed) = Bed::redis70() else { return };
-    let clients = [bed.client().await, bed.client().await, bed.client().await];
-    let held = bed.take(&clients[0], "job").await;
-    let mut places = Vec::new();
-    for n in 0..9 {
-        places.push(bed.enter(&clients[n % 3], "job").await);
-    }
-    bed.call(&["CLIENT", "KILL", "TYPE", "pubsub"]);
-    bed.inboxes_are_back(&clients);
-    let began = Instant::now();
-    held.release().await;
-    all_in_turn(places, SLACK).await;
-    measured("a16 nine turns after all inboxes were killed", began.elapsed());
-    bed.history.assert_sound();
+#[test]
+fn a16_all_inboxes_are_killed_while_waiting() {
+    steady(|| async {
+        let Some(bed) = Bed::redis70() else { return };
+        let clients = [bed.client().await, bed.client().await, bed.client().await];
+        let held = bed.take(&clients[0], "job").await;
+        let mut places = Vec::new();
+        for n in 0..9 {
+            places.push(bed.enter(&clients[n % 3], "job").await);
+        }
+        bed.call(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+        bed.inboxes_are_back(&clients);
+        let began = Instant::now();
+        held.release().await;
+        all_in_turn(places, SLACK).await;
+        measured("a16 nine turns after all inboxes were killed", began.elapsed());
+        bed.history.assert_sound();
+    });
 }
 
 /// a16: the lock is released in the very moment in which all inboxes are gone. Everybody counts as
 /// dead then, and returns within a heartbeat; nobody is lost.
-#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a16_all_inboxes_are_killed_at_the_release() {
-    let Some(bed) = Bed::redis70() else { return };
-    let clients = [bed.client().await, bed.client().await, bed.client().await];
-    let held = bed.take(&clients[0], "job").await;
-    let mut turns = JoinSet::new();
-    for n in 0..9 {
-        let place = bed.enter(&clients[n % 3], "job").await;
-        turns.spawn(async move { place.granted(4 * HB + 5 * SLACK).await.release().await });
-    }
-    let began = Instant::now();
-    bed.call(&["CLIENT", "KILL", "TYPE", "pubsub"]);
-    held.release().await;
-    while let Some(outcome) = turns.join_next().await {
-        assert_eq!(outcome.unwrap(), fairlock::Release::Released);
-    }
-    measured("a16 nine turns, inboxes killed at the release", began.elapsed());
-    assert!(began.elapsed() < 4 * HB + SLACK);
-    let records = bed.history.records();
-    for check in [check_exclusion, check_tokens_rise, check_no_lost_waiter] {
-        let violations = check(&records);
-        assert!(violations.is_empty(), "{violations:#?}");
-    }
-    let overtaken = fairlock_testkit::history::check_fifo(&records).len();
-    println!("a16: {overtaken} grants out of order while inboxes were gone");
+#[test]
+fn a16_all_inboxes_are_killed_at_the_release() {
+    steady(|| async {
+        let Some(bed) = Bed::redis70() else { return };
+        let clients = [bed.client().await, bed.client().await, bed.client().await];
+        let held = bed.take(&clients[0], "job").await;
+        let mut turns = JoinSet::new();
+        for n in 0..9 {
+            let place = bed.enter(&clients[n % 3], "job").await;
+            turns.spawn(async move { place.granted(4 * HB + 5 * SLACK).await.release().await });
+        }
+        let began = Instant::now();
+        bed.call(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+        held.release().await;
+        while let Some(outcome) = turns.join_next().await {
+            assert_eq!(outcome.unwrap(), fairlock::Release::Released);
+        }
+        measured("a16 nine turns, inboxes killed at the release", began.elapsed());
+        assert!(began.elapsed() < 4 * HB + SLACK);
+        let records = bed.history.records();
+        for check in [check_exclusion, check_tokens_rise, check_no_lost_waiter] {
+            let violations = check(&records);
+            assert!(violations.is_empty(), "{violations:#?}");
+        }
+        let overtaken = fairlock_testkit::history::check_fifo(&records).len();
+        println!("a16: {overtaken} grants out of order while inboxes were gone");
+    });
 }

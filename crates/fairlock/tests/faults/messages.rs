@@ -1,7 +1,7 @@
 //! Hand-overs are lost, repeated, delayed and forged. A message is only ever faster than the next
 //! heartbeat; nothing depends on it.
 
-use super::bed::{Bed, D, HB, Place, SLACK, all_in_turn, client, eventually, inbox, key};
+use super::bed::{Bed, D, HB, Place, SLACK, all_in_turn, client, eventually, inbox, key, steady};
 use super::bed::{measured, ms};
 use fairlock::{Client, GuardState, Release};
 use fairlock_testkit::proxy::Proxy;
@@ -21,197 +21,215 @@ async fn three_waiters(bed: &Bed, clients: &[Client; 2]) -> Vec<Place> {
 }
 
 /// Each message is lost: each hand-over takes a heartbeat, at most.
-#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn f58_f59_messages_are_lost() {
-    let Some(bed) = Bed::redis70() else { return };
-    let proxy = Proxy::start(bed.server.addr());
-    let clients = [client(&proxy.url()).await, client(&proxy.url()).await];
-    let held = bed.take(&clients[0], "job").await;
-    let places = three_waiters(&bed, &clients).await;
-    proxy.swallow_pushes(true);
-    let mut released = Instant::now();
-    held.release().await;
-    for place in places {
-        let held = place.granted(HB + ms(300) + SLACK).await;
-        measured("f59 hand-over without a message", held.at - released);
-        released = Instant::now();
+#[test]
+fn f58_f59_messages_are_lost() {
+    steady(|| async {
+        let Some(bed) = Bed::redis70() else { return };
+        let proxy = Proxy::start(bed.server.addr());
+        let clients = [client(&proxy.url()).await, client(&proxy.url()).await];
+        let held = bed.take(&clients[0], "job").await;
+        let places = three_waiters(&bed, &clients).await;
+        proxy.swallow_pushes(true);
+        let mut released = Instant::now();
         held.release().await;
-    }
-    assert_eq!(proxy.counts().pushes_swallowed, 3);
-    bed.history.assert_sound();
+        for place in places {
+            let held = place.granted(HB + ms(300) + SLACK).await;
+            measured("f59 hand-over without a message", held.at - released);
+            released = Instant::now();
+            held.release().await;
+        }
+        assert_eq!(proxy.counts().pushes_swallowed, 3);
+        bed.history.assert_sound();
+    });
 }
 
 /// The inbox connection dies at the moment of the hand-over.
-#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn f58_the_inbox_dies_at_the_hand_over() {
-    let Some(bed) = Bed::redis70() else { return };
-    let (one, two) = (bed.client().await, bed.client().await);
-    for round in 0..5 {
-        let name = format!("job{round}");
-        let held = bed.take(&one, &name).await;
-        let place = bed.enter(&two, &name).await;
-        let released = Instant::now();
-        bed.call(&["CLIENT", "KILL", "TYPE", "pubsub"]);
-        held.release().await;
-        let held = place.granted(HB + ms(300) + SLACK).await;
-        measured("f58 hand-over while the inbox dies", held.at - released);
-        held.release().await;
-    }
-    bed.history.assert_sound();
+#[test]
+fn f58_the_inbox_dies_at_the_hand_over() {
+    steady(|| async {
+        let Some(bed) = Bed::redis70() else { return };
+        let (one, two) = (bed.client().await, bed.client().await);
+        for round in 0..5 {
+            let name = format!("job{round}");
+            let held = bed.take(&one, &name).await;
+            let place = bed.enter(&two, &name).await;
+            let released = Instant::now();
+            bed.call(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+            held.release().await;
+            let held = place.granted(HB + ms(300) + SLACK).await;
+            measured("f58 hand-over while the inbox dies", held.at - released);
+            held.release().await;
+        }
+        bed.history.assert_sound();
+    });
 }
 
 /// Each message comes eleven times: one turn each, and the copies are counted.
-#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn f59_messages_are_repeated() {
-    let Some(bed) = Bed::redis70() else { return };
-    let proxy = Proxy::start(bed.server.addr());
-    let clients = [client(&proxy.url()).await, client(&proxy.url()).await];
-    proxy.duplicate_pushes(10);
-    let held = bed.take(&clients[0], "job").await;
-    let places = three_waiters(&bed, &clients).await;
-    let calls = bed.script_calls();
-    held.release().await;
-    all_in_turn(places, SLACK).await;
-    // Four releases, and a heartbeat of each client for each copy would be thirty more.
-    let calls = bed.script_calls() - calls;
-    assert!(calls <= 4 + 8, "{calls} scripts");
-    assert_eq!(proxy.counts().pushes_duplicated, 30);
-    eventually("the copies are counted", SLACK, || {
-        clients.iter().map(Client::odd_messages).sum::<u64>() == 30
+#[test]
+fn f59_messages_are_repeated() {
+    steady(|| async {
+        let Some(bed) = Bed::redis70() else { return };
+        let proxy = Proxy::start(bed.server.addr());
+        let clients = [client(&proxy.url()).await, client(&proxy.url()).await];
+        proxy.duplicate_pushes(10);
+        let held = bed.take(&clients[0], "job").await;
+        let places = three_waiters(&bed, &clients).await;
+        let calls = bed.script_calls();
+        held.release().await;
+        all_in_turn(places, SLACK).await;
+        // Four releases, and a heartbeat of each client for each copy would be thirty more.
+        let calls = bed.script_calls() - calls;
+        assert!(calls <= 4 + 8, "{calls} scripts");
+        assert_eq!(proxy.counts().pushes_duplicated, 30);
+        eventually("the copies are counted", SLACK, || {
+            clients.iter().map(Client::odd_messages).sum::<u64>() == 30
+        });
+        bed.history.assert_sound();
     });
-    bed.history.assert_sound();
 }
 
 /// Each message comes so late that a heartbeat was faster (a01: and nobody counts the lease from
 /// the message's arrival), or so late that the hold it speaks of is over (a02).
-#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn f59_a01_a02_messages_are_late() {
-    for delay in [HB / 2, 2 * HB, D + HB] {
-        let Some(bed) = Bed::redis70() else { return };
-        let proxy = Proxy::start(bed.server.addr());
-        let clients = [client(&proxy.url()).await, client(&proxy.url()).await];
-        proxy.delay_pushes(delay);
-        let held = bed.take(&clients[0], "job").await;
-        let places = three_waiters(&bed, &clients).await;
-        held.release().await;
-        for place in places {
-            let held = place.granted(HB + ms(300) + SLACK).await;
-            let left = held.guard.remaining();
-            assert!(left <= bed.ttl("job"), "{left:?} of {:?}", bed.ttl("job"));
+#[test]
+fn f59_a01_a02_messages_are_late() {
+    steady(|| async {
+        for delay in [HB / 2, 2 * HB, D + HB] {
+            let Some(bed) = Bed::redis70() else { return };
+            let proxy = Proxy::start(bed.server.addr());
+            let clients = [client(&proxy.url()).await, client(&proxy.url()).await];
+            proxy.delay_pushes(delay);
+            let held = bed.take(&clients[0], "job").await;
+            let places = three_waiters(&bed, &clients).await;
             held.release().await;
+            for place in places {
+                let held = place.granted(HB + ms(300) + SLACK).await;
+                let left = held.guard.remaining();
+                assert!(left <= bed.ttl("job"), "{left:?} of {:?}", bed.ttl("job"));
+                held.release().await;
+            }
+            proxy.wait_until(|counts| counts.pushes == 3);
+            // The last of them is still under way, and then it must mean nothing.
+            tokio::time::sleep(delay).await;
+            assert_eq!(bed.holder("job"), None);
+            bed.history.assert_sound();
         }
-        proxy.wait_until(|counts| counts.pushes == 3);
-        // The last of them is still under way, and then it must mean nothing.
-        tokio::time::sleep(delay).await;
-        assert_eq!(bed.holder("job"), None);
-        bed.history.assert_sound();
-    }
+    });
 }
 
 /// Ten thousand forged messages to a waiter's inbox: none is a grant, and none is answered.
-#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn f59_forged_grants() {
-    for generation in Generation::ALL {
-        let Some(bed) = Bed::start(generation) else { continue };
-        let (one, two) = (bed.client().await, bed.client().await);
-        let held = bed.take(&one, "job").await;
-        let place = bed.enter(&two, "job").await;
-        let channel = inbox(&two);
-        let calls = bed.script_calls();
-        let began = Instant::now();
-        for n in 0..FLOOD {
-            let forged = match n % 4 {
-                0 => format!("g1 {n:032x} {} {} 6000", 1_u64 << 52, n),
-                1 => "0".to_owned(),
-                2 => "g1 ".repeat(n % 1_000),
-                _ => format!("g1 {n:032x} 1 1 1 1"),
-            };
-            bed.call(&["PUBLISH", &channel, &forged]);
+#[test]
+fn f59_forged_grants() {
+    steady(|| async {
+        for generation in Generation::ALL {
+            let Some(bed) = Bed::start(generation) else { continue };
+            let (one, two) = (bed.client().await, bed.client().await);
+            let held = bed.take(&one, "job").await;
+            let place = bed.enter(&two, "job").await;
+            let channel = inbox(&two);
+            let calls = bed.script_calls();
+            let began = Instant::now();
+            for n in 0..FLOOD {
+                let forged = match n % 4 {
+                    0 => format!("g1 {n:032x} {} {} 6000", 1_u64 << 52, n),
+                    1 => "0".to_owned(),
+                    2 => "g1 ".repeat(n % 1_000),
+                    _ => format!("g1 {n:032x} 1 1 1 1"),
+                };
+                bed.call(&["PUBLISH", &channel, &forged]);
+            }
+            eventually("all are counted", 5 * SLACK, || two.odd_messages() == FLOOD as u64);
+            assert!(!place.is_over());
+            // Renewals and heartbeats go on: at most four and six a second.
+            let calls = bed.script_calls() - calls;
+            let allowed = began.elapsed().as_secs_f64() * 10.0 + 10.0;
+            println!(
+                "measured: f59 {}: {calls} scripts in {:?}",
+                generation.name(),
+                began.elapsed()
+            );
+            assert!((calls as f64) < allowed, "{calls} scripts, {allowed} allowed");
+            held.release().await;
+            place.granted(SLACK).await.release().await;
+            bed.history.assert_sound();
         }
-        eventually("all are counted", 5 * SLACK, || two.odd_messages() == FLOOD as u64);
-        assert!(!place.is_over());
-        // Renewals and heartbeats go on: at most four and six a second.
-        let calls = bed.script_calls() - calls;
-        let allowed = began.elapsed().as_secs_f64() * 10.0 + 10.0;
-        println!("measured: f59 {}: {calls} scripts in {:?}", generation.name(), began.elapsed());
-        assert!((calls as f64) < allowed, "{calls} scripts, {allowed} allowed");
-        held.release().await;
-        place.granted(SLACK).await.release().await;
-        bed.history.assert_sound();
-    }
+    });
 }
 
 /// Forged wake-ups, on the channels of fair and plain waiters: each may ask again, now and then.
-#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn f59_forged_wake_ups() {
-    let Some(bed) = Bed::redis70() else { return };
-    let (one, two) = (bed.client().await, bed.client().await);
-    // Behind a Java waiter ours listens to its own channel.
-    let mut java = JavaClient::new(&bed.server, 0);
-    let held = bed.take(&one, "job").await;
-    assert!(java.acquire("job", 1, DEFAULT_WAIT_MS, 30_000).is_some());
-    let place = bed.enter(&two, "job").await;
-    let wake = channel_of("job", &place.owner);
-    eventually("ours listens", HB + SLACK, || {
-        bed.call(&["PUBSUB", "NUMSUB", &wake]).array()[1].int() == 1
-    });
-    let plain = one.plain_lock("plain").lock().await.unwrap();
-    let lock = two.plain_lock("plain");
-    let waits = tokio::spawn(async move { lock.lock().await });
-    let base = channel("plain");
-    eventually("the plain waiter listens", SLACK, || {
-        bed.call(&["PUBSUB", "NUMSUB", &base]).array()[1].int() == 1
-    });
+#[test]
+fn f59_forged_wake_ups() {
+    steady(|| async {
+        let Some(bed) = Bed::redis70() else { return };
+        let (one, two) = (bed.client().await, bed.client().await);
+        // Behind a Java waiter ours listens to its own channel.
+        let mut java = JavaClient::new(&bed.server, 0);
+        let held = bed.take(&one, "job").await;
+        assert!(java.acquire("job", 1, DEFAULT_WAIT_MS, 30_000).is_some());
+        let place = bed.enter(&two, "job").await;
+        let wake = channel_of("job", &place.owner);
+        eventually("ours listens", HB + SLACK, || {
+            bed.call(&["PUBSUB", "NUMSUB", &wake]).array()[1].int() == 1
+        });
+        let plain = one.plain_lock("plain").lock().await.unwrap();
+        let lock = two.plain_lock("plain");
+        let waits = tokio::spawn(async move { lock.lock().await });
+        let base = channel("plain");
+        eventually("the plain waiter listens", SLACK, || {
+            bed.call(&["PUBSUB", "NUMSUB", &base]).array()[1].int() == 1
+        });
 
-    let calls = bed.script_calls();
-    let began = Instant::now();
-    for _ in 0..FLOOD / 2 {
-        bed.call(&["PUBLISH", &wake, "0"]);
-        bed.call(&["PUBLISH", &base, "0"]);
-    }
-    let (calls, took) = (bed.script_calls() - calls, began.elapsed());
-    println!("measured: f59 wake-ups: {calls} scripts in {took:?} for {FLOOD} messages");
-    // Twenty a second for the fair waiter, fifty for the plain one, renewals and heartbeats.
-    let allowed = took.as_secs_f64() * 90.0 + 20.0;
-    assert!((calls as f64) < allowed, "{calls} scripts, {allowed} allowed");
-    assert!(!place.is_over() && !waits.is_finished());
+        let calls = bed.script_calls();
+        let began = Instant::now();
+        for _ in 0..FLOOD / 2 {
+            bed.call(&["PUBLISH", &wake, "0"]);
+            bed.call(&["PUBLISH", &base, "0"]);
+        }
+        let (calls, took) = (bed.script_calls() - calls, began.elapsed());
+        println!("measured: f59 wake-ups: {calls} scripts in {took:?} for {FLOOD} messages");
+        // Twenty a second for the fair waiter, fifty for the plain one, renewals and heartbeats.
+        let allowed = took.as_secs_f64() * 90.0 + 20.0;
+        assert!((calls as f64) < allowed, "{calls} scripts, {allowed} allowed");
+        assert!(!place.is_over() && !waits.is_finished());
 
-    plain.release().await.unwrap();
-    drop(waits.await.unwrap().unwrap());
-    java.leave("job", 1, DEFAULT_WAIT_MS);
-    held.release().await;
-    place.granted(SLACK).await.release().await;
+        plain.release().await.unwrap();
+        drop(waits.await.unwrap().unwrap());
+        java.leave("job", 1, DEFAULT_WAIT_MS);
+        held.release().await;
+        place.granted(SLACK).await.release().await;
+    });
 }
 
 /// a23: messages flood the inbox of a client that cannot read them in time, and the server cuts
 /// that connection. Renewals and heartbeats have their own and go on.
-#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a23_the_inbox_overflows() {
-    let Some(bed) = Bed::redis70() else { return };
-    let client = bed.client().await;
-    bed.call(&["CONFIG", "SET", "client-output-buffer-limit", "pubsub 100000 50000 1"]);
-    let held = bed.take(&client, "job").await;
-    let place = bed.enter(&client, "job").await;
-    let before = subscriber(&bed).expect("an inbox");
-    let payload = "x".repeat(1_000_000);
-    let (mut raw, channel) = (bed.server.client(), inbox(&client));
-    eventually("the server has cut the inbox", 5 * SLACK, || {
-        // Pipelined, so that the server has no time to deliver in between.
-        for _ in 0..20 {
-            raw.send(&["PUBLISH", &channel, &payload]);
-        }
-        for _ in 0..20 {
-            raw.read().unwrap();
-        }
-        subscriber(&bed) != Some(before.clone())
+#[test]
+fn a23_the_inbox_overflows() {
+    steady(|| async {
+        let Some(bed) = Bed::redis70() else { return };
+        let client = bed.client().await;
+        bed.call(&["CONFIG", "SET", "client-output-buffer-limit", "pubsub 100000 50000 1"]);
+        let held = bed.take(&client, "job").await;
+        let place = bed.enter(&client, "job").await;
+        let before = subscriber(&bed).expect("an inbox");
+        let payload = "x".repeat(1_000_000);
+        let (mut raw, channel) = (bed.server.client(), inbox(&client));
+        eventually("the server has cut the inbox", 5 * SLACK, || {
+            // Pipelined, so that the server has no time to deliver in between.
+            for _ in 0..20 {
+                raw.send(&["PUBLISH", &channel, &payload]);
+            }
+            for _ in 0..20 {
+                raw.read().unwrap();
+            }
+            subscriber(&bed) != Some(before.clone())
+        });
+        assert_eq!(held.guard.state(), GuardState::Held, "not even in doubt");
+        bed.inboxes_are_back(&[client]);
+        assert_eq!(held.release().await, Release::Released);
+        let limit = HB + Duration::from_secs(2);
+        place.granted(limit).await.release().await;
+        assert_eq!(bed.call(&["EXISTS", &key("redisson_lock_queue", "job")]).int(), 0);
+        bed.history.assert_sound();
     });
-    assert_eq!(held.guard.state(), GuardState::Held, "not even in doubt");
-    bed.inboxes_are_back(&[client]);
-    assert_eq!(held.release().await, Release::Released);
-    let limit = HB + Duration::from_secs(2);
-    place.granted(limit).await.release().await;
-    assert_eq!(bed.call(&["EXISTS", &key("redisson_lock_queue", "job")]).int(), 0);
-    bed.history.assert_sound();
 }
 
 /// The id of the only subscribed connection.

@@ -1,6 +1,8 @@
 //! Keys are removed, changed and replaced behind our back.
 
-use super::bed::{Bed, D, HB, LEASE, SLACK, all_in_turn, config, eventually, key, measured, ms};
+use super::bed::{
+    Bed, D, HB, LEASE, SLACK, all_in_turn, config, eventually, key, measured, ms, steady,
+};
 use super::worker::Worker;
 use fairlock::{Client, ErrorKind, GuardState, Release};
 use fairlock_testkit::history::{Event, check_fifo, check_no_lost_waiter, check_tokens_rise};
@@ -33,200 +35,214 @@ fn assert_ordered(bed: &Bed) {
 }
 
 /// FLUSHALL: as after a restart without persistence, but nobody is told by a connection that ends.
-#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn f34_flushall() {
-    let Some(bed) = Bed::redis70() else { return };
-    let (one, two) = (bed.client().await, bed.client().await);
-    let held = bed.take(&one, "job").await;
-    let mut places = Vec::new();
-    for client in [&one, &two, &two, &one] {
-        places.push(bed.enter(client, "job").await);
-    }
-    bed.call(&["FLUSHALL"]);
-    let took = held.lost(LEASE / 3 + SLACK).await;
-    measured("f34 FLUSHALL to Lost", took);
-    assert_eq!(held.release().await, Release::Lost);
-    all_in_turn(places, 3 * HB + SLACK).await;
-    assert_ordered(&bed);
+#[test]
+fn f34_flushall() {
+    steady(|| async {
+        let Some(bed) = Bed::redis70() else { return };
+        let (one, two) = (bed.client().await, bed.client().await);
+        let held = bed.take(&one, "job").await;
+        let mut places = Vec::new();
+        for client in [&one, &two, &two, &one] {
+            places.push(bed.enter(client, "job").await);
+        }
+        bed.call(&["FLUSHALL"]);
+        let took = held.lost(LEASE / 3 + SLACK).await;
+        measured("f34 FLUSHALL to Lost", took);
+        assert_eq!(held.release().await, Release::Lost);
+        all_in_turn(places, 3 * HB + SLACK).await;
+        assert_ordered(&bed);
+    });
 }
 
 /// Each key is deleted while the lock is held and waited for. The loss of the lock itself is told
 /// to its holder; any other loss costs nothing but a moment, and nobody's place.
-#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn f35_each_key_is_deleted() {
-    let Some(bed) = Bed::redis70() else { return };
-    let (one, two) = (bed.client().await, bed.client().await);
-    let mut locks = Vec::new();
-    for (n, (prefix, _)) in KEYS.iter().enumerate() {
-        let name = format!("job{n}");
-        let held = bed.take(&one, &name).await;
-        let mut places = Vec::new();
-        for client in [&two, &one, &two] {
-            places.push(bed.enter(client, &name).await);
+#[test]
+fn f35_each_key_is_deleted() {
+    steady(|| async {
+        let Some(bed) = Bed::redis70() else { return };
+        let (one, two) = (bed.client().await, bed.client().await);
+        let mut locks = Vec::new();
+        for (n, (prefix, _)) in KEYS.iter().enumerate() {
+            let name = format!("job{n}");
+            let held = bed.take(&one, &name).await;
+            let mut places = Vec::new();
+            for client in [&two, &one, &two] {
+                places.push(bed.enter(client, &name).await);
+            }
+            locks.push((name, *prefix, held, places));
         }
-        locks.push((name, *prefix, held, places));
-    }
-    for (name, prefix, ..) in &locks {
-        assert_eq!(bed.call(&["DEL", &of(prefix, name)]).int(), 1, "{prefix}");
-    }
-    for (_, prefix, held, places) in locks {
-        let began = Instant::now();
-        if prefix.is_empty() {
-            let took = held.lost(LEASE / 3 + SLACK).await;
-            measured("f35 DEL of the lock to Lost", took);
-            assert_eq!(held.release().await, Release::Lost);
-        } else {
-            assert_eq!(held.guard.state(), GuardState::Held, "{prefix}");
-            assert_eq!(held.release().await, Release::Released, "{prefix}");
+        for (name, prefix, ..) in &locks {
+            assert_eq!(bed.call(&["DEL", &of(prefix, name)]).int(), 1, "{prefix}");
         }
-        all_in_turn(places, D + 2 * HB + SLACK).await;
-        measured(&format!("f35 DEL of `{prefix}`: all served after"), began.elapsed());
-    }
-    assert_ordered(&bed);
+        for (_, prefix, held, places) in locks {
+            let began = Instant::now();
+            if prefix.is_empty() {
+                let took = held.lost(LEASE / 3 + SLACK).await;
+                measured("f35 DEL of the lock to Lost", took);
+                assert_eq!(held.release().await, Release::Lost);
+            } else {
+                assert_eq!(held.guard.state(), GuardState::Held, "{prefix}");
+                assert_eq!(held.release().await, Release::Released, "{prefix}");
+            }
+            all_in_turn(places, D + 2 * HB + SLACK).await;
+            measured(&format!("f35 DEL of `{prefix}`: all served after"), began.elapsed());
+        }
+        assert_ordered(&bed);
+    });
 }
 
 /// The TTL of a held lock is taken away, or made shorter. The next renewal sets it right, or the
 /// holder is told.
-#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn f36_the_ttl_is_changed() {
-    let Some(bed) = Bed::redis70() else { return };
-    let client = bed.client().await;
-    let held = bed.take(&client, "job").await;
-    assert_eq!(bed.call(&["PERSIST", "job"]).int(), 1);
-    let took = eventually("the TTL is back", LEASE / 3 + SLACK, || bed.ttl("job") > ms(0));
-    measured("f36 PERSIST to a TTL again", took);
-    assert_eq!(held.guard.state(), GuardState::Held);
+#[test]
+fn f36_the_ttl_is_changed() {
+    steady(|| async {
+        let Some(bed) = Bed::redis70() else { return };
+        let client = bed.client().await;
+        let held = bed.take(&client, "job").await;
+        assert_eq!(bed.call(&["PERSIST", "job"]).int(), 1);
+        let took = eventually("the TTL is back", LEASE / 3 + SLACK, || bed.ttl("job") > ms(0));
+        measured("f36 PERSIST to a TTL again", took);
+        assert_eq!(held.guard.state(), GuardState::Held);
 
-    let next = bed.enter(&client, "job").await;
-    bed.call(&["PEXPIRE", "job", "10"]);
-    let took = held.lost(LEASE / 3 + SLACK).await;
-    measured("f36 PEXPIRE 10 to Lost", took);
-    assert_eq!(held.release().await, Release::Lost);
-    all_in_turn(vec![next], D + SLACK).await;
+        let next = bed.enter(&client, "job").await;
+        bed.call(&["PEXPIRE", "job", "10"]);
+        let took = held.lost(LEASE / 3 + SLACK).await;
+        measured("f36 PEXPIRE 10 to Lost", took);
+        assert_eq!(held.release().await, Release::Lost);
+        all_in_turn(vec![next], D + SLACK).await;
 
-    let held = bed.take(&client, "renamed").await;
-    bed.call(&["RENAME", "renamed", "elsewhere"]);
-    held.lost(LEASE / 3 + SLACK).await;
-    assert_ordered(&bed);
+        let held = bed.take(&client, "renamed").await;
+        bed.call(&["RENAME", "renamed", "elsewhere"]);
+        held.lost(LEASE / 3 + SLACK).await;
+        assert_ordered(&bed);
+    });
 }
 
 /// A holder dies, and an operator has taken the TTL of its lock away. Nobody can know how long that
 /// hold was meant to last, so nobody ends it; whoever took the TTL away can take the lock away.
-#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn f36_a_dead_holder_without_a_ttl() {
-    let Some(bed) = Bed::redis70() else { return };
-    let client = bed.client().await;
-    let mut worker = Worker::start(&bed.server);
-    let dead = worker.take(&bed, "job");
-    let next = bed.enter(&client, "job").await;
-    bed.history.record("job", dead.owner(), Event::Died);
-    worker.kill9();
-    assert_eq!(bed.call(&["PERSIST", "job"]).int(), 1);
-    // Longer than the lease that it had.
-    tokio::time::sleep(LEASE + HB).await;
-    assert!(!next.is_over());
-    assert!(client.fair_lock("job").force_unlock().await.unwrap());
-    next.granted(SLACK).await.release().await;
-    bed.history.assert_sound();
+#[test]
+fn f36_a_dead_holder_without_a_ttl() {
+    steady(|| async {
+        let Some(bed) = Bed::redis70() else { return };
+        let client = bed.client().await;
+        let mut worker = Worker::start(&bed.server);
+        let dead = worker.take(&bed, "job");
+        let next = bed.enter(&client, "job").await;
+        bed.history.record("job", dead.owner(), Event::Died);
+        worker.kill9();
+        assert_eq!(bed.call(&["PERSIST", "job"]).int(), 1);
+        // Longer than the lease that it had.
+        tokio::time::sleep(LEASE + HB).await;
+        assert!(!next.is_over());
+        assert!(client.fair_lock("job").force_unlock().await.unwrap());
+        next.granted(SLACK).await.release().await;
+        bed.history.assert_sound();
+    });
 }
 
 /// Each key is replaced by something of another type. Whoever needs it is told which key it is;
 /// nothing is written; and when the operator has put things right the lock works again.
-#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn f37_each_key_has_a_wrong_type() {
-    for generation in Generation::ALL {
-        let Some(bed) = Bed::start(generation) else { continue };
-        let (one, two) = (bed.client().await, bed.client().await);
-        let mut locks = Vec::new();
-        for (n, (prefix, kind)) in KEYS.iter().enumerate() {
-            let name = format!("job{n}");
-            let held = bed.take(&one, &name).await;
-            let place = bed.enter(&two, &name).await;
-            locks.push((of(prefix, &name), *kind, name, held, place));
+#[test]
+fn f37_each_key_has_a_wrong_type() {
+    steady(|| async {
+        for generation in Generation::ALL {
+            let Some(bed) = Bed::start(generation) else { continue };
+            let (one, two) = (bed.client().await, bed.client().await);
+            let mut locks = Vec::new();
+            for (n, (prefix, kind)) in KEYS.iter().enumerate() {
+                let name = format!("job{n}");
+                let held = bed.take(&one, &name).await;
+                let place = bed.enter(&two, &name).await;
+                locks.push((of(prefix, &name), *kind, name, held, place));
+            }
+            for (wrong, kind, ..) in &locks {
+                bed.call(&["DEL", wrong]);
+                let write = if *kind == "string" { "RPUSH" } else { "SET" };
+                bed.call(&[write, wrong, "odd"]);
+                assert_ne!(bed.call(&["TYPE", wrong]).text(), *kind);
+            }
+            let mut holds = Vec::new();
+            for (wrong, _, name, held, place) in locks {
+                let owner = place.owner.clone();
+                let error = place.fails(HB + SLACK).await;
+                bed.history.record(&name, &owner, Event::GaveUp);
+                assert_eq!(error.kind(), ErrorKind::WrongType, "{error}");
+                assert!(error.to_string().contains(&wrong), "{error}");
+                assert_eq!(error.lock().map(ToString::to_string), Some(name.clone()));
+                holds.push((wrong, name, held));
+            }
+            for (wrong, name, held) in holds {
+                // Says what the server says: released, lost, or not known.
+                held.release().await;
+                bed.call(&["DEL", &wrong]);
+                let held = bed.take(&two, &name).await;
+                assert_eq!(held.release().await, Release::Released, "{wrong}");
+            }
+            assert_ordered(&bed);
         }
-        for (wrong, kind, ..) in &locks {
-            bed.call(&["DEL", wrong]);
-            let write = if *kind == "string" { "RPUSH" } else { "SET" };
-            bed.call(&[write, wrong, "odd"]);
-            assert_ne!(bed.call(&["TYPE", wrong]).text(), *kind);
-        }
-        let mut holds = Vec::new();
-        for (wrong, _, name, held, place) in locks {
-            let owner = place.owner.clone();
-            let error = place.fails(HB + SLACK).await;
-            bed.history.record(&name, &owner, Event::GaveUp);
-            assert_eq!(error.kind(), ErrorKind::WrongType, "{error}");
-            assert!(error.to_string().contains(&wrong), "{error}");
-            assert_eq!(error.lock().map(ToString::to_string), Some(name.clone()));
-            holds.push((wrong, name, held));
-        }
-        for (wrong, name, held) in holds {
-            // Says what the server says: released, lost, or not known.
-            held.release().await;
-            bed.call(&["DEL", &wrong]);
-            let held = bed.take(&two, &name).await;
-            assert_eq!(held.release().await, Release::Released, "{wrong}");
-        }
-        assert_ordered(&bed);
-    }
+    });
 }
 
 /// a19: of many held locks one is replaced by something else. Its holder is told; the others go
 /// on being renewed.
-#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a19_one_bad_key_among_many() {
-    let Some(bed) = Bed::redis70() else { return };
-    let client = bed.client().await;
-    let mut holds = Vec::new();
-    for n in 0..150 {
-        holds.push(bed.take(&client, &format!("job{n}")).await);
-    }
-    let bad = holds.swap_remove(70);
-    bed.call(&["SET", "job70", "odd"]);
-    let took = bad.lost(LEASE + SLACK).await;
-    measured("a19 the bad key to Lost", took);
-    // Two leases: everything has been renewed several times since.
-    tokio::time::sleep(2 * LEASE).await;
-    for held in holds {
-        assert_eq!(held.guard.state(), GuardState::Held);
-        assert_eq!(held.release().await, Release::Released);
-    }
+#[test]
+fn a19_one_bad_key_among_many() {
+    steady(|| async {
+        let Some(bed) = Bed::redis70() else { return };
+        let client = bed.client().await;
+        let mut holds = Vec::new();
+        for n in 0..150 {
+            holds.push(bed.take(&client, &format!("job{n}")).await);
+        }
+        let bad = holds.swap_remove(70);
+        bed.call(&["SET", "job70", "odd"]);
+        let took = bad.lost(LEASE + SLACK).await;
+        measured("a19 the bad key to Lost", took);
+        // Two leases: everything has been renewed several times since.
+        tokio::time::sleep(2 * LEASE).await;
+        for held in holds {
+            assert_eq!(held.guard.state(), GuardState::Held);
+            assert_eq!(held.release().await, Release::Released);
+        }
+    });
 }
 
 /// The server is out of memory while a lock is held and waited for. Renewals, heartbeats, the
 /// hand-over, giving up and releasing go on; only new requests are refused, and leave nothing.
-#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn f28_out_of_memory_while_held() {
-    for generation in Generation::ALL {
-        let Some(bed) = Bed::start(generation) else { continue };
-        let (one, two) = (bed.client().await, bed.client().await);
-        let held = bed.take(&one, "job").await;
-        let places = vec![bed.enter(&two, "job").await, bed.enter(&one, "job").await];
-        let lock = two.fair_lock("job");
-        let before = bed.queue("job");
-        let impatient = tokio::spawn(async move { lock.try_lock_for(ms(500)).await });
-        let gone = bed.joined("job", &before);
-        bed.call(&["CONFIG", "SET", "maxmemory", "1"]);
+#[test]
+fn f28_out_of_memory_while_held() {
+    steady(|| async {
+        for generation in Generation::ALL {
+            let Some(bed) = Bed::start(generation) else { continue };
+            let (one, two) = (bed.client().await, bed.client().await);
+            let held = bed.take(&one, "job").await;
+            let places = vec![bed.enter(&two, "job").await, bed.enter(&one, "job").await];
+            let lock = two.fair_lock("job");
+            let before = bed.queue("job");
+            let impatient = tokio::spawn(async move { lock.try_lock_for(ms(500)).await });
+            let gone = bed.joined("job", &before);
+            bed.call(&["CONFIG", "SET", "maxmemory", "1"]);
 
-        assert!(impatient.await.unwrap().unwrap().is_none());
-        bed.history.record("job", &gone, Event::GaveUp);
-        eventually("who gave up is gone", SLACK, || !bed.queue("job").contains(&gone));
-        // More than a lease, and more than a heartbeat is good for.
-        tokio::time::sleep(LEASE + LEASE / 2).await;
-        assert_eq!(held.guard.state(), GuardState::Held);
-        assert_eq!(bed.queue("job"), before);
-        let released = Instant::now();
-        assert_eq!(held.release().await, Release::Released);
-        all_in_turn(places, ms(300) + SLACK).await;
-        measured(&format!("f28 {} two turns", generation.name()), released.elapsed());
+            assert!(impatient.await.unwrap().unwrap().is_none());
+            bed.history.record("job", &gone, Event::GaveUp);
+            eventually("who gave up is gone", SLACK, || !bed.queue("job").contains(&gone));
+            // More than a lease, and more than a heartbeat is good for.
+            tokio::time::sleep(LEASE + LEASE / 2).await;
+            assert_eq!(held.guard.state(), GuardState::Held);
+            assert_eq!(bed.queue("job"), before);
+            let released = Instant::now();
+            assert_eq!(held.release().await, Release::Released);
+            all_in_turn(places, ms(300) + SLACK).await;
+            measured(&format!("f28 {} two turns", generation.name()), released.elapsed());
 
-        let config = config(&bed.server.url()).store_timeout(ms(300));
-        let short = Client::with_config(config).await.unwrap();
-        let error = short.fair_lock("job").lock().await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-        assert_eq!((bed.holder("job"), bed.queue("job")), (None, vec![]));
-        bed.call(&["CONFIG", "SET", "maxmemory", "0"]);
-        bed.take(&short, "job").await.release().await;
-        bed.history.assert_sound();
-    }
+            let config = config(&bed.server.url()).store_timeout(ms(300));
+            let short = Client::with_config(config).await.unwrap();
+            let error = short.fair_lock("job").lock().await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+            assert_eq!((bed.holder("job"), bed.queue("job")), (None, vec![]));
+            bed.call(&["CONFIG", "SET", "maxmemory", "0"]);
+            bed.take(&short, "job").await.release().await;
+            bed.history.assert_sound();
+        }
+    });
 }

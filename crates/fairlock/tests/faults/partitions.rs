@@ -1,6 +1,8 @@
 //! The network carries nothing any more, in one direction or in both, for a while or for good.
 
-use super::bed::{Bed, D, HB, LEASE, SLACK, all_in_turn, client, config, eventually, measured, ms};
+use super::bed::{
+    Bed, D, HB, LEASE, SLACK, all_in_turn, client, config, eventually, measured, ms, steady,
+};
 use fairlock::{Client, GuardState, Release};
 use fairlock_testkit::proxy::Proxy;
 use std::time::Instant;
@@ -32,156 +34,171 @@ impl Hole {
 
 /// The holder is cut off for good, without a connection that ends. It is in doubt after a ping was
 /// not answered, and knows that the lock is lost before the server gives it to somebody else.
-#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn f51_f52_f53_the_holder_is_cut_off() {
-    for hole in HOLES {
-        let Some(bed) = Bed::redis70() else { return };
-        let proxy = Proxy::start(bed.server.addr());
-        let (cut_off, other) = (client(&proxy.url()).await, bed.client().await);
-        let held = bed.take(&cut_off, "job").await;
-        let next = bed.enter(&other, "job").await;
-        let began = Instant::now();
-        hole.open(&proxy);
-        held.becomes(GuardState::Suspect, ms(300) + SLACK).await;
-        measured(&format!("{hole:?} to Suspect"), began.elapsed());
-        held.lost(LEASE + ms(300)).await;
-        measured(&format!("{hole:?} to Lost"), began.elapsed());
-        let next = next.granted(2 * LEASE + SLACK).await;
-        measured(&format!("{hole:?} to the next grant"), next.at - began);
-        assert_eq!(held.release().await, Release::Lost);
-        Hole::heal(&proxy);
-        assert_eq!(bed.holder("job"), Some(next.owner()));
-        next.release().await;
-        bed.history.assert_sound();
-    }
+#[test]
+fn f51_f52_f53_the_holder_is_cut_off() {
+    steady(|| async {
+        for hole in HOLES {
+            let Some(bed) = Bed::redis70() else { return };
+            let proxy = Proxy::start(bed.server.addr());
+            let (cut_off, other) = (client(&proxy.url()).await, bed.client().await);
+            let held = bed.take(&cut_off, "job").await;
+            let next = bed.enter(&other, "job").await;
+            let began = Instant::now();
+            hole.open(&proxy);
+            held.becomes(GuardState::Suspect, ms(300) + SLACK).await;
+            measured(&format!("{hole:?} to Suspect"), began.elapsed());
+            held.lost(LEASE + ms(300)).await;
+            measured(&format!("{hole:?} to Lost"), began.elapsed());
+            let next = next.granted(2 * LEASE + SLACK).await;
+            measured(&format!("{hole:?} to the next grant"), next.at - began);
+            assert_eq!(held.release().await, Release::Lost);
+            Hole::heal(&proxy);
+            assert_eq!(bed.holder("job"), Some(next.owner()));
+            next.release().await;
+            bed.history.assert_sound();
+        }
+    });
 }
 
 /// The network heals before the lease ends: doubt, then certainty again, and nothing is lost.
-#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn f55_the_holder_is_cut_off_for_a_while() {
-    for hole in HOLES {
-        let Some(bed) = Bed::redis70() else { return };
-        let proxy = Proxy::start(bed.server.addr());
-        let config = config(&proxy.url()).watchdog_lease(4 * LEASE);
-        let cut_off = Client::with_config(config).await.unwrap();
-        let held = bed.take(&cut_off, "job").await;
-        hole.open(&proxy);
-        held.becomes(GuardState::Suspect, ms(300) + SLACK).await;
-        Hole::heal(&proxy);
-        let took = held.becomes(GuardState::Held, 2 * LEASE).await;
-        measured(&format!("{hole:?} healed to Held"), took);
-        assert!(bed.ttl("job") > 3 * LEASE, "{:?}", bed.ttl("job"));
-        assert_eq!(held.release().await, Release::Released);
-        assert_eq!(bed.holder("job"), None);
-    }
+#[test]
+fn f55_the_holder_is_cut_off_for_a_while() {
+    steady(|| async {
+        for hole in HOLES {
+            let Some(bed) = Bed::redis70() else { return };
+            let proxy = Proxy::start(bed.server.addr());
+            let config = config(&proxy.url()).watchdog_lease(4 * LEASE);
+            let cut_off = Client::with_config(config).await.unwrap();
+            let held = bed.take(&cut_off, "job").await;
+            hole.open(&proxy);
+            held.becomes(GuardState::Suspect, ms(300) + SLACK).await;
+            Hole::heal(&proxy);
+            let took = held.becomes(GuardState::Held, 2 * LEASE).await;
+            measured(&format!("{hole:?} healed to Held"), took);
+            assert!(bed.ttl("job") > 3 * LEASE, "{:?}", bed.ttl("job"));
+            assert_eq!(held.release().await, Release::Released);
+            assert_eq!(bed.holder("job"), None);
+        }
+    });
 }
 
 /// A waiter is cut off for longer than a heartbeat is good for, and its turn does not come
 /// meanwhile: it reconnects and stands where it stood.
-#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn f51_a_waiter_is_cut_off_and_keeps_its_place() {
-    for hole in HOLES {
-        let Some(bed) = Bed::redis70() else { return };
-        let proxy = Proxy::start(bed.server.addr());
-        let (cut_off, other) = (client(&proxy.url()).await, bed.client().await);
-        let held = bed.take(&other, "job").await;
-        let first = bed.enter(&cut_off, "job").await;
-        let second = bed.enter(&other, "job").await;
-        let connections = proxy.counts().connections;
-        hole.open(&proxy);
-        // Time is what this is about: more than D without a heartbeat that is answered.
-        tokio::time::sleep(D + 2 * HB).await;
-        Hole::heal(&proxy);
-        proxy.wait_until(|counts| counts.connections >= connections + 2);
-        bed.inboxes_are_back(std::slice::from_ref(&cut_off));
-        let beats = super::bed::key("fairlock_beats", "job");
-        let before = bed.call(&["ZSCORE", &beats, &cut_off.id().to_string()]);
-        eventually("it beats again", 2 * HB + SLACK, || {
-            bed.call(&["ZSCORE", &beats, &cut_off.id().to_string()]) != before
-        });
-        held.release().await;
-        let began = Instant::now();
-        all_in_turn(vec![first, second], SLACK).await;
-        measured(&format!("{hole:?} while waiting: two turns"), began.elapsed());
-        bed.history.assert_sound();
-    }
+#[test]
+fn f51_a_waiter_is_cut_off_and_keeps_its_place() {
+    steady(|| async {
+        for hole in HOLES {
+            let Some(bed) = Bed::redis70() else { return };
+            let proxy = Proxy::start(bed.server.addr());
+            let (cut_off, other) = (client(&proxy.url()).await, bed.client().await);
+            let held = bed.take(&other, "job").await;
+            let first = bed.enter(&cut_off, "job").await;
+            let second = bed.enter(&other, "job").await;
+            let connections = proxy.counts().connections;
+            hole.open(&proxy);
+            // Time is what this is about: more than D without a heartbeat that is answered.
+            tokio::time::sleep(D + 2 * HB).await;
+            Hole::heal(&proxy);
+            proxy.wait_until(|counts| counts.connections >= connections + 2);
+            bed.inboxes_are_back(std::slice::from_ref(&cut_off));
+            let beats = super::bed::key("fairlock_beats", "job");
+            let before = bed.call(&["ZSCORE", &beats, &cut_off.id().to_string()]);
+            eventually("it beats again", 2 * HB + SLACK, || {
+                bed.call(&["ZSCORE", &beats, &cut_off.id().to_string()]) != before
+            });
+            held.release().await;
+            let began = Instant::now();
+            all_in_turn(vec![first, second], SLACK).await;
+            measured(&format!("{hole:?} while waiting: two turns"), began.elapsed());
+            bed.history.assert_sound();
+        }
+    });
 }
 
 /// Requests are lost, messages arrive: the waiter hears of its turn and has no way to extend what
 /// it got. It has the lock for as long as its last heartbeat was good for, and knows when that ends.
-#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn f52_a_waiter_hears_its_grant_and_cannot_answer() {
-    let Some(bed) = Bed::redis70() else { return };
-    let proxy = Proxy::start(bed.server.addr());
-    let (cut_off, other) = (client(&proxy.url()).await, bed.client().await);
-    let held = bed.take(&other, "job").await;
-    let first = bed.enter(&cut_off, "job").await;
-    let second = bed.enter(&other, "job").await;
-    proxy.black_hole_to_server(true);
-    held.release().await;
-    let held = first.granted(SLACK).await;
-    held.lost(D + SLACK).await;
-    assert!(!second.is_over(), "lost before anybody else can have it");
-    second.granted(HB + SLACK).await.release().await;
-    bed.history.assert_sound();
-}
-
-/// The turn of a waiter that is cut off comes. It costs the others what its last heartbeat was good
-/// for; the waiter never believes that it holds, and is served when it is back.
-#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn f51_the_turn_of_a_cut_off_waiter_goes_by() {
-    // Where messages arrive, the waiter is not cut off.
-    for hole in HOLES.into_iter().filter(|hole| hole.to_client) {
+#[test]
+fn f52_a_waiter_hears_its_grant_and_cannot_answer() {
+    steady(|| async {
         let Some(bed) = Bed::redis70() else { return };
         let proxy = Proxy::start(bed.server.addr());
         let (cut_off, other) = (client(&proxy.url()).await, bed.client().await);
         let held = bed.take(&other, "job").await;
         let first = bed.enter(&cut_off, "job").await;
         let second = bed.enter(&other, "job").await;
-        hole.open(&proxy);
-        let released = Instant::now();
+        proxy.black_hole_to_server(true);
         held.release().await;
-        let held = second.granted(D + 2 * HB + SLACK).await;
-        measured(&format!("{hole:?} release to grant, past the one cut off"), held.at - released);
-        assert!(!first.is_over());
-        Hole::heal(&proxy);
-        eventually("it is back in the queue", 4 * LEASE, || {
-            bed.queue("job").first() == Some(&first.owner)
-        });
-        held.release().await;
-        let held = first.granted(D + SLACK).await;
-        assert_eq!(held.guard.state(), GuardState::Held);
-        held.release().await;
-        let violations = fairlock_testkit::history::check_exclusion(&bed.history.records());
-        assert!(violations.is_empty(), "{violations:#?}");
-    }
+        let held = first.granted(SLACK).await;
+        held.lost(D + SLACK).await;
+        assert!(!second.is_over(), "lost before anybody else can have it");
+        second.granted(HB + SLACK).await.release().await;
+        bed.history.assert_sound();
+    });
+}
+
+/// The turn of a waiter that is cut off comes. It costs the others what its last heartbeat was good
+/// for; the waiter never believes that it holds, and is served when it is back.
+#[test]
+fn f51_the_turn_of_a_cut_off_waiter_goes_by() {
+    steady(|| async {
+        // Where messages arrive, the waiter is not cut off.
+        for hole in HOLES.into_iter().filter(|hole| hole.to_client) {
+            let Some(bed) = Bed::redis70() else { return };
+            let proxy = Proxy::start(bed.server.addr());
+            let (cut_off, other) = (client(&proxy.url()).await, bed.client().await);
+            let held = bed.take(&other, "job").await;
+            let first = bed.enter(&cut_off, "job").await;
+            let second = bed.enter(&other, "job").await;
+            hole.open(&proxy);
+            let released = Instant::now();
+            held.release().await;
+            let held = second.granted(D + 2 * HB + SLACK).await;
+            measured(
+                &format!("{hole:?} release to grant, past the one cut off"),
+                held.at - released,
+            );
+            assert!(!first.is_over());
+            Hole::heal(&proxy);
+            eventually("it is back in the queue", 4 * LEASE, || {
+                bed.queue("job").first() == Some(&first.owner)
+            });
+            held.release().await;
+            let held = first.granted(D + SLACK).await;
+            assert_eq!(held.guard.state(), GuardState::Held);
+            held.release().await;
+            let violations = fairlock_testkit::history::check_exclusion(&bed.history.records());
+            assert!(violations.is_empty(), "{violations:#?}");
+        }
+    });
 }
 
 /// All connections are cut again and again, of holder and waiters: everybody is back at once, and
 /// nothing else happens.
-#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn f54_all_connections_are_cut_while_held_and_waiting() {
-    let Some(bed) = Bed::redis70() else { return };
-    let proxy = Proxy::start(bed.server.addr());
-    // Far from the next renewal: what looks again is the reconnect.
-    let config = || config(&proxy.url()).watchdog_lease(20 * LEASE);
-    let clients = [
-        Client::with_config(config()).await.unwrap(),
-        Client::with_config(config()).await.unwrap(),
-    ];
-    let held = bed.take(&clients[0], "job").await;
-    let mut places = Vec::new();
-    for n in 0..4 {
-        places.push(bed.enter(&clients[n % 2], "job").await);
-    }
-    for _ in 0..3 {
-        proxy.cut_all();
-        held.becomes(GuardState::Suspect, SLACK).await;
-        let took = held.becomes(GuardState::Held, SLACK).await;
-        measured("f54 cut to Held again", took);
-        bed.inboxes_are_back(&clients);
-    }
-    assert_eq!(held.release().await, Release::Released);
-    all_in_turn(places, SLACK).await;
-    bed.history.assert_sound();
+#[test]
+fn f54_all_connections_are_cut_while_held_and_waiting() {
+    steady(|| async {
+        let Some(bed) = Bed::redis70() else { return };
+        let proxy = Proxy::start(bed.server.addr());
+        // Far from the next renewal: what looks again is the reconnect.
+        let config = || config(&proxy.url()).watchdog_lease(20 * LEASE);
+        let clients = [
+            Client::with_config(config()).await.unwrap(),
+            Client::with_config(config()).await.unwrap(),
+        ];
+        let held = bed.take(&clients[0], "job").await;
+        let mut places = Vec::new();
+        for n in 0..4 {
+            places.push(bed.enter(&clients[n % 2], "job").await);
+        }
+        for _ in 0..3 {
+            proxy.cut_all();
+            held.becomes(GuardState::Suspect, SLACK).await;
+            let took = held.becomes(GuardState::Held, SLACK).await;
+            measured("f54 cut to Held again", took);
+            bed.inboxes_are_back(&clients);
+        }
+        assert_eq!(held.release().await, Release::Released);
+        all_in_turn(places, SLACK).await;
+        bed.history.assert_sound();
+    });
 }

@@ -1,6 +1,6 @@
 //! Clients are killed and frozen: what that costs the others, and what the frozen one believes.
 
-use super::bed::{Bed, D, HB, LEASE, SLACK, all_in_turn, eventually, measured, ms};
+use super::bed::{Bed, D, HB, LEASE, SLACK, all_in_turn, eventually, measured, ms, steady};
 use super::worker::Worker;
 use fairlock::GuardState;
 use fairlock_testkit::history::{Event, now_ns};
@@ -9,326 +9,354 @@ use std::time::Instant;
 
 /// The watchdog forgot a client's only hold after its first renewal: the task that renewed it
 /// planned the next renewal without waking the watchdog, which slept without an end.
-#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_hold_is_renewed_again_and_again() {
-    let Some(bed) = Bed::redis70() else { return };
-    let client = bed.client().await;
-    let held = bed.take(&client, "job").await;
-    // Three leases and more, so that the first renewals are not enough.
-    let lost = tokio::time::timeout(3 * LEASE + LEASE / 2, held.guard.lost()).await;
-    assert!(lost.is_err(), "the hold was lost");
-    assert!(bed.ttl("job") > LEASE / 2);
-    held.release().await;
+#[test]
+fn a_hold_is_renewed_again_and_again() {
+    steady(|| async {
+        let Some(bed) = Bed::redis70() else { return };
+        let client = bed.client().await;
+        let held = bed.take(&client, "job").await;
+        // Three leases and more, so that the first renewals are not enough.
+        let lost = tokio::time::timeout(3 * LEASE + LEASE / 2, held.guard.lost()).await;
+        assert!(lost.is_err(), "the hold was lost");
+        assert!(bed.ttl("job") > LEASE / 2);
+        held.release().await;
+    });
 }
 
 /// The holder is killed, at any moment of its renewals. Its lease runs out, not more.
-#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn f01_a_holder_is_killed() {
-    let phases = [(Generation::Redis62, 0), (Generation::Valkey91, 150)];
-    let all = (0..3).map(|n| (Generation::Redis70, 140 * n)).chain(phases);
-    for (generation, phase_ms) in all {
-        let Some(bed) = Bed::start(generation) else { continue };
-        let client = bed.client().await;
-        let mut worker = Worker::start(&bed.server);
-        let dead = worker.take(&bed, "job");
-        let next = bed.enter(&client, "job").await;
-        // The moment of the kill is the point here: between two renewals, which come every third
-        // of the lease.
-        tokio::time::sleep(ms(phase_ms)).await;
-        bed.history.record("job", dead.owner(), Event::Died);
-        worker.kill9();
-        let killed = Instant::now();
-        let left = bed.ttl("job");
-        assert!(left <= LEASE);
-        let held = next.granted(left + ms(300) + SLACK).await;
-        let over = (held.at - killed).saturating_sub(left);
-        measured(&format!("f01 {} after the rest of the lease", generation.name()), over);
-        assert!(held.at - killed + ms(20) >= left, "granted {left:?} before the lease ended");
-        assert!(held.token() > dead.token());
-        held.release().await;
-        bed.history.assert_sound();
-    }
+#[test]
+fn f01_a_holder_is_killed() {
+    steady(|| async {
+        let phases = [(Generation::Redis62, 0), (Generation::Valkey91, 150)];
+        let all = (0..3).map(|n| (Generation::Redis70, 140 * n)).chain(phases);
+        for (generation, phase_ms) in all {
+            let Some(bed) = Bed::start(generation) else { continue };
+            let client = bed.client().await;
+            let mut worker = Worker::start(&bed.server);
+            let dead = worker.take(&bed, "job");
+            let next = bed.enter(&client, "job").await;
+            // The moment of the kill is the point here: between two renewals, which come every third
+            // of the lease.
+            tokio::time::sleep(ms(phase_ms)).await;
+            bed.history.record("job", dead.owner(), Event::Died);
+            worker.kill9();
+            let killed = Instant::now();
+            let left = bed.ttl("job");
+            assert!(left <= LEASE);
+            let held = next.granted(left + ms(300) + SLACK).await;
+            let over = (held.at - killed).saturating_sub(left);
+            measured(&format!("f01 {} after the rest of the lease", generation.name()), over);
+            assert!(held.at - killed + ms(20) >= left, "granted {left:?} before the lease ended");
+            assert!(held.token() > dead.token());
+            held.release().await;
+            bed.history.assert_sound();
+        }
+    });
 }
 
 /// a17: heartbeats are far apart, and the holder dies. Its lease has an end that everybody knows:
 /// the waiter asks then, not at its next heartbeat.
-#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a17_an_expired_hold_is_taken_at_once() {
-    let Some(bed) = Bed::redis70() else { return };
-    let client = bed.seldom().await;
-    let mut worker = Worker::start(&bed.server);
-    let dead = worker.take(&bed, "job");
-    let next = bed.enter(&client, "job").await;
-    bed.history.record("job", dead.owner(), Event::Died);
-    worker.kill9();
-    let (killed, left) = (Instant::now(), bed.ttl("job"));
-    let held = next.granted(left + ms(200) + SLACK).await;
-    measured("a17 after the rest of the lease", (held.at - killed).saturating_sub(left));
-    held.release().await;
-    bed.history.assert_sound();
+#[test]
+fn a17_an_expired_hold_is_taken_at_once() {
+    steady(|| async {
+        let Some(bed) = Bed::redis70() else { return };
+        let client = bed.seldom().await;
+        let mut worker = Worker::start(&bed.server);
+        let dead = worker.take(&bed, "job");
+        let next = bed.enter(&client, "job").await;
+        bed.history.record("job", dead.owner(), Event::Died);
+        worker.kill9();
+        let (killed, left) = (Instant::now(), bed.ttl("job"));
+        let held = next.granted(left + ms(200) + SLACK).await;
+        measured("a17 after the rest of the lease", (held.at - killed).saturating_sub(left));
+        held.release().await;
+        bed.history.assert_sound();
+    });
 }
 
 /// A waiter in the middle of the queue is killed. The others keep their order, and nobody waits
 /// for the dead one: its connections are closed, which the server knows.
-#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn f02_a_waiter_in_the_middle_is_killed() {
-    for generation in Generation::ALL {
-        let Some(bed) = Bed::start(generation) else { continue };
-        let client = bed.seldom().await;
-        let mut worker = Worker::seldom(&bed.server);
-        let held = bed.take(&client, "job").await;
-        let first = bed.enter(&client, "job").await;
-        let dead = worker.enter(&bed, "job");
-        let third = bed.enter(&client, "job").await;
-        bed.history.record("job", &dead, Event::Died);
-        worker.kill9();
-        bed.notices_the_death_of(&dead);
-        let began = Instant::now();
-        held.release().await;
-        all_in_turn(vec![first, third], ms(300) + SLACK).await;
-        measured(&format!("f02 {} two turns", generation.name()), began.elapsed());
-        assert_eq!(bed.queue("job"), [""; 0]);
-        bed.history.assert_sound();
-    }
+#[test]
+fn f02_a_waiter_in_the_middle_is_killed() {
+    steady(|| async {
+        for generation in Generation::ALL {
+            let Some(bed) = Bed::start(generation) else { continue };
+            let client = bed.seldom().await;
+            let mut worker = Worker::seldom(&bed.server);
+            let held = bed.take(&client, "job").await;
+            let first = bed.enter(&client, "job").await;
+            let dead = worker.enter(&bed, "job");
+            let third = bed.enter(&client, "job").await;
+            bed.history.record("job", &dead, Event::Died);
+            worker.kill9();
+            bed.notices_the_death_of(&dead);
+            let began = Instant::now();
+            held.release().await;
+            all_in_turn(vec![first, third], ms(300) + SLACK).await;
+            measured(&format!("f02 {} two turns", generation.name()), began.elapsed());
+            assert_eq!(bed.queue("job"), [""; 0]);
+            bed.history.assert_sound();
+        }
+    });
 }
 
 /// The head of the queue is killed. The second is served at the release, at once.
-#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn f03_the_head_is_killed() {
-    let Some(bed) = Bed::redis70() else { return };
-    let client = bed.seldom().await;
-    for round in 0..5 {
-        let name = format!("job{round}");
-        let mut worker = Worker::seldom(&bed.server);
-        let held = bed.take(&client, &name).await;
-        let dead = worker.enter(&bed, &name);
-        let second = bed.enter(&client, &name).await;
-        bed.history.record(&name, &dead, Event::Died);
-        worker.kill9();
-        bed.notices_the_death_of(&dead);
-        let released = Instant::now();
-        held.release().await;
-        let held = second.granted(ms(200) + SLACK).await;
-        measured("f03 release to grant", held.at - released);
-        held.release().await;
-    }
-    bed.history.assert_sound();
+#[test]
+fn f03_the_head_is_killed() {
+    steady(|| async {
+        let Some(bed) = Bed::redis70() else { return };
+        let client = bed.seldom().await;
+        for round in 0..5 {
+            let name = format!("job{round}");
+            let mut worker = Worker::seldom(&bed.server);
+            let held = bed.take(&client, &name).await;
+            let dead = worker.enter(&bed, &name);
+            let second = bed.enter(&client, &name).await;
+            bed.history.record(&name, &dead, Event::Died);
+            worker.kill9();
+            bed.notices_the_death_of(&dead);
+            let released = Instant::now();
+            held.release().await;
+            let held = second.granted(ms(200) + SLACK).await;
+            measured("f03 release to grant", held.at - released);
+            held.release().await;
+        }
+        bed.history.assert_sound();
+    });
 }
 
 /// The head is granted the lock while it cannot hear, and is killed before it could use it. The
 /// grant was for what its last heartbeat was good for; then the lock goes on.
-#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn f05_killed_right_after_the_grant() {
-    let Some(bed) = Bed::redis70() else { return };
-    let client = bed.client().await;
-    let mut worker = Worker::start(&bed.server);
-    let held = bed.take(&client, "job").await;
-    let dead = worker.enter(&bed, "job");
-    let next = bed.enter(&client, "job").await;
-    bed.history.record("job", &dead, Event::Died);
-    worker.stop();
-    let released = Instant::now();
-    held.release().await;
-    assert_eq!(bed.holder("job").as_deref(), Some(dead.as_str()), "the hand-over went to the head");
-    worker.kill9();
-    let held = next.granted(D + HB + SLACK).await;
-    measured("f05 release to grant, past one unclaimed", held.at - released);
-    held.release().await;
-    bed.history.assert_sound();
+#[test]
+fn f05_killed_right_after_the_grant() {
+    steady(|| async {
+        let Some(bed) = Bed::redis70() else { return };
+        let client = bed.client().await;
+        let mut worker = Worker::start(&bed.server);
+        let held = bed.take(&client, "job").await;
+        let dead = worker.enter(&bed, "job");
+        let next = bed.enter(&client, "job").await;
+        bed.history.record("job", &dead, Event::Died);
+        worker.stop();
+        let released = Instant::now();
+        held.release().await;
+        assert_eq!(
+            bed.holder("job").as_deref(),
+            Some(dead.as_str()),
+            "the hand-over went to the head"
+        );
+        worker.kill9();
+        let held = next.granted(D + HB + SLACK).await;
+        measured("f05 release to grant, past one unclaimed", held.at - released);
+        held.release().await;
+        bed.history.assert_sound();
 
-    // As above, but killed a moment after it has said that it holds the lock.
-    let mut worker = Worker::start(&bed.server);
-    let held = bed.take(&client, "used").await;
-    worker.enter(&bed, "used");
-    let next = bed.enter(&client, "used").await;
-    held.release().await;
-    let dead = worker.granted(&bed, "used", SLACK);
-    bed.history.record("used", dead.owner(), Event::Died);
-    worker.kill9();
-    let killed = Instant::now();
-    let held = next.granted(LEASE + HB + SLACK).await;
-    measured("f05 kill to grant, past one in use", held.at - killed);
-    held.release().await;
-    bed.history.assert_sound();
+        // As above, but killed a moment after it has said that it holds the lock.
+        let mut worker = Worker::start(&bed.server);
+        let held = bed.take(&client, "used").await;
+        worker.enter(&bed, "used");
+        let next = bed.enter(&client, "used").await;
+        held.release().await;
+        let dead = worker.granted(&bed, "used", SLACK);
+        bed.history.record("used", dead.owner(), Event::Died);
+        worker.kill9();
+        let killed = Instant::now();
+        let held = next.granted(LEASE + HB + SLACK).await;
+        measured("f05 kill to grant, past one in use", held.at - killed);
+        held.release().await;
+        bed.history.assert_sound();
+    });
 }
 
 /// Fifty waiters of one process die at once: no delay at all for those behind them.
-#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn f07_fifty_waiters_of_one_process_die() {
-    let Some(bed) = Bed::redis70() else { return };
-    let client = bed.seldom().await;
-    let mut worker = Worker::seldom(&bed.server);
-    let held = bed.take(&client, "job").await;
-    let mut dead = String::new();
-    for n in 0..50 {
-        dead = worker.enter_as(&bed, &n.to_string(), "job");
-        bed.history.record("job", &dead, Event::Died);
-    }
-    let live = bed.enter(&client, "job").await;
-    worker.kill9();
-    bed.notices_the_death_of(&dead);
-    let released = Instant::now();
-    held.release().await;
-    let held = live.granted(ms(200) + SLACK).await;
-    measured("f07 release to grant, past 50 dead of one process", held.at - released);
-    held.release().await;
-    bed.history.assert_sound();
+#[test]
+fn f07_fifty_waiters_of_one_process_die() {
+    steady(|| async {
+        let Some(bed) = Bed::redis70() else { return };
+        let client = bed.seldom().await;
+        let mut worker = Worker::seldom(&bed.server);
+        let held = bed.take(&client, "job").await;
+        let mut dead = String::new();
+        for n in 0..50 {
+            dead = worker.enter_as(&bed, &n.to_string(), "job");
+            bed.history.record("job", &dead, Event::Died);
+        }
+        let live = bed.enter(&client, "job").await;
+        worker.kill9();
+        bed.notices_the_death_of(&dead);
+        let released = Instant::now();
+        held.release().await;
+        let held = live.granted(ms(200) + SLACK).await;
+        measured("f07 release to grant, past 50 dead of one process", held.at - released);
+        held.release().await;
+        bed.history.assert_sound();
+    });
 }
 
 /// Ten processes die at once: no delay either.
-#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn f07_ten_processes_die() {
-    let Some(bed) = Bed::redis70() else { return };
-    let client = bed.seldom().await;
-    let held = bed.take(&client, "job").await;
-    let mut workers: Vec<_> = (0..10).map(|_| Worker::seldom(&bed.server)).collect();
-    let mut dead = Vec::new();
-    for worker in &mut workers {
-        dead.push(worker.enter(&bed, "job"));
-    }
-    let live = bed.enter(&client, "job").await;
-    workers.iter_mut().for_each(Worker::kill9);
-    for owner in &dead {
-        bed.history.record("job", owner, Event::Died);
-        bed.notices_the_death_of(owner);
-    }
-    let released = Instant::now();
-    held.release().await;
-    let held = live.granted(ms(200) + SLACK).await;
-    measured("f07 release to grant, past 10 dead processes", held.at - released);
-    held.release().await;
-    bed.history.assert_sound();
+#[test]
+fn f07_ten_processes_die() {
+    steady(|| async {
+        let Some(bed) = Bed::redis70() else { return };
+        let client = bed.seldom().await;
+        let held = bed.take(&client, "job").await;
+        let mut workers: Vec<_> = (0..10).map(|_| Worker::seldom(&bed.server)).collect();
+        let mut dead = Vec::new();
+        for worker in &mut workers {
+            dead.push(worker.enter(&bed, "job"));
+        }
+        let live = bed.enter(&client, "job").await;
+        workers.iter_mut().for_each(Worker::kill9);
+        for owner in &dead {
+            bed.history.record("job", owner, Event::Died);
+            bed.notices_the_death_of(owner);
+        }
+        let released = Instant::now();
+        held.release().await;
+        let held = live.granted(ms(200) + SLACK).await;
+        measured("f07 release to grant, past 10 dead processes", held.at - released);
+        held.release().await;
+        bed.history.assert_sound();
+    });
 }
 
 /// A holder is frozen for longer than its lease. The next owner proceeds, with a larger token, and
 /// the first thing that the old one says when it goes on is that it has lost the lock.
-#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn f08_a_holder_is_frozen_beyond_its_lease() {
-    let Some(bed) = Bed::redis70() else { return };
-    let client = bed.client().await;
-    let mut worker = Worker::start(&bed.server);
-    let old = worker.take(&bed, "job");
-    worker.order("watch 0");
-    worker.expect("says 0 Held", SLACK);
-    let next = bed.enter(&client, "job").await;
-    worker.stop();
-    let stopped = Instant::now();
-    // It sleeps, and so cannot claim anything; it must know before it claims again.
-    bed.history.record("job", old.owner(), Event::Lost);
-    let held = next.granted(LEASE + ms(300) + SLACK).await;
-    measured("f08 freeze to the next grant", held.at - stopped);
-    assert!(held.token() > old.token());
-    let resumed_ns = now_ns();
-    worker.cont();
-    let first = loop {
-        let line = worker.expect("s", SLACK);
-        if line.at_ns > resumed_ns {
-            break line;
-        }
-    };
-    assert_eq!(first.words[2], "Lost", "{first:?}");
-    worker.order("release 0");
-    assert_eq!(worker.expect("released", SLACK).words[2], "Lost");
-    assert_eq!(held.guard.state(), GuardState::Held);
-    assert_eq!(bed.holder("job"), Some(held.owner()));
-    held.release().await;
-    bed.history.assert_sound();
+#[test]
+fn f08_a_holder_is_frozen_beyond_its_lease() {
+    steady(|| async {
+        let Some(bed) = Bed::redis70() else { return };
+        let client = bed.client().await;
+        let mut worker = Worker::start(&bed.server);
+        let old = worker.take(&bed, "job");
+        worker.order("watch 0");
+        worker.expect("says 0 Held", SLACK);
+        let next = bed.enter(&client, "job").await;
+        worker.stop();
+        let stopped = Instant::now();
+        // It sleeps, and so cannot claim anything; it must know before it claims again.
+        bed.history.record("job", old.owner(), Event::Lost);
+        let held = next.granted(LEASE + ms(300) + SLACK).await;
+        measured("f08 freeze to the next grant", held.at - stopped);
+        assert!(held.token() > old.token());
+        let resumed_ns = now_ns();
+        worker.cont();
+        let first = loop {
+            let line = worker.expect("s", SLACK);
+            if line.at_ns > resumed_ns {
+                break line;
+            }
+        };
+        assert_eq!(first.words[2], "Lost", "{first:?}");
+        worker.order("release 0");
+        assert_eq!(worker.expect("released", SLACK).words[2], "Lost");
+        assert_eq!(held.guard.state(), GuardState::Held);
+        assert_eq!(bed.holder("job"), Some(held.owner()));
+        held.release().await;
+        bed.history.assert_sound();
+    });
 }
 
 /// A waiter is frozen for longer than a heartbeat is good for, and its turn does not come
 /// meanwhile: it is still where it was.
-#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn f09_a_waiter_is_frozen_and_keeps_its_place() {
-    let Some(bed) = Bed::redis70() else { return };
-    let client = bed.client().await;
-    let mut worker = Worker::start(&bed.server);
-    let held = bed.take(&client, "job").await;
-    let frozen = worker.enter(&bed, "job");
-    let younger = bed.enter(&client, "job").await;
-    worker.stop();
-    // Time is what this is about: more than D without a heartbeat.
-    tokio::time::sleep(D + HB).await;
-    worker.cont();
-    let beats = super::bed::key("fairlock_beats", "job");
-    let (id, _) = frozen.split_once(':').unwrap();
-    let before = bed.call(&["ZSCORE", &beats, id]).text().to_owned();
-    eventually("the frozen client beats again", HB + SLACK, || {
-        bed.call(&["ZSCORE", &beats, id]).text() != before
+#[test]
+fn f09_a_waiter_is_frozen_and_keeps_its_place() {
+    steady(|| async {
+        let Some(bed) = Bed::redis70() else { return };
+        let client = bed.client().await;
+        let mut worker = Worker::start(&bed.server);
+        let held = bed.take(&client, "job").await;
+        let frozen = worker.enter(&bed, "job");
+        let younger = bed.enter(&client, "job").await;
+        worker.stop();
+        // Time is what this is about: more than D without a heartbeat.
+        tokio::time::sleep(D + HB).await;
+        worker.cont();
+        let beats = super::bed::key("fairlock_beats", "job");
+        let (id, _) = frozen.split_once(':').unwrap();
+        let before = bed.call(&["ZSCORE", &beats, id]).text().to_owned();
+        eventually("the frozen client beats again", HB + SLACK, || {
+            bed.call(&["ZSCORE", &beats, id]).text() != before
+        });
+        held.release().await;
+        let line = worker.granted(&bed, "job", SLACK);
+        assert_eq!(line.owner(), frozen);
+        assert!(!younger.is_over());
+        bed.history.record("job", &frozen, Event::Released);
+        worker.order("release 0");
+        all_in_turn(vec![younger], SLACK).await;
+        bed.history.assert_sound();
     });
-    held.release().await;
-    let line = worker.granted(&bed, "job", SLACK);
-    assert_eq!(line.owner(), frozen);
-    assert!(!younger.is_over());
-    bed.history.record("job", &frozen, Event::Released);
-    worker.order("release 0");
-    all_in_turn(vec![younger], SLACK).await;
-    bed.history.assert_sound();
 }
 
 /// A waiter is frozen, and its turn comes and goes meanwhile. It never believes that it holds the
 /// lock, returns to its place, and so is served before those that came after it.
-#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn f09_a_waiter_is_frozen_and_its_turn_goes_by() {
-    let Some(bed) = Bed::redis70() else { return };
-    let client = bed.client().await;
-    let mut worker = Worker::start(&bed.server);
-    let held = bed.take(&client, "job").await;
-    let frozen = worker.enter(&bed, "job");
-    let second = bed.enter(&client, "job").await;
-    let third = bed.enter(&client, "job").await;
-    worker.stop();
-    // Time is what this is about: more than D without a heartbeat.
-    tokio::time::sleep(D + HB).await;
-    held.release().await;
-    let held = second.granted(SLACK).await;
-    let resumed = Instant::now();
-    worker.cont();
-    eventually("the frozen waiter is back at the head", HB + SLACK, || {
-        bed.queue("job").first() == Some(&frozen)
+#[test]
+fn f09_a_waiter_is_frozen_and_its_turn_goes_by() {
+    steady(|| async {
+        let Some(bed) = Bed::redis70() else { return };
+        let client = bed.client().await;
+        let mut worker = Worker::start(&bed.server);
+        let held = bed.take(&client, "job").await;
+        let frozen = worker.enter(&bed, "job");
+        let second = bed.enter(&client, "job").await;
+        let third = bed.enter(&client, "job").await;
+        worker.stop();
+        // Time is what this is about: more than D without a heartbeat.
+        tokio::time::sleep(D + HB).await;
+        held.release().await;
+        let held = second.granted(SLACK).await;
+        let resumed = Instant::now();
+        worker.cont();
+        eventually("the frozen waiter is back at the head", HB + SLACK, || {
+            bed.queue("job").first() == Some(&frozen)
+        });
+        measured("f09 going on to being back in place", resumed.elapsed());
+        assert_eq!(worker.hear("granted", ms(0)).map(|line| line.words), None);
+        held.release().await;
+        let line = worker.granted(&bed, "job", SLACK);
+        assert!(!third.is_over());
+        bed.history.record("job", line.owner(), Event::Released);
+        worker.order("release 0");
+        all_in_turn(vec![third], SLACK).await;
+        // Its turn went by, as it must: the second is not to blame.
+        let violations = fairlock_testkit::history::check_fifo(&bed.history.records());
+        assert_eq!(violations.len(), 1, "{violations:?}");
     });
-    measured("f09 going on to being back in place", resumed.elapsed());
-    assert_eq!(worker.hear("granted", ms(0)).map(|line| line.words), None);
-    held.release().await;
-    let line = worker.granted(&bed, "job", SLACK);
-    assert!(!third.is_over());
-    bed.history.record("job", line.owner(), Event::Released);
-    worker.order("release 0");
-    all_in_turn(vec![third], SLACK).await;
-    // Its turn went by, as it must: the second is not to blame.
-    let violations = fairlock_testkit::history::check_fifo(&bed.history.records());
-    assert_eq!(violations.len(), 1, "{violations:?}");
 }
 
 /// A holder is frozen for half of its lease, at several moments of its renewals: nothing happens.
-#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn f10_a_holder_is_frozen_briefly() {
-    let Some(bed) = Bed::redis70() else { return };
-    let client = bed.client().await;
-    let mut worker = Worker::with(&bed.server.url(), HB, 2 * LEASE, []);
-    let line = worker.take(&bed, "job");
-    let next = bed.enter(&client, "job").await;
-    worker.order("watch 0");
-    for phase_ms in [0, 200, 400] {
-        // The moment of the freeze is the point here: between two renewals, a third of the lease
-        // apart, so that at most a third of it is gone.
-        tokio::time::sleep(ms(phase_ms)).await;
-        worker.stop();
-        // Half of the lease.
-        tokio::time::sleep(LEASE).await;
-        let resumed_ns = now_ns();
-        worker.cont();
-        loop {
-            let line = worker.expect("says", SLACK);
-            assert_ne!(line.words[2], "Lost", "{line:?}");
-            if line.at_ns > resumed_ns && line.remaining() > LEASE + LEASE / 2 {
-                break;
+#[test]
+fn f10_a_holder_is_frozen_briefly() {
+    steady(|| async {
+        let Some(bed) = Bed::redis70() else { return };
+        let client = bed.client().await;
+        let mut worker = Worker::with(&bed.server.url(), HB, 2 * LEASE, []);
+        let line = worker.take(&bed, "job");
+        let next = bed.enter(&client, "job").await;
+        worker.order("watch 0");
+        for phase_ms in [0, 200, 400] {
+            // The moment of the freeze is the point here: between two renewals, a third of the lease
+            // apart, so that at most a third of it is gone.
+            tokio::time::sleep(ms(phase_ms)).await;
+            worker.stop();
+            // Half of the lease.
+            tokio::time::sleep(LEASE).await;
+            let resumed_ns = now_ns();
+            worker.cont();
+            loop {
+                let line = worker.expect("says", SLACK);
+                assert_ne!(line.words[2], "Lost", "{line:?}");
+                if line.at_ns > resumed_ns && line.remaining() > LEASE + LEASE / 2 {
+                    break;
+                }
             }
         }
-    }
-    assert!(!next.is_over());
-    bed.history.record("job", line.owner(), Event::Released);
-    worker.order("release 0");
-    assert_eq!(worker.expect("released", SLACK).words[2], "Released");
-    all_in_turn(vec![next], SLACK).await;
-    bed.history.assert_sound();
+        assert!(!next.is_over());
+        bed.history.record("job", line.owner(), Event::Released);
+        worker.order("release 0");
+        assert_eq!(worker.expect("released", SLACK).words[2], "Released");
+        all_in_turn(vec![next], SLACK).await;
+        bed.history.assert_sound();
+    });
 }
