@@ -229,6 +229,8 @@ impl LockState {
             self.by_order.remove(&(order, owner.clone()));
         }
         self.keys.waiters.remove(owner);
+        // What is empty now is gone, and has no TTL when it comes back in the same call.
+        self.settle();
     }
 
     pub(crate) fn beat_of(&self, client: ClientId) -> Option<u64> {

@@ -3,7 +3,7 @@
 use super::rig::Rig;
 use super::run::{Run, START_US, Seen, owner, run};
 use super::step::{End, Fault, JavaAct, Member, Named, Place, Plan, Step, Who};
-use fairlock_core::{Kind, Mode, Rules, Snapshot};
+use fairlock_core::{Kind, MAX_LEASE_MS, Mode, Rules, Snapshot};
 use fairlock_testkit::server::Generation;
 
 #[track_caller]
@@ -230,4 +230,20 @@ fn a_queue_that_one_call_just_empties_is_empty() {
             &[Step::Meddle(Fault::Crowd(size)), acquire(0, Mode::Try, Place::New), Step::Nudge],
         );
     }
+}
+
+/// The only record of the lock was that of an entry that returns: the state is gone and made anew
+/// in between, so it has no longer life from before, though the lock is held for years.
+#[test]
+fn a_state_that_is_made_anew_has_a_new_ttl() {
+    agree(
+        Rules::default(),
+        &[
+            acquire(0, Mode::Wait, Place::New),
+            acquire(5, Mode::Wait, Place::New),
+            Step::Renew { who: Who::Holder, token: Named::Last, ttl_ms: MAX_LEASE_MS },
+            Step::Time(68_000_000),
+            acquire(5, Mode::Wait, Place::Old),
+        ],
+    );
 }
