@@ -175,7 +175,7 @@ fn f37_each_key_has_a_wrong_type() {
                 // Says what the server says: released, lost, or not known.
                 held.release().await;
                 bed.call(&["DEL", &wrong]);
-                let held = bed.take(&two, &name).await;
+                let held = bed.hold(two.fair_lock(&name).lease(60 * LEASE)).await;
                 assert_eq!(held.release().await, Release::Released, "{wrong}");
             }
             assert_ordered(&bed);
