@@ -24,9 +24,17 @@ where
     I: IntoIterator,
     I::Item: AsRef<OsStr>,
 {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_fairlock"));
+    let mut command = with_default_signals(env!("CARGO_BIN_EXE_fairlock"));
     command.args(args).env_remove("FAIRLOCK_URL").env_remove("FAIRLOCK_PASSWORD");
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// A program that starts with the default reaction to every signal. Tests may run in the background
+/// of a shell, which ignores INT and QUIT, and what is ignored on entry stays ignored.
+pub(crate) fn with_default_signals(program: &str) -> Command {
+    let mut command = Command::new("env");
+    command.args(["--default-signal", program]);
     command
 }
 
