@@ -89,6 +89,9 @@ impl LockState {
                 if self.is_free() {
                     return self.take_now(a, cx);
                 }
+                if a.mode == Mode::Wait {
+                    self.mend_hold(a.lease_ms, cx);
+                }
                 Body::Busy { ttl_ms: self.hold_ttl(cx.now_ms) }
             }
             Kind::Fair => self.acquire_fair(a, cx),
@@ -122,6 +125,7 @@ impl LockState {
         if self.keys.hold.contains_key(&a.owner) {
             return self.granted(a.lease_ms);
         }
+        self.mend_hold(a.lease_ms, cx);
         Body::Queued {
             order: self.keys.order.get(&a.owner).copied().unwrap_or(0),
             retry_ms: self.retry_ms(cx),
@@ -317,6 +321,10 @@ impl LockState {
         self.next(cx);
         // A waiter that `next` has just granted stands no more, but is answered by `held`.
         let held = self.held_by_client(client, cx);
+        let oldest = waiters.first().and_then(|waiter| self.keys.waiters.get(waiter));
+        if let Some(lease_ms) = oldest.map(|waiter| waiter.lease_ms) {
+            self.mend_hold(lease_ms, cx);
+        }
         Body::Beaten { held, queued, retry_ms: self.retry_ms(cx), foreign: self.foreign_near() }
     }
 
@@ -342,6 +350,14 @@ impl LockState {
     fn retry_ms(&self, cx: &Cx<'_>) -> Option<u64> {
         let at = self.next_deadline_ms(cx.now_ms, cx.rules)?;
         Some(at.saturating_sub(cx.now_ms))
+    }
+
+    /// A hold without a TTL would outlive a dead holder for ever. `lease_ms` is the caller's own:
+    /// the clients of a lock use much the same. A living holder's renewal sets its own again.
+    fn mend_hold(&mut self, lease_ms: u64, cx: &Cx<'_>) {
+        if !self.is_free() && self.keys.hold_expires.is_none() {
+            self.keys.hold_expires = Some(cx.now_ms + lease_ms.max(crate::MENDED_HOLD_MS));
+        }
     }
 
     fn inspect(&self, limit: u32, cx: &Cx<'_>) -> Inspection {

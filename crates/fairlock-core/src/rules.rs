@@ -31,6 +31,10 @@ pub const QUEUE_TTL_MS: u64 = 24 * 3_600_000;
 /// TTL in milliseconds of the shared token key while nothing foreign was met on the lock.
 pub const TOKEN_TTL_MS: u64 = 7 * 24 * 3_600_000;
 
+/// The TTL in milliseconds, at least, that a waiter gives to a hold without one: an operator took it
+/// away, and its holder may be dead. Redisson's watchdog lease: who renews does so long before.
+pub const MENDED_HOLD_MS: u64 = 30_000;
+
 /// What a dead head of ours costs Java-only clients, in milliseconds: its score is kept this far
 /// ahead.
 pub const HEAD_SCORE_MS: u64 = 30_000;

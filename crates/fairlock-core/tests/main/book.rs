@@ -54,6 +54,26 @@ impl Book {
         }
     }
 
+    /// A waiter gives a hold whose TTL was taken away a new one; no holder that renews can have so
+    /// long a pause.
+    fn note_mended(&mut self, now: u64, op: &Op, lock: &LockState) -> Checked {
+        let expires = lock.snapshot().hold_expires;
+        if let (Some((holder, until @ None)), Some(at)) = (&mut self.holder, expires)
+            && lock.snapshot().hold.contains_key(holder)
+        {
+            let by_another = match op {
+                Op::Beat { .. } => true,
+                Op::Acquire(a) => a.owner != *holder,
+                _ => false,
+            };
+            ensure(!by_another || at >= now + fairlock_core::MENDED_HOLD_MS, || {
+                format!("at {now} the endless hold of {holder} got an end at {at}")
+            })?;
+            *until = Some(at);
+        }
+        Ok(())
+    }
+
     /// Compares a reply and its messages with the book and with the state afterwards.
     pub(crate) fn note(
         &mut self,
@@ -63,6 +83,7 @@ impl Book {
         effects: &[Effect],
         lock: &LockState,
     ) -> Checked {
+        self.note_mended(now, op, lock)?;
         match op {
             Op::Beat { client, .. } => {
                 self.beats.insert(*client, now);

@@ -111,4 +111,5 @@ if free then
 end
 -- Held by somebody else: nothing was handed on, so the counts still hold.
 local foreign = (n_queue > n_order or not ours(holder())) and 1 or 0
+mend_hold(lease)
 return { now, 0, 'queued', number, retry(), foreign }

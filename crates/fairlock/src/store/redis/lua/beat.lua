@@ -75,14 +75,20 @@ keep_registry()
 keep_queue()
 next_holder()
 
-local reply = { now, more, 'beat', retry(), foreign_near(), false, false, false }
+local request, token, ttl = false, false, false
 if not free then
   local by = holder()
-  local request = ours(by) and client_of(by) == client and granted_request()
-  local ttl = hold_ttl()
+  request = ours(by) and client_of(by) == client and granted_request()
+  ttl = hold_ttl()
   if request and ttl then
-    reply[6], reply[7], reply[8] = request, int(last_token), ttl
+    token = int(last_token)
+  else
+    request, ttl = false, false
   end
 end
+local oldest = ARGV[9] and call('HGET', state, ARGV[9])
+if oldest then mend_hold(tonumber(string.match(oldest, '^%x+ (%d+) '))) end
+
+local reply = { now, more, 'beat', retry(), foreign_near(), request, token, ttl }
 for i, stands in ipairs(queued) do reply[8 + i] = stands end
 return reply

@@ -16,7 +16,10 @@ if free then
   return { now, 0, 'granted', int(last_token), lease }
 end
 local count = held(owner)
-if not count then return { now, 0, 'busy', hold_ttl() } end
+if not count then
+  if ARGV[11] == 'W' then mend_hold(lease) end
+  return { now, 0, 'busy', hold_ttl() }
+end
 if shared and granted_request() ~= request then
   return { now, 0, 'self', shown(count) }
 end

@@ -34,6 +34,7 @@ local REGISTRY_TTL = 60000          -- ms, our own keys while somebody waits
 local BEATS_KEPT = 60000            -- ms, older beats are forgotten
 local QUEUE_TTL = 86400000          -- ms, shared queue keys while only ours use them
 local TOKEN_TTL = 604800000         -- ms, token key while only ours use it
+local MENDED_HOLD = 30000           -- ms at least, a hold whose TTL was taken away
 local HEAD_SCORE = 30000            -- ms, what Java waits for a dead head of ours
 local JAVA_PATIENCE = 8000          -- ms, a free lock is kept for a Java head nobody hears
 local JAVA_PASSED = 60000           -- ms, a passed-over head stays so
@@ -377,6 +378,14 @@ local function next_holder()
   end
   more = 1
   return false
+end
+
+-- A hold without a TTL would outlive a dead holder for ever. `lease` is the caller's own: the clients
+-- of a lock use much the same. A living holder's renewal sets its own again.
+local function mend_hold(lease)
+  if not free and call('PTTL', lock) == -1 then
+    call('PEXPIREAT', lock, now + max(lease, MENDED_HOLD))
+  end
 end
 
 -- Milliseconds until something may change without anybody's call, or false.
