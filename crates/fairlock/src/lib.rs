@@ -34,6 +34,11 @@
 //! # Features
 //! - `redis` (default): stores on Redis and Valkey servers. Without it only `memory:`.
 
+#![cfg_attr(
+    not(feature = "redis"),
+    allow(dead_code, reason = "connections, their errors and their events come from servers only")
+)]
+
 mod acquire;
 mod background;
 mod backoff;
