@@ -42,11 +42,6 @@ impl Model {
         self.locks.get(name)
     }
 
-    /// The lock `name`, for tests that make states of their own.
-    pub fn get_mut(&mut self, name: &LockName) -> &mut LockState {
-        self.locks.entry(name.clone()).or_default()
-    }
-
     /// Forgets locks that nobody uses. Their token goes with them: the next one is carried by
     /// time, so the series still rises.
     fn sweep(&mut self, now_ms: u64) {

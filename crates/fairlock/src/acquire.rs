@@ -327,11 +327,8 @@ async fn confirm(
     let hold = Arc::new(hold);
     let mut full = grant.ttl_ms >= lease_ms;
     if left_ms < grant.ttl_ms / 3 {
-        let ttl_ms = match hold.lease {
-            Lease::Watchdog { ms } => ms,
-            Lease::Fixed { until, .. } => until.left().as_millis() as u64,
-        };
-        let op = Op::Renew { owner: owner.clone(), token: grant.token, ttl_ms: ttl_ms.max(1) };
+        let ttl_ms = hold.lease.wanted_ms();
+        let op = hold.renewal(ttl_ms);
         let reply = caller::once(shared, &wanted.name, &op, &mut Copies::default()).await.ok()?;
         if reply.answer.body != Body::Renewed {
             return None;

@@ -1,7 +1,7 @@
 //! One hold of a lock: what guards, watchdog and reaper share.
 
 use crate::clock::{Moment, lock};
-use fairlock_core::{Kind, LockName, OwnerId, RequestId, Token};
+use fairlock_core::{Kind, LockName, Op, OwnerId, RequestId, Token};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -31,6 +31,15 @@ impl Lease {
     pub(crate) fn whole(self) -> Duration {
         let (Self::Fixed { ms, .. } | Self::Watchdog { ms }) = self;
         Duration::from_millis(ms)
+    }
+
+    /// The TTL that a renewal asks for now, in milliseconds: the whole lease, or what is left of
+    /// an explicit one.
+    pub(crate) fn wanted_ms(self) -> u64 {
+        match self {
+            Self::Watchdog { ms } => ms,
+            Self::Fixed { until, .. } => (until.left().as_millis() as u64).max(1),
+        }
     }
 }
 
@@ -96,6 +105,11 @@ impl Hold {
             inner: Mutex::new(Inner { valid_until, count: 1, change: 0, ended: false }),
             state: watch::Sender::new(GuardState::Held),
         }
+    }
+
+    /// The call that renews this hold.
+    pub(crate) fn renewal(&self, ttl_ms: u64) -> Op {
+        Op::Renew { owner: self.owner.clone(), token: self.token, ttl_ms }
     }
 
     pub(crate) fn has_whole_lease(&self) -> bool {

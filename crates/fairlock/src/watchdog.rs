@@ -4,7 +4,7 @@
 use crate::clock::{Moment, lock};
 use crate::hold::{GuardState, Hold, Lease};
 use crate::shared::Shared;
-use fairlock_core::{Body, Op, RenewalPlan};
+use fairlock_core::{Body, RenewalPlan};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -139,10 +139,6 @@ async fn tend(shared: Arc<Shared>, hold: Arc<Hold>) {
     if hold.state() == GuardState::Lost {
         return lost(&shared, &hold);
     }
-    let ttl_ms = match hold.lease {
-        Lease::Watchdog { ms } => ms,
-        Lease::Fixed { until, .. } => until.left().as_millis() as u64,
-    };
     if matches!(hold.lease, Lease::Fixed { .. }) && hold.has_whole_lease() {
         // Only its end is left to come.
         return shared.watchdog.plan(&hold, valid_until);
@@ -152,7 +148,8 @@ async fn tend(shared: Arc<Shared>, hold: Arc<Hold>) {
     if shared.is_closed() {
         return;
     }
-    let op = Op::Renew { owner: hold.owner.clone(), token: hold.token, ttl_ms: ttl_ms.max(1) };
+    let ttl_ms = hold.lease.wanted_ms();
+    let op = hold.renewal(ttl_ms);
     let now = Moment::now();
     match shared.store.call(&hold.name, &op).await {
         Ok(reply) => {

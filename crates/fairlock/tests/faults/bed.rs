@@ -3,7 +3,9 @@
 
 use crate::support::Pauses;
 use fairlock::{Client, Config, Error, Guard, GuardState, Lock, Release};
-use fairlock_testkit::history::{Event, History};
+use fairlock_testkit::history::{
+    Event, History, check_fifo, check_no_lost_waiter, check_tokens_rise,
+};
 use fairlock_testkit::raw::Raw;
 use fairlock_testkit::resp::Value;
 use fairlock_testkit::server::{Builder, Generation, Server};
@@ -72,6 +74,16 @@ pub(crate) fn config(url: &str) -> Config {
         .ping_timeout(ms(200))
         .response_timeout(ms(400))
         .connect_timeout(ms(500))
+}
+
+/// Everything but the exclusion, which nobody can keep when the lock itself is taken away, or when a
+/// clock that jumps forward ends leases early.
+pub(crate) fn assert_ordered(bed: &Bed) {
+    let records = bed.history.records();
+    for check in [check_fifo, check_tokens_rise, check_no_lost_waiter] {
+        let violations = check(&records);
+        assert!(violations.is_empty(), "{violations:#?}");
+    }
 }
 
 pub(crate) async fn client(url: &str) -> Client {

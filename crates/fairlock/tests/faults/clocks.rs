@@ -1,11 +1,13 @@
 //! The clocks jump: the client's wall clock, which nothing depends on, and the server's, which ends
 //! leases early but takes nobody's place.
 
-use super::bed::{Bed, D, HB, LEASE, SLACK, all_in_turn, eventually, key, measured, ms, steady};
+use super::bed::{
+    Bed, D, HB, LEASE, SLACK, all_in_turn, assert_ordered, eventually, key, measured, ms, steady,
+};
 use super::worker::Worker;
 use fairlock::{Client, GuardState, Release};
 use fairlock_testkit::clock::ClockHandle;
-use fairlock_testkit::history::{Event, check_fifo, check_no_lost_waiter, check_tokens_rise};
+use fairlock_testkit::history::Event;
 use fairlock_testkit::redisson::{DEFAULT_WAIT_MS, JavaClient, WATCHDOG_LEASE_MS};
 use fairlock_testkit::server::{Generation, Server};
 use fairlock_testkit::tempdir::TempDir;
@@ -16,15 +18,6 @@ const HOUR_US: i64 = 3_600 * SECOND_US;
 
 fn shimmed(generation: Generation) -> Option<Bed> {
     Bed::with(Server::builder(generation).clock_shim(true))
-}
-
-/// Everything but the exclusion: a clock that jumps forward ends leases early.
-fn assert_ordered(bed: &Bed) {
-    let records = bed.history.records();
-    for check in [check_fifo, check_tokens_rise, check_no_lost_waiter] {
-        let violations = check(&records);
-        assert!(violations.is_empty(), "{violations:#?}");
-    }
 }
 
 /// The wall clock of a client is a day off, and jumps by two while it holds and while it waits:

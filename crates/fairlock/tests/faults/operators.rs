@@ -1,11 +1,12 @@
 //! Keys are removed, changed and replaced behind our back.
 
 use super::bed::{
-    Bed, D, HB, LEASE, SLACK, all_in_turn, config, eventually, key, measured, ms, steady,
+    Bed, D, HB, LEASE, SLACK, all_in_turn, assert_ordered, config, eventually, key, measured, ms,
+    steady,
 };
 use super::worker::Worker;
 use fairlock::{Client, ErrorKind, GuardState, Release};
-use fairlock_testkit::history::{Event, check_fifo, check_no_lost_waiter, check_tokens_rise};
+use fairlock_testkit::history::Event;
 use fairlock_testkit::server::Generation;
 use std::time::Instant;
 
@@ -23,15 +24,6 @@ const KEYS: [(&str, &str); 7] = [
 /// The key of a lock: the lock's own is its name.
 fn of(prefix: &str, name: &str) -> String {
     if prefix.is_empty() { name.to_owned() } else { key(prefix, name) }
-}
-
-/// Everything but the exclusion, which nobody can keep when the lock itself is taken away.
-fn assert_ordered(bed: &Bed) {
-    let records = bed.history.records();
-    for check in [check_fifo, check_tokens_rise, check_no_lost_waiter] {
-        let violations = check(&records);
-        assert!(violations.is_empty(), "{violations:#?}");
-    }
 }
 
 /// FLUSHALL: as after a restart without persistence, but nobody is told by a connection that ends.

@@ -4,7 +4,7 @@
 
 use super::attempt::Attempt;
 use super::classify::classify;
-use super::{keys, link, reply, tell};
+use super::{keys, link, reply};
 use crate::backoff::Backoff;
 use crate::clock::{Moment, lock};
 use crate::config::Config;
@@ -82,14 +82,14 @@ impl Inbox {
                 Ok(conn) => {
                     self.current.send_replace(Some(conn.clone()));
                     self.up.store(true, Ordering::Release);
-                    tell(&self.events, Event::InboxUp);
+                    (self.events)(Event::InboxUp);
                     // Last: whoever waits for the first contact must find it made.
                     self.attempt.succeeded();
                     let began = Moment::now();
                     self.watch(conn).await;
                     self.up.store(false, Ordering::Release);
                     self.current.send_replace(None);
-                    tell(&self.events, Event::InboxDown);
+                    (self.events)(Event::InboxDown);
                     backoff.settle(Moment::now().since(began));
                 }
                 Err(failure) => self.attempt.failed(link::at(&self.client, failure)),
@@ -166,7 +166,7 @@ impl Inbox {
             }
             _ => Event::Odd,
         };
-        tell(&self.events, event);
+        (self.events)(event);
     }
 
     pub(crate) fn listen(&self, topic: Topic) -> Boxed<'_, ()> {

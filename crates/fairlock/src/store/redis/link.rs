@@ -3,7 +3,6 @@
 use super::attempt::Attempt;
 use super::classify::classify;
 use super::keys::Keys;
-use super::tell;
 use crate::backoff::Backoff;
 use crate::clock::{Moment, lock};
 use crate::config::{Address, Config};
@@ -126,13 +125,13 @@ impl Link {
                     // What calls on the last connection reported says nothing of this one.
                     let _ = tokio::time::timeout(Duration::ZERO, self.broken.notified()).await;
                     self.current.send_replace(Some(conn.clone()));
-                    tell(&self.events, Event::Up);
+                    (self.events)(Event::Up);
                     // Last: whoever waits for the first contact must find it made.
                     self.attempt.succeeded();
                     let began = Moment::now();
                     self.watch(conn).await;
                     self.current.send_replace(None);
-                    tell(&self.events, Event::Down);
+                    (self.events)(Event::Down);
                     backoff.settle(Moment::now().since(began));
                 }
                 Err(failure) => self.attempt.failed(at(&self.client, failure)),

@@ -16,7 +16,7 @@ mod script;
 #[cfg(test)]
 mod tests;
 
-use super::{Boxed, Event, Events, Reply, Store, StoreError, Topic};
+use super::{Boxed, Events, Reply, Store, StoreError, Topic};
 use crate::clock::Moment;
 use crate::config::Config;
 use crate::error::Error;
@@ -130,9 +130,4 @@ impl Store for RedisStore {
             reply.and_then(Value::extract_error).map(drop).map_err(|error| classify(&error))
         })
     }
-}
-
-/// Tells the events sink; a free function so that both tasks do it in one way.
-fn tell(events: &Events, event: Event) {
-    events(event);
 }
