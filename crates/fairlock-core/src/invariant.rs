@@ -80,6 +80,7 @@ impl LockState {
         let ends_with_next = !matches!(
             op,
             Op::Inspect { .. }
+                | Op::Place { .. }
                 | Op::Renew { .. }
                 | Op::Reenter { .. }
                 | Op::Acquire(crate::Acquire { kind: crate::Kind::Plain, .. })

@@ -70,6 +70,7 @@ impl LockState {
                 Body::Nudged
             }
             Op::Force => self.force(cx),
+            Op::Place { owner } => Body::Place { ahead: self.place(owner) },
             Op::Inspect { limit } => Body::Inspected(self.inspect(*limit, cx)),
         }
     }
@@ -358,6 +359,12 @@ impl LockState {
         if !self.is_free() && self.keys.hold_expires.is_none() {
             self.keys.hold_expires = Some(cx.now_ms + lease_ms.max(crate::MENDED_HOLD_MS));
         }
+    }
+
+    /// How many members stand before `owner` in the queue.
+    fn place(&self, owner: &OwnerId) -> Option<u64> {
+        let at = self.keys.queue.iter().position(|member| member == owner)?;
+        Some(at as u64)
     }
 
     fn inspect(&self, limit: u32, cx: &Cx<'_>) -> Inspection {

@@ -110,6 +110,11 @@ pub enum Op {
     Nudge,
     /// An operator takes the lock away from whoever holds it.
     Force,
+    /// Where a waiter stands; changes nothing.
+    Place {
+        /// The waiter.
+        owner: OwnerId,
+    },
     /// Look, change nothing; at most `limit` waiters are listed.
     Inspect {
         /// How many waiters to list.
@@ -201,6 +206,12 @@ pub enum Body {
     Forced {
         /// The former holder.
         holder: Option<OwnerId>,
+    },
+    /// Reply to [`Op::Place`].
+    Place {
+        /// How many members, foreign ones too, stand before the waiter; `None`: it is not in the
+        /// queue.
+        ahead: Option<u64>,
     },
     /// Reply to [`Op::Inspect`].
     Inspected(Inspection),

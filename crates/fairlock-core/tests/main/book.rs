@@ -175,8 +175,24 @@ impl Book {
                 }
                 Ok(())
             }
+            (Op::Place { owner }, Body::Place { ahead }) => self.note_place(owner, *ahead),
             _ => Ok(()),
         }
+    }
+
+    /// Before a waiter stand those with smaller numbers, but for such as were taken for dead.
+    fn note_place(&self, owner: &OwnerId, ahead: Option<u64>) -> Checked {
+        if self.disturbed {
+            return Ok(());
+        }
+        let Some(waits) = self.waiting.get(owner) else {
+            return ensure(ahead.is_none(), || format!("{owner} does not wait, but has {ahead:?}"));
+        };
+        let before = || self.waiting.values().filter(|other| other.order < waits.order);
+        let most = before().count() as u64;
+        let least = before().filter(|other| !other.shaky).count() as u64;
+        let fits = ahead.map_or(waits.shaky, |ahead| (least..=most).contains(&ahead));
+        ensure(fits, || format!("{ahead:?} before {owner}, which has {least} to {most}"))
     }
 
     fn note_queued(&self, owner: &OwnerId, stands: bool, lock: &LockState) -> Checked {

@@ -41,6 +41,7 @@ enum Act {
     Nudge,
     Force,
     Inspect,
+    Place((u64, u64)),
     Deaf(u64, bool),
     Java(u64, JavaAct, i64),
     Lose(Key),
@@ -115,6 +116,7 @@ fn acts(world: World) -> BoxedStrategy<Act> {
         10 => (1..5_u64).prop_map(Act::Beat),
         1 => Just(Act::Nudge),
         1 => Just(Act::Inspect),
+        2 => who().prop_map(Act::Place),
         1 => (1..5_u64, any::<bool>()).prop_map(|(who, deaf)| Act::Deaf(who, deaf)),
     ];
     if world == World::Calm {
@@ -336,6 +338,7 @@ impl Play {
             }
             Act::Nudge => Op::Nudge,
             Act::Force => Op::Force,
+            Act::Place(who) => Op::Place { owner: owner(who) },
             _ => Op::Inspect { limit: 10 },
         })
     }

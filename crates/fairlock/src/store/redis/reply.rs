@@ -59,6 +59,7 @@ fn decode(value: Value) -> Option<Answer> {
             }
             Body::Beaten { held, queued, retry_ms, foreign }
         }
+        b"place" => Body::Place { ahead: r.maybe_count()? },
         b"inspected" => Body::Inspected(inspection(&mut r)?),
         _ => return None,
     };

@@ -24,6 +24,7 @@ static FORCE: Script = script!("lua/force.lua");
 static INSPECT: Script = script!("lua/inspect.lua");
 static LEAVE: Script = script!("lua/leave.lua");
 static NUDGE: Script = script!("lua/nudge.lua");
+static PLACE: Script = script!("lua/place.lua");
 static PLAIN_ACQUIRE: Script = script!("lua/plain_acquire.lua");
 static PLAIN_LEAVE: Script = script!("lua/plain_leave.lua");
 static PLAIN_RELEASE: Script = script!("lua/plain_release.lua");
@@ -54,6 +55,7 @@ fn script(op: &Op) -> &'static Script {
         Op::Beat { .. } => &BEAT,
         Op::Nudge => &NUDGE,
         Op::Force => &FORCE,
+        Op::Place { .. } => &PLACE,
         Op::Inspect { .. } => &INSPECT,
         _ => unreachable!("every operation of this version has a script"),
     }
@@ -131,6 +133,9 @@ fn own_arguments(cmd: &mut Cmd, rules: &Rules, op: &Op) {
             for waiter in waiters {
                 cmd.arg(waiter.to_bytes());
             }
+        }
+        Op::Place { owner } => {
+            cmd.arg(owner.to_bytes());
         }
         Op::Inspect { limit } => {
             cmd.arg(*limit);

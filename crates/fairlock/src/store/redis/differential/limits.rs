@@ -47,6 +47,7 @@ fn all_operations() -> Vec<Op> {
         Op::Beat { client, waiters: vec![owner.clone()] },
         Op::Nudge,
         Op::Force,
+        Op::Place { owner: owner.clone() },
         Op::Inspect { limit: 5 },
     ]
 }

@@ -35,7 +35,7 @@ impl Run<'_> {
         self.count("java");
     }
 
-    fn member(&self, member: Member) -> Vec<u8> {
+    pub(super) fn member(&self, member: Member) -> Vec<u8> {
         match member {
             Member::Ours(number) => owner(number).to_bytes(),
             Member::Java(waiter) => self.java_owner(waiter).to_bytes(),

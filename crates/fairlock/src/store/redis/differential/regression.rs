@@ -61,6 +61,28 @@ fn inspecting_no_waiters_lists_none() {
     );
 }
 
+/// A place counts foreign members as well, the first of two entries counts, and who holds the lock,
+/// or never waited, has none.
+#[test]
+fn a_place_is_counted_from_the_head() {
+    let place = |member| Step::Place { member };
+    agree(
+        Rules::default(),
+        &[
+            acquire(2, Mode::Wait, Place::New),
+            Step::Java { waiter: 0, act: JavaAct::Acquire { wait_ms: 300_000, lease_ms: 30_000 } },
+            acquire(1, Mode::Wait, Place::New),
+            place(Member::Ours(2)),
+            place(Member::Java(0)),
+            place(Member::Ours(1)),
+            place(Member::Ours(3)),
+            Step::Meddle(Fault::ListTwice(Member::Ours(1), End::Head)),
+            place(Member::Ours(1)),
+            place(Member::Odd),
+        ],
+    );
+}
+
 /// A hold with 0 ms left is still held. The number of its change went into a key that was made to
 /// end at the same time, which deletes it at once: a late copy of an older change would count.
 #[test]

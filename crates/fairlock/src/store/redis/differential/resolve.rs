@@ -81,6 +81,7 @@ impl Run<'_> {
             },
             Step::Nudge => Op::Nudge,
             Step::Force => Op::Force,
+            Step::Place { member } => Op::Place { owner: OwnerId::parse(&self.member(*member)) },
             Step::Inspect { limit } => Op::Inspect { limit: *limit },
             other => unreachable!("{other:?} is no operation"),
         }

@@ -130,6 +130,9 @@ pub(super) enum Step {
     },
     Nudge,
     Force,
+    Place {
+        member: Member,
+    },
     Inspect {
         limit: u32,
     },
@@ -326,8 +329,9 @@ fn operation(rng: &mut Rng, mix: &Mix) -> Step {
             let waiters = (0..rng.below(4)).map(|_| rng.below(mix.owners)).collect();
             Step::Beat { client: rng.below(CLIENTS), waiters }
         }
-        92..96 => Step::Nudge,
-        96..98 => Step::Force,
+        92..95 => Step::Nudge,
+        95..97 => Step::Force,
+        97 => Step::Place { member: member(rng) },
         _ => Step::Inspect { limit: rng.pick(&[0, 1, 3, 100]) },
     }
 }
@@ -347,15 +351,19 @@ fn java(rng: &mut Rng) -> Step {
     Step::Java { waiter, act }
 }
 
+fn member(rng: &mut Rng) -> Member {
+    match rng.below(10) {
+        0..5 => Member::Ours(rng.below(OWNERS)),
+        5..9 => Member::Java(rng.below(JAVA_OWNERS)),
+        _ => Member::Odd,
+    }
+}
+
 fn fault(rng: &mut Rng) -> Fault {
     let key = rng.below(7) as usize;
     let client = rng.below(CLIENTS);
     let owner = rng.below(OWNERS);
-    let member = match rng.below(10) {
-        0..5 => Member::Ours(owner),
-        5..9 => Member::Java(rng.below(JAVA_OWNERS)),
-        _ => Member::Odd,
-    };
+    let member = member(rng);
     let end = rng.pick(&[End::Head, End::Tail]);
     match rng.below(35) {
         0..8 => Fault::Delete(key),
