@@ -38,6 +38,7 @@ impl LockState {
             calling: None,
             freed: false,
             more: false,
+            removed: 0,
             effects: Vec::new(),
         };
         #[cfg(debug_assertions)]
@@ -48,7 +49,7 @@ impl LockState {
         if let Some(token) = before {
             self.check(now_ms, token, rules, cx.more, op);
         }
-        Ok((Answer { now_ms, more: cx.more, body }, cx.effects))
+        Ok((Answer { now_ms, more: cx.more, removed: cx.removed, body }, cx.effects))
     }
 
     fn dispatch(&mut self, op: &Op, cx: &mut Cx<'_>) -> Body {
@@ -111,6 +112,7 @@ impl LockState {
             return Body::Busy { ttl_ms: self.hold_ttl(cx.now_ms) };
         }
         self.enter(a, cx);
+        let length = self.keys.queue.len() as u64;
         let fresh = a.owner.client().is_none_or(|client| self.note_entry(client, cx));
         let new_keys = self.keys.order.len() == 1 || self.keys.queue.len() == 1;
         if fresh && !new_keys {
@@ -131,6 +133,7 @@ impl LockState {
             order: self.keys.order.get(&a.owner).copied().unwrap_or(0),
             retry_ms: self.retry_ms(cx),
             foreign: self.foreign_near(),
+            length,
         }
     }
 

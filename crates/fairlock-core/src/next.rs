@@ -54,6 +54,7 @@ impl LockState {
                     self.unlist(&candidate);
                     self.drop_order(&candidate);
                     self.note_removed(cx);
+                    cx.removed += 1;
                 }
                 Verdict::Wait => return Door::Closed,
             }

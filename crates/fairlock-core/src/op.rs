@@ -129,6 +129,8 @@ pub struct Answer {
     pub now_ms: u64,
     /// Dead waiters remain in front: send [`Op::Nudge`] at once.
     pub more: bool,
+    /// Dead waiters of ours that the operation removed.
+    pub removed: u32,
     /// What came out.
     pub body: Body,
 }
@@ -152,6 +154,8 @@ pub enum Body {
         retry_ms: Option<u64>,
         /// A foreign client holds the lock or waits.
         foreign: bool,
+        /// How many waited right after it entered, itself included.
+        length: u64,
     },
     /// Somebody else holds the lock; the caller was not queued.
     Busy {

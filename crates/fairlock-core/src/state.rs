@@ -28,6 +28,8 @@ pub(crate) struct Cx<'a> {
     /// This call made the lock free: a Java head must be told at once.
     pub(crate) freed: bool,
     pub(crate) more: bool,
+    /// Waiters of ours found dead and removed.
+    pub(crate) removed: u32,
     pub(crate) effects: Vec<Effect>,
 }
 

@@ -259,7 +259,7 @@ async fn wait_fair(
             return Ok(Some(Outcome::Granted { grant, base: reply.sent }));
         }
         Body::Busy { .. } => return Ok(None),
-        Body::Queued { order, retry_ms, foreign } => {
+        Body::Queued { order, retry_ms, foreign, .. } => {
             shared.hub.queued(shared, entry, order);
             // The first heartbeat is early where something is expected before the regular one,
             // and where it has to find out on which channel Java will wake us.

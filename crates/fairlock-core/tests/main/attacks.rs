@@ -222,12 +222,15 @@ fn a09_a_thousand_dead_waiters_cost_no_time() {
     sim.pass_beating(10_000, &[0]);
     let token = sim.token();
     let release = Op::Release { kind: Kind::Fair, owner: holder, token, keep: 0, change: 0 };
-    let mut more = sim.op(release).more;
+    let mut answer = sim.op(release);
+    let mut removed = answer.removed;
     let mut nudges = 0;
-    while more {
-        more = sim.op(Op::Nudge).more;
+    while answer.more {
+        answer = sim.op(Op::Nudge);
+        removed += answer.removed;
         nudges += 1;
     }
+    assert_eq!(removed, 1_000);
     assert_eq!(sim.holding_client(), Some(client(1)));
     assert_eq!(nudges, 1_000 / 64);
 }

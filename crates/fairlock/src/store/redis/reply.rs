@@ -1,7 +1,7 @@
 //! Strict decoding: a reply or message that fits no form is an error, never a default.
 
 use fairlock_core::{
-    Answer, Body, Grant, HeldBy, Inspection, OwnerId, RequestId, Token, WaiterView,
+    Answer, Body, Grant, HeldBy, Inspection, LOOKED_AT_MAX, OwnerId, RequestId, Token, WaiterView,
 };
 use redis::Value;
 
@@ -18,12 +18,13 @@ fn decode(value: Value) -> Option<Answer> {
     let Value::Array(items) = value else { return None };
     let mut r = Reader(items.into_iter());
     let now_ms = r.count()?;
-    let more = r.flag()?;
+    let (more, removed) = r.more()?;
     let tag = r.bytes()?;
     let body = match tag.as_slice() {
         b"granted" => Body::Granted { token: r.token()?, ttl_ms: r.count()? },
         b"queued" => {
-            Body::Queued { order: r.decimal()?, retry_ms: r.maybe_count()?, foreign: r.flag()? }
+            let (order, retry_ms, foreign) = (r.decimal()?, r.maybe_count()?, r.flag()?);
+            Body::Queued { order, retry_ms, foreign, length: r.count()? }
         }
         b"busy" => Body::Busy { ttl_ms: r.maybe_count()? },
         b"self" => Body::HeldBySelf { count: u32::try_from(r.count()?).ok()? },
@@ -63,7 +64,7 @@ fn decode(value: Value) -> Option<Answer> {
         b"inspected" => Body::Inspected(inspection(&mut r)?),
         _ => return None,
     };
-    r.0.next().is_none().then_some(Answer { now_ms, more, body })
+    r.0.next().is_none().then_some(Answer { now_ms, more, removed, body })
 }
 
 fn inspection(r: &mut Reader) -> Option<Inspection> {
@@ -113,6 +114,13 @@ impl Reader {
 
     fn flag(&mut self) -> Option<bool> {
         flag(&self.value()?)
+    }
+
+    /// Whether there are more, and how many dead waiters were removed.
+    fn more(&mut self) -> Option<(bool, u32)> {
+        let number = u32::try_from(self.count()?).ok()?;
+        let (more, removed) = (number % 2 == 1, number / 2);
+        (removed <= LOOKED_AT_MAX).then_some((more, removed))
     }
 
     fn bytes(&mut self) -> Option<Vec<u8>> {
@@ -194,7 +202,11 @@ mod tests {
         let answer = answer(Value::Array(good.clone())).unwrap();
         assert_eq!(answer.now_ms, 5);
         assert_eq!(answer.body, Body::Granted { token: Token::new(7).unwrap(), ttl_ms: 30 });
-        let mut odd = vec![Value::Nil, Value::Int(1), bulk("granted"), Value::Array(vec![])];
+        let removed = |n| Value::Array([&[Value::Int(5), Value::Int(n)], &good[2..]].concat());
+        let answer = super::answer(removed(129)).unwrap();
+        assert!(answer.more && answer.removed == 64);
+        let mut odd =
+            vec![removed(130), Value::Nil, Value::Int(1), bulk("granted"), Value::Array(vec![])];
         for at in 0..good.len() {
             for wrong in [Value::Nil, Value::Int(-1), bulk("x"), bulk("9007199254740992")] {
                 let mut items = good.clone();

@@ -252,6 +252,9 @@ impl<'a> Run<'a> {
         if answer.more {
             self.count("answer: MORE");
         }
+        if answer.removed > 0 {
+            self.count("answer: removed");
+        }
         let keys = self.core.snapshot();
         let record = &keys.record;
         let foreign_head = keys.queue.front().is_some_and(|head| !head.is_ours());

@@ -3,7 +3,8 @@
 -- ARGV  8 owner   9 request, 32 hex   10 lease ms   11 T = try, W = wait
 --      12 order number of a returning entry, or 0   13 not after, epoch ms
 --      14 1 = reachable without a look at its inbox   15 1 = owner shared by several requests
--- Reply {..., 'granted', token, ttl ms} | {..., 'queued', order, retry ms or nil, foreign 0/1}
+-- Reply {..., 'granted', token, ttl ms} | {..., 'queued', order, retry ms or nil, foreign 0/1,
+--        queue length on entry}
 --     | {..., 'busy', ttl ms or nil} | {..., 'self', count} | {..., 'late'} | {..., 'buried'}
 local owner, request, lease = ARGV[8], ARGV[9], tonumber(ARGV[10])
 local returning, sure, shared = tonumber(ARGV[12]), ARGV[14], ARGV[15] == '1'
@@ -107,9 +108,9 @@ if free then
   caller, calling = owner, client_of(owner)
   next_holder()
   if held(owner) then return granted(lease) end
-  return { now, more, 'queued', number, retry(), foreign_near() }
+  return { now, more, 'queued', number, retry(), foreign_near(), n_queue }
 end
 -- Held by somebody else: nothing was handed on, so the counts still hold.
 local foreign = (n_queue > n_order or not ours(holder())) and 1 or 0
 mend_hold(lease)
-return { now, 0, 'queued', number, retry(), foreign }
+return { now, 0, 'queued', number, retry(), foreign, n_queue }

@@ -16,7 +16,8 @@
 --       6 fairLockWaitTimeout, ms
 --       7 flags: j = a Java fleet uses the shared keys; p = subscriber counts mean something
 --       8 and on: the operation's own
--- Reply {server ms, MORE 0/1, tag, ...}; tokens as strings.
+-- Reply {server ms, MORE, tag, ...}; tokens as strings. MORE: 1 = dead waiters remain in front, plus
+--     2 for each that this call removed.
 --
 -- The rules are those of fairlock-core, function by function under the same names. Everything is
 -- read and checked before the first write. Numbers above 2^53 never occur; numbers are never
@@ -371,12 +372,13 @@ local function next_holder()
         unlist(candidate)
         drop_order(candidate)
         note_removed()
+        more = more + 2
       end
     end
     candidate = call('LINDEX', queue, 0)
     if not candidate then return true end
   end
-  more = 1
+  more = more + 1
   return false
 end
 
