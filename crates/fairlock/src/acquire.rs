@@ -41,6 +41,8 @@ pub(crate) struct Wanted {
     pub(crate) kind: Kind,
     /// The explicit lease, if any.
     pub(crate) lease: Option<Duration>,
+    /// The longest hold, if any.
+    pub(crate) max_hold: Option<Duration>,
     /// When to give up; `None`: never.
     pub(crate) until: Option<Moment>,
     /// Do not stand in the queue.
@@ -49,7 +51,13 @@ pub(crate) struct Wanted {
 
 impl Wanted {
     pub(crate) fn lease_ms(&self, shared: &Shared) -> u64 {
-        self.lease.unwrap_or(shared.config.watchdog_lease).as_millis() as u64
+        let lease = self.lease.unwrap_or(shared.config.watchdog_lease);
+        self.max_hold.map_or(lease, |most| most.min(lease)).as_millis() as u64
+    }
+
+    /// Whether the hold lasts for longer than one lease.
+    fn is_renewed(&self, shared: &Shared) -> bool {
+        self.lease.is_none() && self.max_hold.is_none_or(|most| most > shared.config.watchdog_lease)
     }
 
     /// The operation that asks for the lock.
@@ -76,10 +84,10 @@ impl Wanted {
         base: Moment,
         doubtful: Vec<RequestId>,
     ) -> Hold {
-        let lease = match self.lease {
-            Some(lease) => Lease::Fixed { ms: self.lease_ms(shared), until: base.plus(lease) },
-            None => Lease::Watchdog { ms: self.lease_ms(shared) },
-        };
+        let ms = self.lease_ms(shared);
+        let renewed = self.is_renewed(shared);
+        let end = if renewed { self.max_hold } else { Some(Duration::from_millis(ms)) };
+        let lease = Lease { ms, renewed, end: end.map(|end| base.plus(end)) };
         let until = valid_until(base, grant.ttl_ms);
         Hold::new(self.name.clone(), self.kind, owner, grant.token, lease, until, doubtful)
     }
@@ -204,7 +212,7 @@ async fn fair(
             return Ok(Some(hold));
         }
         over += 1;
-        if wanted.lease.is_some() && over >= OVER_MAX {
+        if !wanted.is_renewed(shared) && over >= OVER_MAX {
             give_up(shared, wanted, &owner, remains.request, remains.doubt, &doubtful);
             let message = "the lease was over before the lock could be used, twice; choose a \
                            longer lease";

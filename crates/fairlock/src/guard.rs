@@ -53,9 +53,16 @@ impl Guard {
         self.hold.remaining()
     }
 
-    /// The whole lease: the explicit one, or what each renewal gives.
+    /// The whole lease: the explicit one, or what each renewal gives. Never more than the
+    /// [longest hold](crate::Lock::max_hold).
     pub fn lease(&self) -> Duration {
         self.hold.lease.whole()
+    }
+
+    /// How many guards this hold has: this one and its [re-entries](Self::reenter), less those
+    /// that were released. No I/O.
+    pub fn hold_count(&self) -> u32 {
+        self.hold.count()
     }
 
     /// Whether the guard still protects. No I/O.

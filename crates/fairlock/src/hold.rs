@@ -20,26 +20,29 @@ pub enum GuardState {
 
 /// How long a hold shall last.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Lease {
-    /// So many milliseconds, until this moment; never renewed beyond it.
-    Fixed { ms: u64, until: Moment },
-    /// Renewed to this many milliseconds again and again.
-    Watchdog { ms: u64 },
+pub(crate) struct Lease {
+    /// What a renewal gives at most, in milliseconds.
+    pub(crate) ms: u64,
+    /// Whether it is renewed again and again.
+    pub(crate) renewed: bool,
+    /// Nothing renews it beyond this moment.
+    pub(crate) end: Option<Moment>,
 }
 
 impl Lease {
     pub(crate) fn whole(self) -> Duration {
-        let (Self::Fixed { ms, .. } | Self::Watchdog { ms }) = self;
-        Duration::from_millis(ms)
+        Duration::from_millis(self.ms)
     }
 
-    /// The TTL that a renewal asks for now, in milliseconds: the whole lease, or what is left of
-    /// an explicit one.
+    /// The TTL that a renewal asks for now, in milliseconds: the whole lease, or what is left
+    /// until the end.
     pub(crate) fn wanted_ms(self) -> u64 {
-        match self {
-            Self::Watchdog { ms } => ms,
-            Self::Fixed { until, .. } => (until.left().as_millis() as u64).max(1),
-        }
+        let left = self.end.map_or(u64::MAX, |end| end.left().as_millis() as u64);
+        self.ms.min(left).max(1)
+    }
+
+    fn capped(self, moment: Moment) -> Moment {
+        self.end.map_or(moment, |end| moment.min(end))
     }
 }
 
@@ -102,7 +105,12 @@ impl Hold {
             lease,
             doubtful,
             whole_lease: AtomicBool::new(false),
-            inner: Mutex::new(Inner { valid_until, count: 1, change: 0, ended: false }),
+            inner: Mutex::new(Inner {
+                valid_until: lease.capped(valid_until),
+                count: 1,
+                change: 0,
+                ended: false,
+            }),
             state: watch::Sender::new(GuardState::Held),
         }
     }
@@ -110,6 +118,11 @@ impl Hold {
     /// The call that renews this hold.
     pub(crate) fn renewal(&self, ttl_ms: u64) -> Op {
         Op::Renew { owner: self.owner.clone(), token: self.token, ttl_ms }
+    }
+
+    /// How many guards hold it.
+    pub(crate) fn count(&self) -> u32 {
+        lock(&self.inner).count
     }
 
     pub(crate) fn has_whole_lease(&self) -> bool {
@@ -163,16 +176,18 @@ impl Hold {
         });
     }
 
-    /// A renewal that was sent at `sent` gave the hold `ttl_ms`. Validity only moves forward,
-    /// and nothing comes back from Lost. A process that was frozen past its old deadline, with the
-    /// reply waiting to be read, has lost nothing if nobody looked meanwhile.
+    /// A renewal that was sent at `sent` gave the hold `ttl_ms`. Validity only moves forward, up
+    /// to the end of the lease, and nothing comes back from Lost. A process that was frozen past
+    /// its old deadline, with the reply waiting to be read, has lost nothing if nobody looked
+    /// meanwhile.
     pub(crate) fn renewed(&self, sent: Moment, ttl_ms: u64) {
         if *self.state.borrow() == GuardState::Lost {
             return;
         }
         {
             let mut inner = lock(&self.inner);
-            inner.valid_until = inner.valid_until.max(valid_until(sent, ttl_ms));
+            let until = self.lease.capped(valid_until(sent, ttl_ms));
+            inner.valid_until = inner.valid_until.max(until);
         }
         if self.state() == GuardState::Lost {
             return;
@@ -216,7 +231,7 @@ mod tests {
         let owner = OwnerId::parse(b"someone");
         let name = LockName::new(b"x").unwrap();
         let until = Moment::now().plus_ms(60_000);
-        let lease = Lease::Watchdog { ms: 60_000 };
+        let lease = Lease { ms: 60_000, renewed: true, end: None };
         let hold = Hold::new(name, Kind::Fair, owner, Token::new(1).unwrap(), lease, until, vec![]);
         assert_eq!(hold.state(), GuardState::Held);
         hold.suspect();
@@ -238,7 +253,7 @@ mod tests {
             let owner = OwnerId::parse(b"someone");
             let name = LockName::new(b"x").unwrap();
             let over = Moment::now().minus_ms(1);
-            let lease = Lease::Watchdog { ms: 60_000 };
+            let lease = Lease { ms: 60_000, renewed: true, end: None };
             Hold::new(name, Kind::Fair, owner, Token::new(1).unwrap(), lease, over, vec![])
         };
         let sent = Moment::now().minus_ms(1_000);
@@ -252,5 +267,22 @@ mod tests {
         let too_late = frozen();
         too_late.renewed(sent, 900);
         assert_eq!(too_late.state(), GuardState::Lost);
+    }
+
+    /// Whatever a renewal was answered, and however late it was sent.
+    #[test]
+    fn nothing_is_valid_beyond_the_end_of_its_lease() {
+        let owner = OwnerId::parse(b"someone");
+        let name = LockName::new(b"x").unwrap();
+        let end = Moment::now().plus_ms(5_000);
+        let lease = Lease { ms: 60_000, renewed: true, end: Some(end) };
+        assert!((4_000..=5_000).contains(&lease.wanted_ms()));
+        let until = end.plus_ms(1);
+        let hold = Hold::new(name, Kind::Fair, owner, Token::new(1).unwrap(), lease, until, vec![]);
+        assert_eq!(hold.valid_until(), end);
+        hold.renewed(Moment::now(), 60_000);
+        assert_eq!(hold.valid_until(), end);
+        let over = Lease { end: Some(Moment::now().minus_ms(1)), ..lease };
+        assert_eq!(over.wanted_ms(), 1);
     }
 }

@@ -8,7 +8,7 @@ use crate::error::{Error, ErrorKind};
 use crate::guard::Guard;
 use crate::reaper::Ticket;
 use crate::shared::new_request;
-use crate::status::LockStatus;
+use crate::status::{Holder, LockStatus};
 use fairlock_core::{Body, Grant, Kind, LockName, MAX_LEASE_MS, Mode, Op};
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,11 +33,13 @@ pub struct Lock {
     name: Result<LockName, Error>,
     kind: Kind,
     lease: Option<Duration>,
+    max_hold: Option<Duration>,
 }
 
 impl Lock {
     pub(crate) fn new(client: Client, name: &[u8], kind: Kind) -> Self {
-        Self { client, name: LockName::new(name).map_err(Error::from), kind, lease: None }
+        let name = LockName::new(name).map_err(Error::from);
+        Self { client, name, kind, lease: None, max_hold: None }
     }
 
     /// The same lock with an explicit lease: a guard ends after it and is never renewed. Without
@@ -47,6 +49,30 @@ impl Lock {
     #[must_use]
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = Some(lease);
+        self
+    }
+
+    /// The same lock with a longest hold: a guard is [lost](Guard::lost) after it at the latest,
+    /// whatever renews it. It counts from when the lock was granted, and bounds what a task that
+    /// hangs, or a guard that was leaked, can do to the others. With a lease, explicit or not,
+    /// the shorter one of the two counts.
+    ///
+    /// A longest hold below 100 ms or above ten years is an error of the next call.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), fairlock::Error> {
+    /// let client = fairlock::Client::connect("memory:").await?;
+    /// let lock = client.fair_lock("nightly").max_hold(Duration::from_secs(3_600));
+    /// let guard = lock.lock().await?; // renewed, for an hour at most
+    /// # guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn max_hold(mut self, most: Duration) -> Self {
+        self.max_hold = Some(most);
         self
     }
 
@@ -102,10 +128,11 @@ impl Lock {
             name: self.name.clone()?,
             kind: self.kind,
             lease: self.lease,
+            max_hold: self.max_hold,
             until,
             try_once,
         };
-        self.check_lease()?;
+        self.check_times()?;
         let shared = self.client.shared();
         if shared.is_closed() {
             return Err(Error::closed());
@@ -142,17 +169,19 @@ impl Lock {
         Ok(Some(Guard::new(hold, self.client.clone())))
     }
 
-    fn check_lease(&self) -> Result<(), Error> {
-        let Some(lease) = self.lease else { return Ok(()) };
-        if lease < MIN_LEASE || lease > Duration::from_millis(MAX_LEASE_MS) {
-            let error = Error::misuse(format!(
-                "a lease of {lease:?} cannot be used; it must be between {MIN_LEASE:?} and ten \
-                 years"
-            ));
-            return Err(match &self.name {
-                Ok(name) => error.on(name),
-                Err(_) => error,
-            });
+    fn check_times(&self) -> Result<(), Error> {
+        for (what, time) in [("a lease", self.lease), ("a longest hold", self.max_hold)] {
+            let Some(time) = time else { continue };
+            if time < MIN_LEASE || time > Duration::from_millis(MAX_LEASE_MS) {
+                let error = Error::misuse(format!(
+                    "{what} of {time:?} cannot be used; it must be between {MIN_LEASE:?} and ten \
+                     years"
+                ));
+                return Err(match &self.name {
+                    Ok(name) => error.on(name),
+                    Err(_) => error,
+                });
+            }
         }
         Ok(())
     }
@@ -167,8 +196,12 @@ impl Lock {
     pub async fn inspect(&self) -> Result<LockStatus, Error> {
         /// A page: more would make the server and the reader busy for nothing.
         const LISTED_MAX: u32 = 1_000;
+        self.look(LISTED_MAX).await
+    }
+
+    async fn look(&self, limit: u32) -> Result<LockStatus, Error> {
         let rules = self.client.shared().rules.clone();
-        match self.operate(Op::Inspect { limit: LISTED_MAX }).await? {
+        match self.operate(Op::Inspect { limit }).await? {
             Body::Inspected(seen) => Ok(LockStatus::new(seen, &rules)),
             _ => Err(mismatch()),
         }
@@ -195,8 +228,49 @@ impl Lock {
     ///
     /// # Errors
     /// As [`lock`](Self::lock).
+    ///
+    /// # Cancel safety
+    /// Nothing is changed by this call.
     pub async fn is_locked(&self) -> Result<bool, Error> {
-        Ok(self.inspect().await?.holder.is_some())
+        Ok(self.holder().await?.is_some())
+    }
+
+    /// Who holds the lock, if anybody.
+    ///
+    /// # Errors
+    /// As [`lock`](Self::lock).
+    ///
+    /// # Cancel safety
+    /// Nothing is changed by this call.
+    pub async fn holder(&self) -> Result<Option<Holder>, Error> {
+        Ok(self.look(0).await?.holder)
+    }
+
+    /// How long the lock stays held without another renewal, by the server's clock. `None` when
+    /// nobody holds it, or when somebody took its TTL away.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), fairlock::Error> {
+    /// let client = fairlock::Client::connect("memory:").await?;
+    /// let lock = client.fair_lock("invoice:42");
+    /// assert!(lock.remaining_ttl().await?.is_none());
+    /// let guard = lock.lock().await?;
+    /// assert!(lock.remaining_ttl().await?.is_some());
+    /// assert_eq!(&lock.holder().await?.unwrap().owner, guard.owner());
+    /// # guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`lock`](Self::lock).
+    ///
+    /// # Cancel safety
+    /// Nothing is changed by this call.
+    pub async fn remaining_ttl(&self) -> Result<Option<Duration>, Error> {
+        Ok(self.look(0).await?.ttl)
     }
 
     async fn operate(&self, op: Op) -> Result<Body, Error> {

@@ -2,7 +2,7 @@
 //! cannot.
 
 use crate::clock::{Moment, lock};
-use crate::hold::{GuardState, Hold, Lease};
+use crate::hold::{GuardState, Hold};
 use crate::shared::Shared;
 use fairlock_core::{Body, RenewalPlan};
 use std::collections::HashMap;
@@ -38,10 +38,12 @@ impl Watchdog {
     pub(crate) fn watch(&self, hold: &Arc<Hold>, full: bool) {
         hold.set_whole_lease(full);
         let now = Moment::now();
-        let at = match hold.lease {
-            _ if !full => now.plus_ms(CONFIRM_AFTER_MS),
-            Lease::Watchdog { ms } => now.plus_ms(ms / 3),
-            Lease::Fixed { .. } => hold.valid_until(),
+        let at = if !full {
+            now.plus_ms(CONFIRM_AFTER_MS)
+        } else if hold.lease.renewed {
+            now.plus_ms(hold.lease.ms / 3)
+        } else {
+            hold.valid_until()
         };
         let at = at.min(hold.valid_until());
         let mut state = lock(&self.state);
@@ -139,7 +141,7 @@ async fn tend(shared: Arc<Shared>, hold: Arc<Hold>) {
     if hold.state() == GuardState::Lost {
         return lost(&shared, &hold);
     }
-    if matches!(hold.lease, Lease::Fixed { .. }) && hold.has_whole_lease() {
+    if !hold.lease.renewed && hold.has_whole_lease() {
         // Only its end is left to come.
         return shared.watchdog.plan(&hold, valid_until);
     }
@@ -161,11 +163,10 @@ async fn tend(shared: Arc<Shared>, hold: Arc<Hold>) {
                     if hold.state() == GuardState::Lost {
                         return lost(&shared, &hold);
                     }
-                    let at = match hold.lease {
-                        Lease::Watchdog { ms } => now.plus_ms(ms / 3),
-                        Lease::Fixed { .. } => hold.valid_until(),
-                    };
-                    shared.watchdog.plan(&hold, at.min(hold.valid_until()));
+                    let until = hold.valid_until();
+                    let at =
+                        if hold.lease.renewed { now.plus_ms(hold.lease.ms / 3) } else { until };
+                    shared.watchdog.plan(&hold, at.min(until));
                 }
                 _ => lost(&shared, &hold),
             }

@@ -47,6 +47,8 @@ async fn futures() {
     assert!(is_sent(lock.try_lock_for(Duration::from_millis(1))).await.unwrap().is_none());
     assert!(is_sent(lock.inspect()).await.unwrap().holder.is_some());
     assert!(is_sent(lock.is_locked()).await.unwrap());
+    assert!(is_sent(lock.holder()).await.unwrap().is_some());
+    assert!(is_sent(lock.remaining_ttl()).await.unwrap().is_some());
     assert_eq!(is_sent(guard.reenter()).await.unwrap().token(), guard.token());
     assert!(is_sent(lock.force_unlock()).await.unwrap());
     drop(is_sent(guard.state_changed(GuardState::Held)));

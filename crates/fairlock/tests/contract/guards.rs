@@ -26,6 +26,44 @@ pub(super) async fn reentry(store: Store) {
     assert!(granted(waiter).await.token() > token);
 }
 
+pub(super) async fn hold_counts(store: Store) {
+    let client = store.client_with(no_beats).await;
+    for lock in [client.fair_lock("fair"), client.plain_lock("plain")] {
+        let first = lock.lock().await.unwrap();
+        assert_eq!(first.hold_count(), 1);
+        let second = first.reenter().await.unwrap();
+        assert_eq!((first.hold_count(), second.hold_count()), (2, 2));
+        drop(first);
+        assert_eq!(second.hold_count(), 1);
+        // A re-entry that failed does not count.
+        lock.force_unlock().await.unwrap();
+        assert!(second.reenter().await.is_err());
+        assert_eq!(second.hold_count(), 1);
+    }
+}
+
+pub(super) async fn looks_at_the_holder(store: Store) {
+    let client = store.client_with(no_beats).await;
+    let other = store.client_with(no_beats).await;
+    for (lock, look) in [
+        (client.fair_lock("fair"), other.fair_lock("fair")),
+        (client.plain_lock("plain"), other.plain_lock("plain")),
+    ] {
+        assert_eq!(look.holder().await.unwrap(), None);
+        assert_eq!(look.remaining_ttl().await.unwrap(), None);
+        let lease = Duration::from_secs(50);
+        let guard = lock.clone().lease(lease).lock().await.unwrap();
+        let again = guard.reenter().await.unwrap();
+        let holder = look.holder().await.unwrap().unwrap();
+        assert_eq!((&holder.owner, holder.count, holder.ours), (guard.owner(), 2, true));
+        let ttl = look.remaining_ttl().await.unwrap().unwrap();
+        assert!(ttl <= lease && ttl > lease / 2, "{ttl:?}");
+        again.release().await.unwrap();
+        guard.release().await.unwrap();
+        assert_eq!(look.remaining_ttl().await.unwrap(), None);
+    }
+}
+
 pub(super) async fn the_outer_guard_goes_first(store: Store) {
     drop_in_order(&store, true).await;
 }

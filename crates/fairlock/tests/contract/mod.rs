@@ -6,6 +6,7 @@ mod contended;
 mod drops;
 mod guards;
 mod loss;
+mod max_hold;
 mod names;
 mod plain;
 mod turns;
@@ -46,13 +47,17 @@ macro_rules! on {
                 then_the_client_at_once, a_cancelled_wait_then_the_client_at_once,
             ];
             guards: [
-                reentry, the_outer_guard_goes_first, the_inner_guard_goes_first,
+                reentry, hold_counts, the_outer_guard_goes_first, the_inner_guard_goes_first,
                 a_cancelled_reentry_is_taken_back, tokens_rise, tokens_rise_without_their_key,
-                release_after_force_is_lost, inspection, guards_name_what_they_hold,
+                release_after_force_is_lost, inspection, looks_at_the_holder, guards_name_what_they_hold,
             ];
             loss: [
                 the_watchdog_keeps_a_lock, an_explicit_lease_ends, signals_of_a_taken_lock,
                 an_expired_lock_goes_to_the_next, a_lost_guard_does_not_reenter,
+            ];
+            max_hold: [
+                renewals_end_with_it, a_leaked_guard_ends_with_it, it_shortens_the_lease,
+                a_shorter_lease_counts, a_hand_over_counts_from_the_grant, bad_values_are_refused,
             ];
             names: [
                 odd_names_work, odd_names_wait, names_that_share_a_queue_do_not_share_grants, bad_names_are_refused, bad_leases_are_refused,
