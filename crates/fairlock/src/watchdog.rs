@@ -1,5 +1,6 @@
-//! The watchdog: one task a client renews every hold in time, and tells the guards when it
-//! cannot.
+//! The watchdog: one task a client looks at every hold when something is due: its renewal, or its
+//! end. The look itself never waits for the store, so that a store that hangs delays no guard's
+//! loss; renewals are tasks of their own, a bounded number at once.
 
 use crate::clock::{Moment, lock};
 use crate::hold::{GuardState, Hold};
@@ -8,11 +9,19 @@ use fairlock_core::{Body, RenewalPlan};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
-/// Renewals under way at once: enough to fill a round trip, few enough to bound what a stalled
-/// server has to work off.
-const BATCH: usize = 100;
+/// Renewals under way at once on one connection: enough to fill a round trip, few enough to bound
+/// what a stalled server has to work off.
+const RENEWALS_MAX: usize = 100;
+
+/// Holds looked at in one go, before other tasks of the thread have their turn: well below a
+/// millisecond.
+const LOOKS_MAX: usize = 1_000;
+
+/// Longest sleep while there are holds: timers stand still while the machine is suspended, the time
+/// that leases are counted in does not. After waking up, a loss is told within this time.
+const SLEEP_MAX: Duration = Duration::from_secs(1);
 
 /// The first renewal after a grant by message: its TTL is short, and a critical section that is
 /// shorter than this needs no renewal at all.
@@ -27,10 +36,29 @@ pub(crate) struct Watchdog {
     changed: Notify,
 }
 
-#[derive(Default)]
 struct State {
-    plan: RenewalPlan,
     holds: HashMap<u64, Arc<Hold>>,
+    /// When each hold is looked at next.
+    plan: RenewalPlan,
+    /// Due for a renewal, without a slot yet; by the end of their validity.
+    waiting: RenewalPlan,
+    /// For the renewals of the present connection.
+    slots: Arc<Semaphore>,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self {
+            holds: HashMap::new(),
+            plan: RenewalPlan::default(),
+            waiting: RenewalPlan::default(),
+            slots: new_slots(),
+        }
+    }
+}
+
+fn new_slots() -> Arc<Semaphore> {
+    Arc::new(Semaphore::new(RENEWALS_MAX))
 }
 
 impl Watchdog {
@@ -60,6 +88,7 @@ impl Watchdog {
     pub(crate) fn forget(&self, hold: &Hold) {
         let mut state = lock(&self.state);
         state.plan.remove(hold.id);
+        state.waiting.remove(hold.id);
         state.holds.remove(&hold.id);
     }
 
@@ -76,6 +105,8 @@ impl Watchdog {
     pub(crate) fn check_all(&self) {
         let now = Moment::now().nanos();
         let mut state = lock(&self.state);
+        // Calls on the old connection may hold their slots until they time out.
+        state.slots = new_slots();
         let ids: Vec<u64> = state.holds.keys().copied().collect();
         for id in ids {
             state.plan.set(id, now);
@@ -101,8 +132,55 @@ impl Watchdog {
 
     fn take_due(&self) -> Vec<Arc<Hold>> {
         let mut state = lock(&self.state);
-        let due = state.plan.take_due(Moment::now().nanos(), BATCH);
+        let due = state.plan.take_due(Moment::now().nanos(), LOOKS_MAX);
         due.iter().filter_map(|id| state.holds.get(id).cloned()).collect()
+    }
+
+    /// Has it renewed as soon as there is a slot.
+    fn want_renewal(&self, hold: &Hold, valid_until: Moment) {
+        lock(&self.state).waiting.set(hold.id, valid_until.nanos());
+    }
+
+    /// The most urgent hold that waits for its renewal, with a slot for it.
+    fn next_renewal(&self) -> Option<(Arc<Hold>, OwnedSemaphorePermit)> {
+        let mut state = lock(&self.state);
+        if state.waiting.is_empty() {
+            return None;
+        }
+        let slot = Arc::clone(&state.slots).try_acquire_owned().ok()?;
+        let id = state.waiting.take_due(u64::MAX, 1).pop()?;
+        // Whatever waits is held: `forget` takes it out of both.
+        state.holds.get(&id).map(|hold| (Arc::clone(hold), slot))
+    }
+
+    /// Resolves when something is due, or may be.
+    async fn due(&self) {
+        let (next, starved) = {
+            let state = lock(&self.state);
+            let starved = (!state.waiting.is_empty()).then(|| Arc::clone(&state.slots));
+            (state.plan.next_ns(), starved)
+        };
+        let planned = async {
+            match next {
+                Some(ns) => {
+                    let left = ns.saturating_sub(Moment::now().nanos());
+                    tokio::time::sleep(Duration::from_nanos(left).min(SLEEP_MAX)).await;
+                }
+                None => std::future::pending().await,
+            }
+        };
+        let slot = async {
+            match starved {
+                // Given back at once: `next_renewal` takes one.
+                Some(slots) => drop(slots.acquire().await),
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = planned => {}
+            () = slot => {}
+            () = self.changed.notified() => {}
+        }
     }
 }
 
@@ -110,46 +188,40 @@ impl Watchdog {
 pub(crate) async fn run(shared: Arc<Shared>) {
     loop {
         let due = shared.watchdog.take_due();
-        if due.is_empty() {
-            let next = lock(&shared.watchdog.state).plan.next_ns();
-            let sleep =
-                next.map(|ns| Duration::from_nanos(ns.saturating_sub(Moment::now().nanos())));
-            match sleep {
-                Some(sleep) => tokio::select! {
-                    () = tokio::time::sleep(sleep) => {}
-                    () = shared.watchdog.changed.notified() => {}
-                },
-                None => shared.watchdog.changed.notified().await,
-            }
-            continue;
+        let all = due.len() < LOOKS_MAX;
+        for hold in due {
+            look(&shared, &hold);
         }
         // Each on its own: one slow or broken key does not hold up the others.
-        let started: Vec<_> =
-            due.into_iter().map(|hold| tokio::spawn(tend(Arc::clone(&shared), hold))).collect();
-        if started.len() == BATCH {
-            for task in started {
-                // A renewal that panicked would be a bug; its hold ends at its deadline.
-                let _ = task.await;
-            }
+        while let Some((hold, slot)) = shared.watchdog.next_renewal() {
+            tokio::spawn(renew(Arc::clone(&shared), hold, slot));
+        }
+        if all {
+            shared.watchdog.due().await;
+        } else {
+            tokio::task::yield_now().await;
         }
     }
 }
 
-/// Renews one hold, or notes that it is over, and plans what comes next.
-async fn tend(shared: Arc<Shared>, hold: Arc<Hold>) {
-    let valid_until = hold.valid_until();
+/// Notes that a hold is over, or that it wants to be renewed. Must not wait for anything.
+fn look(shared: &Shared, hold: &Hold) {
     if hold.state() == GuardState::Lost {
-        return lost(&shared, &hold);
+        return lost(shared, hold);
     }
-    if !hold.lease.renewed && hold.has_whole_lease() {
-        // Only its end is left to come.
-        return shared.watchdog.plan(&hold, valid_until);
+    // Whatever comes of a renewal, and whenever: at the deadline we look again.
+    let valid_until = hold.valid_until();
+    shared.watchdog.plan(hold, valid_until);
+    // Of an explicit lease only its end is left to come.
+    let ends = !hold.lease.renewed && hold.has_whole_lease();
+    if !ends && !shared.is_closed() {
+        shared.watchdog.want_renewal(hold, valid_until);
     }
-    // The deadline comes first, whatever the store does: another task would be late.
-    shared.watchdog.plan(&hold, valid_until);
-    if shared.is_closed() {
-        return;
-    }
+}
+
+/// Renews one hold, and plans what comes next.
+async fn renew(shared: Arc<Shared>, hold: Arc<Hold>, _slot: OwnedSemaphorePermit) {
+    let valid_until = hold.valid_until();
     let ttl_ms = hold.lease.wanted_ms();
     let op = hold.renewal(ttl_ms);
     let now = Moment::now();
@@ -181,7 +253,7 @@ async fn tend(shared: Arc<Shared>, hold: Arc<Hold>) {
     }
 }
 
-fn lost(shared: &Arc<Shared>, hold: &Arc<Hold>) {
+fn lost(shared: &Shared, hold: &Hold) {
     hold.lose();
     shared.watchdog.forget(hold);
 }

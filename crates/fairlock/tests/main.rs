@@ -1,6 +1,7 @@
 //! Integration tests of the library, one binary.
 //!
 //! - `faults`: what faults of every kind may cost
+//! - `background`: what goes on while the application blocks its threads, or ends its runtimes
 //! - `smoke`: the shortest path on every store
 //! - `contract`: what every store must do, on each
 //! - `cancel`: futures dropped after every number of polls
@@ -11,6 +12,7 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test an error is a failure")]
 
+mod background;
 mod bad_input;
 mod cancel;
 mod contract;

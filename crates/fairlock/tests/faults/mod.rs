@@ -16,7 +16,7 @@
 //! - `clocks`: the clocks of server and client jump
 //! - `java`: a Java client in the same queue dies, lives, or has a wrong clock
 
-mod bed;
+pub(crate) mod bed;
 mod worker;
 
 mod clocks;

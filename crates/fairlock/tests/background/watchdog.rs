@@ -1,0 +1,113 @@
+//! Many holds of one client, and a server that hangs: each is told of its loss in time.
+
+use crate::faults::bed::{Bed, LEASE, config, measured, ms, steady, within};
+use fairlock::{Client, ConnectionState, Guard, GuardState};
+use fairlock_testkit::proxy::Proxy;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::task::JoinSet;
+
+/// From a guard's deadline to the moment at which its `lost()` is through, in a task of the
+/// application beside five hundred others. Well below what one unanswered call takes.
+const LATE_MAX: Duration = Duration::from_millis(250);
+
+const HOLDS: usize = 500;
+
+/// Many, and one that is never renewed and is due among them.
+async fn many_holds(client: &Client) -> Vec<Arc<Guard>> {
+    let mut guards = Vec::new();
+    for n in 0..HOLDS {
+        guards.push(Arc::new(client.fair_lock(format!("job{n}")).lock().await.unwrap()));
+    }
+    let fixed = client.plain_lock("fixed").lease(LEASE).lock().await.unwrap();
+    guards.push(Arc::new(fixed));
+    guards
+}
+
+/// The watchdog took a hundred due holds, began their renewals, and waited for all the answers
+/// before it looked at anything else. While these did not come, every other hold of the client was
+/// told of its loss up to a response timeout late, and the next hundred later still. Here all are
+/// due at once, because the connection was lost and is back, and then nothing is answered.
+#[test]
+fn unanswered_renewals_delay_no_loss() {
+    steady(|| async {
+        let Some(bed) = Bed::redis70() else { return };
+        let proxy = Proxy::start(bed.server.addr());
+        let lease = 3 * LEASE;
+        let config = config(&proxy.url())
+            .watchdog_lease(lease)
+            // An unanswered call takes several leases, and so does the verdict of a ping.
+            .response_timeout(4 * lease)
+            .connect_timeout(lease)
+            .ping_interval(4 * lease)
+            .ping_timeout(4 * lease);
+        let client = Client::with_config(config).await.unwrap();
+        let guards = many_holds(&client).await;
+        let mut connection = client.connection();
+        proxy.delay_to_client(ms(150));
+        proxy.cut_all();
+        connection.wait_for(|state| *state == ConnectionState::Reconnecting).await.unwrap();
+        connection.wait_for(|state| *state == ConnectionState::Connected).await.unwrap();
+        // The answers are on their way for another while.
+        proxy.black_hole_to_client(true);
+        all_lost_in_time("unanswered renewals", &guards, lease).await;
+        proxy.black_hole_to_client(false);
+    });
+}
+
+/// The server is frozen. All are told in time.
+#[test]
+fn a_server_that_hangs_delays_no_loss() {
+    steady(|| async {
+        let Some(bed) = Bed::redis70() else { return };
+        let config = config(&bed.server.url()).response_timeout(4 * LEASE);
+        let client = Client::with_config(config).await.unwrap();
+        let guards = many_holds(&client).await;
+        bed.server.stop();
+        all_lost_in_time("a frozen server", &guards, LEASE).await;
+        bed.server.cont();
+    });
+}
+
+async fn all_lost_in_time(what: &str, guards: &[Arc<Guard>], lease: Duration) {
+    // What was answered before is read by then.
+    tokio::time::sleep(ms(200)).await;
+    let mut losses = JoinSet::new();
+    let held = guards.iter().filter(|guard| guard.state() != GuardState::Lost);
+    for guard in held {
+        let valid_until = Instant::now() + guard.remaining();
+        losses.spawn(loss(Arc::clone(guard), valid_until));
+    }
+    assert!(losses.len() >= HOLDS, "{} holds", losses.len());
+    let late = within("all are lost", 2 * lease, losses.join_all()).await;
+    let latest = late.into_iter().max().unwrap();
+    measured(&format!("{what}: the latest of {HOLDS} losses after its deadline"), latest);
+    assert!(latest < LATE_MAX, "told {latest:?} after the deadline");
+}
+
+/// How long after its deadline a guard's loss is told.
+async fn loss(guard: Arc<Guard>, valid_until: Instant) -> Duration {
+    guard.lost().await;
+    let now = Instant::now();
+    assert!(now + ms(5) >= valid_until, "lost {:?} early", valid_until - now);
+    now.saturating_duration_since(valid_until)
+}
+
+/// More holds than renewals may be under way at once: all are renewed, again and again.
+#[test]
+fn five_hundred_holds_are_renewed() {
+    steady(|| async {
+        let Some(bed) = Bed::redis70() else { return };
+        let client = bed.client().await;
+        let mut guards = Vec::new();
+        for n in 0..HOLDS {
+            guards.push(client.fair_lock(format!("job{n}")).lock().await.unwrap());
+        }
+        // Time is what this is about: several leases, so that each is renewed several times.
+        tokio::time::sleep(3 * LEASE).await;
+        let least = guards.iter().map(Guard::remaining).min().unwrap();
+        measured("500 holds after three leases: the least that is left", least);
+        assert!(guards.iter().all(|guard| guard.state() == GuardState::Held));
+        assert!(least > LEASE / 3, "{least:?}");
+    });
+}
