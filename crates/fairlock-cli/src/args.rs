@@ -111,6 +111,10 @@ pub(crate) struct Status {
     #[arg(long)]
     pub(crate) json: bool,
 
+    /// The kind of lock. Fair shows plain ones too; a simple one is kept elsewhere.
+    #[arg(long, value_enum, default_value_t = Kind::Fair)]
+    pub(crate) kind: Kind,
+
     /// The lock's name, any bytes.
     #[arg(value_name = "NAME")]
     pub(crate) name: OsString,
@@ -125,7 +129,7 @@ pub(crate) struct Unlock {
     #[arg(long)]
     pub(crate) force: bool,
 
-    /// The kind of lock, which decides who is woken.
+    /// The kind of lock, which decides where it is kept and who is woken.
     #[arg(long, value_enum, default_value_t = Kind::Fair)]
     pub(crate) kind: Kind,
 
@@ -152,7 +156,7 @@ pub(crate) enum Kind {
     Fair,
     /// Reentrant, without a queue.
     Plain,
-    /// A string key, as many small clients lock (not built yet).
+    /// A string key, as redis-py and many small clients lock.
     Simple,
 }
 

@@ -25,7 +25,6 @@ const RELEASE_SLACK: Duration = Duration::from_secs(1);
 
 /// Runs the command under the lock; the code is the command's own if all went well.
 pub(crate) async fn run(args: Run) -> Result<Code, Failure> {
-    store::check_kind(args.kind)?;
     let store = Store::resolve(&args.store)?;
     if store.is_private() && io::stderr().is_terminal() {
         message::report("memory: locks nobody out but this process; it is for trying things");
@@ -43,7 +42,7 @@ pub(crate) async fn run(args: Run) -> Result<Code, Failure> {
 }
 
 async fn run_with(client: &Client, args: &Run, signals: &mut Signals) -> Result<Code, Failure> {
-    let mut lock = store::lock(client, args.kind, args.name.as_bytes())?;
+    let mut lock = store::lock(client, args.kind, args.name.as_bytes());
     if let Some(lease) = args.lease {
         lock = lock.lease(lease);
     }

@@ -40,7 +40,7 @@ pub(crate) async fn status(args: args::Status) -> Result<Code, Failure> {
     let status = tokio::select! {
         biased;
         signal = signals.recv() => return Err(Failure::signal(signal)),
-        status = ask(store, &args.name) => status?,
+        status = ask(store, args.kind, &args.name) => status?,
     };
     let text = if args.json {
         format!("{}\n", json_form(&args.name, &status))
@@ -50,11 +50,11 @@ pub(crate) async fn status(args: args::Status) -> Result<Code, Failure> {
     output::print(&text)
 }
 
-async fn ask(store: Store, name: &OsStr) -> Result<LockStatus, Failure> {
+async fn ask(store: Store, kind: args::Kind, name: &OsStr) -> Result<LockStatus, Failure> {
     let client = store.connect().await?;
     // The fair lock's view holds the plain one's: they share the hash, and a plain lock's queue is
     // empty.
-    let status = client.fair_lock(name.as_bytes()).inspect().await;
+    let status = store::lock(&client, kind, name.as_bytes()).inspect().await;
     store::shutdown(client).await;
     Ok(status?)
 }

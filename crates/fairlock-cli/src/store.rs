@@ -59,29 +59,17 @@ impl Store {
 }
 
 /// The handle for the kind of lock asked for.
-pub(crate) fn lock(client: &Client, kind: Kind, name: &[u8]) -> Result<Lock, Failure> {
+pub(crate) fn lock(client: &Client, kind: Kind, name: &[u8]) -> Lock {
     match kind {
-        Kind::Fair => Ok(client.fair_lock(name)),
-        Kind::Plain => Ok(client.plain_lock(name)),
-        Kind::Simple => Err(simple_is_missing()),
-    }
-}
-
-/// Refuses what cannot be served before anything is connected.
-pub(crate) fn check_kind(kind: Kind) -> Result<(), Failure> {
-    match kind {
-        Kind::Fair | Kind::Plain => Ok(()),
-        Kind::Simple => Err(simple_is_missing()),
+        Kind::Fair => client.fair_lock(name),
+        Kind::Plain => client.plain_lock(name),
+        Kind::Simple => client.simple_lock(name),
     }
 }
 
 /// Ends the connection; what is under way (a leave, a release) gets a bounded time to finish.
 pub(crate) async fn shutdown(client: Client) {
     let _ = time::timeout(SHUTDOWN_TIMEOUT, client.shutdown()).await;
-}
-
-fn simple_is_missing() -> Failure {
-    Failure::usage("--kind simple is not built yet; use fair or plain")
 }
 
 fn url(argument: Option<&OsString>) -> Result<String, Failure> {

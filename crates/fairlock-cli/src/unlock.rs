@@ -11,7 +11,6 @@ use crate::store::{self, Store};
 /// Frees the lock; the code is 0 also when nobody held it. Signals keep their default action: the
 /// command is sent whole or not at all.
 pub(crate) async fn unlock(args: args::Unlock) -> Result<Code, Failure> {
-    store::check_kind(args.kind)?;
     let name = message::printable(&args.name);
     if !args.force {
         return Err(Failure::usage(format!(
@@ -19,7 +18,7 @@ pub(crate) async fn unlock(args: args::Unlock) -> Result<Code, Failure> {
         )));
     }
     let client = Store::resolve(&args.store)?.connect().await?;
-    let lock = store::lock(&client, args.kind, args.name.as_bytes())?;
+    let lock = store::lock(&client, args.kind, args.name.as_bytes());
     let freed = lock.force_unlock().await;
     store::shutdown(client).await;
     output::print(&match freed? {

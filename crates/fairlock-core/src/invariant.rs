@@ -50,6 +50,7 @@ impl LockState {
         let k = &self.keys;
         let keys = [
             ("hold", !k.hold.is_empty(), k.hold_expires),
+            ("value", k.value.as_ref().is_some_and(|v| v.is_ours()), k.value_expires),
             ("order", !k.order.is_empty(), k.order_expires),
             ("state", k.has_state(), k.state_expires),
             ("beats", !k.beats.is_empty(), k.beats_expires),
@@ -86,7 +87,7 @@ impl LockState {
                 | Op::Acquire(crate::Acquire { kind: crate::Kind::Plain, .. })
                 | Op::Release { kind: crate::Kind::Plain, .. }
                 | Op::Leave { kind: crate::Kind::Plain, .. }
-        );
+        ) && !op.is_simple();
         let head_is_ours = k.queue.front().is_some_and(crate::OwnerId::is_ours);
         if ends_with_next && head_is_ours && self.is_free() && !more {
             let paused = self.next_deadline_ms(now_ms, rules).is_some();

@@ -29,8 +29,10 @@ mod op;
 mod queue;
 mod renewal;
 mod rules;
+mod simple;
 mod snapshot;
 mod state;
+mod value;
 
 pub use id::{ClientId, IdError, LockName, MAX_NAME_BYTES, MAX_OWNER_NUMBER, OwnerId, RequestId};
 pub use model::Model;
@@ -46,3 +48,4 @@ pub use rules::{
 };
 pub use snapshot::{Snapshot, SnapshotRecord, SnapshotWaiter, Watch};
 pub use state::LockState;
+pub use value::{SimpleValue, VALUE_SHOWN_BYTES};

@@ -29,6 +29,11 @@ impl LockState {
         if !self.can_mint(now_us) {
             return Err(CoreError::TokenExhausted);
         }
+        let of_another_kind =
+            if op.is_simple() { !self.is_free() } else { self.keys.value.is_some() };
+        if of_another_kind {
+            return Err(CoreError::WrongType);
+        }
         let mut cx = Cx {
             now_us,
             now_ms,
@@ -58,10 +63,19 @@ impl LockState {
             Op::Reenter { owner, token, count, change } => {
                 self.reenter(owner, *token, *count, *change, cx)
             }
+            Op::Release { kind: Kind::Simple, owner, token, keep, .. } => {
+                self.simple_release(owner, *token, *keep, cx)
+            }
             Op::Release { kind, owner, token, keep, change } => {
                 self.release(*kind, owner, *token, *keep, *change, cx)
             }
-            Op::Renew { owner, token, ttl_ms } => self.renew(owner, *token, *ttl_ms, cx),
+            Op::Renew { kind: Kind::Simple, owner, token, ttl_ms } => {
+                self.simple_renew(owner, *token, *ttl_ms, cx)
+            }
+            Op::Renew { owner, token, ttl_ms, .. } => self.renew(owner, *token, *ttl_ms, cx),
+            Op::Leave { kind: Kind::Simple, owner, request, bury, .. } => {
+                self.simple_leave(owner, *request, *bury, cx)
+            }
             Op::Leave { kind, owner, request, bury, shared_owner } => {
                 self.leave(*kind, owner, *request, *bury, *shared_owner, cx)
             }
@@ -70,9 +84,11 @@ impl LockState {
                 self.next(cx);
                 Body::Nudged
             }
-            Op::Force => self.force(cx),
+            Op::Force { kind: Kind::Simple } => self.simple_force(cx),
+            Op::Force { .. } => self.force(cx),
             Op::Place { owner } => Body::Place { ahead: self.place(owner) },
-            Op::Inspect { limit } => Body::Inspected(self.inspect(*limit, cx)),
+            Op::Inspect { kind: Kind::Simple, .. } => Body::Inspected(self.simple_inspect(cx)),
+            Op::Inspect { limit, .. } => Body::Inspected(self.inspect(*limit, cx)),
         }
     }
 
@@ -83,11 +99,11 @@ impl LockState {
         if self.keys.buried.contains_key(&a.request) {
             return Body::Buried;
         }
-        if let Some(count) = self.keys.hold.get(&a.owner).copied() {
-            return self.acquire_held(a, count, cx);
-        }
-        match a.kind {
-            Kind::Plain => {
+        let held = self.keys.hold.get(&a.owner).copied();
+        match (a.kind, held) {
+            (Kind::Simple, _) => self.simple_acquire(a, cx),
+            (_, Some(count)) => self.acquire_held(a, count, cx),
+            (Kind::Plain, None) => {
                 if self.is_free() {
                     return self.take_now(a, cx);
                 }
@@ -96,7 +112,7 @@ impl LockState {
                 }
                 Body::Busy { ttl_ms: self.hold_ttl(cx.now_ms) }
             }
-            Kind::Fair => self.acquire_fair(a, cx),
+            (Kind::Fair, None) => self.acquire_fair(a, cx),
         }
     }
 

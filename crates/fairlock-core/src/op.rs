@@ -4,7 +4,8 @@ use crate::id::{ClientId, OwnerId, RequestId};
 use crate::rules::Token;
 use std::fmt;
 
-/// Which lock is meant. Both use the same hash and the same tokens.
+/// Which lock is meant. Fair and plain locks use the same hash, a simple lock has a string in its
+/// place; all use the same tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Kind {
@@ -12,6 +13,8 @@ pub enum Kind {
     Fair,
     /// No order; Redisson's `RLock`.
     Plain,
+    /// No order, one string: what everybody keeps who locks with `SET key value NX PX`.
+    Simple,
 }
 
 /// Whether an acquisition waits.
@@ -79,6 +82,8 @@ pub enum Op {
     },
     /// The hold gets `ttl_ms` from now on.
     Renew {
+        /// The lock's kind.
+        kind: Kind,
         /// The holder.
         owner: OwnerId,
         /// Names the hold.
@@ -109,7 +114,10 @@ pub enum Op {
     /// Only the hand-over that ends every operation: sent after a reply that said MORE.
     Nudge,
     /// An operator takes the lock away from whoever holds it.
-    Force,
+    Force {
+        /// The lock's kind: simple or not.
+        kind: Kind,
+    },
     /// Where a waiter stands; changes nothing.
     Place {
         /// The waiter.
@@ -117,9 +125,26 @@ pub enum Op {
     },
     /// Look, change nothing; at most `limit` waiters are listed.
     Inspect {
+        /// The lock's kind: simple or not.
+        kind: Kind,
         /// How many waiters to list.
         limit: u32,
     },
+}
+
+impl Op {
+    /// Whether it is for a simple lock, whose key is a string.
+    pub fn is_simple(&self) -> bool {
+        match self {
+            Self::Acquire(acquire) => acquire.kind == Kind::Simple,
+            Self::Release { kind, .. }
+            | Self::Renew { kind, .. }
+            | Self::Leave { kind, .. }
+            | Self::Force { kind }
+            | Self::Inspect { kind, .. } => *kind == Kind::Simple,
+            Self::Reenter { .. } | Self::Beat { .. } | Self::Nudge | Self::Place { .. } => false,
+        }
+    }
 }
 
 /// A reply: the server's clock and what came out.
@@ -161,6 +186,13 @@ pub enum Body {
     Busy {
         /// Remaining TTL of the holder in milliseconds, where there is a holder with a TTL.
         ttl_ms: Option<u64>,
+    },
+    /// Somebody else holds the simple lock.
+    Taken {
+        /// As in [`Body::Busy`].
+        ttl_ms: Option<u64>,
+        /// It is a foreign client, which tells nobody when it lets go.
+        foreign: bool,
     },
     /// The owner already holds the lock through another request.
     HeldBySelf {
@@ -305,12 +337,19 @@ pub enum Payload {
 pub enum CoreError {
     /// The next token would not be exact in a double any more.
     TokenExhausted,
+    /// The lock is held as another kind: a string where a hash belongs, or the other way round.
+    WrongType,
 }
 
 impl fmt::Display for CoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::TokenExhausted => write!(f, "the lock's token has reached 2^53"),
+            Self::WrongType => write!(
+                f,
+                "the name is in use for a lock of another kind (simple beside fair or plain); all \
+                 users of a lock must name the same kind"
+            ),
         }
     }
 }

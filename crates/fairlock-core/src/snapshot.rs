@@ -2,6 +2,7 @@
 //! keeps. One field for each key of docs/protocol.md.
 
 use crate::id::{ClientId, OwnerId, RequestId};
+use crate::value::SimpleValue;
 use std::collections::{BTreeMap, VecDeque};
 
 /// All that is stored about one lock. Times are server milliseconds since 1970; an `*_expires` of
@@ -12,6 +13,10 @@ pub struct Snapshot {
     pub hold: BTreeMap<OwnerId, i64>,
     /// TTL of the lock hash.
     pub hold_expires: Option<u64>,
+    /// What stands in the lock's key in place of the hash while it is held as a simple lock.
+    pub value: Option<SimpleValue>,
+    /// TTL of that string.
+    pub value_expires: Option<u64>,
     /// The last token.
     pub token: Option<u64>,
     /// TTL of the token.

@@ -48,7 +48,11 @@ impl LockState {
     /// Whether nothing but the token is left: such a lock can be forgotten once the token may be.
     pub fn is_idle(&self) -> bool {
         let k = &self.keys;
-        k.hold.is_empty() && k.queue.is_empty() && k.buried.is_empty() && k.order.is_empty()
+        k.hold.is_empty()
+            && k.value.is_none()
+            && k.queue.is_empty()
+            && k.buried.is_empty()
+            && k.order.is_empty()
     }
 
     /// When something may change without anybody's call, in milliseconds since 1970: the end of
@@ -77,6 +81,10 @@ impl LockState {
         if over(k.hold_expires) {
             k.hold.clear();
             k.hold_expires = None;
+        }
+        if over(k.value_expires) {
+            k.value = None;
+            k.value_expires = None;
         }
         if over(k.token_expires) {
             k.token = None;

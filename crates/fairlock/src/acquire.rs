@@ -2,7 +2,7 @@
 //! cancelled future nor a blocked one leaves anything half done: when nobody waits for the
 //! result any more, the driver takes the request back.
 
-use crate::backoff::jitter;
+use crate::backoff::{Poll, jitter};
 use crate::caller::{self, Copies};
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
@@ -138,7 +138,7 @@ async fn drive(
 ) -> Result<Option<Arc<Hold>>, Error> {
     let owner = shared.new_owner()?;
     match wanted.kind {
-        Kind::Plain => plain(shared, wanted, owner, caller).await,
+        Kind::Plain | Kind::Simple => plain(shared, wanted, owner, caller).await,
         _ => fair(shared, wanted, owner, caller).await,
     }
 }
@@ -376,8 +376,9 @@ fn give_up(
     }
 }
 
-/// A plain lock has no queue: whoever of this client is first here asks, and asks again on a
-/// message, at the end of the holder's TTL, and once every heartbeat.
+/// A plain or simple lock has no queue: whoever of this client is first here asks, and asks again on
+/// a message, at the end of the holder's TTL, and once every heartbeat; more often while a foreign
+/// client holds a simple lock, which tells nobody when it lets go.
 async fn plain(
     shared: &Arc<Shared>,
     wanted: &Wanted,
@@ -430,20 +431,23 @@ async fn plain_attempts(
     copies: &mut Copies,
 ) -> Result<Option<(Grant, Moment)>, Error> {
     let topic = Topic::Base(wanted.name.clone());
+    let period = shared.config.heartbeat;
     // One waiter of this client asks at a time; the others are woken by its success.
     let _turn = if wanted.try_once { None } else { Some(queue.turn.lock().await) };
     let mut listening: Option<Listening<'_>> = None;
     let mut in_vain: u32 = 0;
+    let mut poll = Poll::default();
     loop {
         let op = wanted.op(shared, owner, request);
         let asked = Moment::now();
         let reply = answered(shared, &wanted.name, op, copies).await?;
-        let ttl_ms = match reply.answer.body {
+        let (ttl_ms, longest) = match reply.answer.body {
             Body::Granted { token, ttl_ms } => {
                 return Ok(Some((Grant { request, token, ttl_ms }, reply.sent)));
             }
-            Body::Busy { .. } if wanted.try_once => return Ok(None),
-            Body::Busy { ttl_ms } => ttl_ms,
+            Body::Busy { .. } | Body::Taken { .. } if wanted.try_once => return Ok(None),
+            Body::Busy { ttl_ms } | Body::Taken { ttl_ms, foreign: false } => (ttl_ms, period),
+            Body::Taken { ttl_ms, foreign: true } => (ttl_ms, poll.next()),
             body => return Err(unexpected(wanted, &body)),
         };
         if listening.is_none() {
@@ -453,9 +457,8 @@ async fn plain_attempts(
             subscribed.await;
             continue;
         }
-        let period = shared.config.heartbeat;
-        let ttl = ttl_ms.map_or(period, |ms| Duration::from_millis(ms + 1));
-        let wait = ttl.min(period) + jitter(Duration::from_millis(20));
+        let ttl = ttl_ms.map_or(longest, |ms| Duration::from_millis(ms + 1));
+        let wait = ttl.min(longest) + jitter(Duration::from_millis(20));
         let woken = tokio::time::timeout(wait, queue.wake.notified()).await.is_ok();
         in_vain = if woken { in_vain + 1 } else { 0 };
         if in_vain > RACES {

@@ -1,4 +1,4 @@
-//! How long to wait before the next attempt to connect.
+//! How long to wait before the next attempt: to connect, or to find a lock free.
 
 use std::time::Duration;
 
@@ -36,6 +36,35 @@ impl Backoff {
         if lifetime >= SETTLED {
             self.pause = FIRST;
         }
+    }
+}
+
+/// First pause between two looks at a lock whose holder tells nobody when it lets go: about half of
+/// what the clients that lock that way wait themselves (redis-py 100 ms).
+const POLL_FIRST: Duration = Duration::from_millis(50);
+
+/// Longest such pause: what a lock that was let go stands idle, and with it what a waiting client
+/// costs, four to eight calls a second.
+const POLL_LONGEST: Duration = Duration::from_millis(250);
+
+/// Growing pauses with jitter, for a lock that cannot be waited for otherwise.
+#[derive(Debug)]
+pub(crate) struct Poll {
+    pause: Duration,
+}
+
+impl Default for Poll {
+    fn default() -> Self {
+        Self { pause: POLL_FIRST }
+    }
+}
+
+impl Poll {
+    /// The next pause: between half of the present step and all of it.
+    pub(crate) fn next(&mut self) -> Duration {
+        let step = self.pause;
+        self.pause = (step * 5 / 4).min(POLL_LONGEST);
+        step / 2 + jitter(step / 2)
     }
 }
 

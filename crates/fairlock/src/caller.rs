@@ -89,7 +89,7 @@ pub(crate) async fn until_answered(
             return Err(failure.error.on(name));
         }
         // A copy of Force that was carried out and one more would hit two holders.
-        let once_only = matches!(op, Op::Force) && copies.in_doubt();
+        let once_only = matches!(op, Op::Force { .. }) && copies.in_doubt();
         let left = until.left();
         if left.is_zero() || once_only {
             let kind = if copies.in_doubt() { ErrorKind::Unknown } else { ErrorKind::Unavailable };

@@ -115,7 +115,8 @@ impl Guard {
     }
 
     /// Enters the lock once more: a second guard of the same hold, with the same token. The lock
-    /// is free when all are released.
+    /// is free when all are released. A simple lock's string has no count, so its guards are counted
+    /// in this process and the store is not asked.
     ///
     /// # Errors
     /// [`ErrorKind::Lost`], [`ErrorKind::Misuse`] at 2^31 - 1 guards, or the store's errors.
@@ -133,6 +134,9 @@ impl Guard {
         };
         // From here on dropping `second` takes the entry back.
         let second = Self::new(Arc::clone(&self.hold), self.client.clone());
+        if self.hold.is_counted_here() {
+            return Ok(second);
+        }
         let hold = Arc::clone(&self.hold);
         let shared = Arc::clone(self.client.shared());
         let reply = self.client.on_background(async move { enter(&shared, &hold, change).await });
@@ -208,8 +212,11 @@ async fn enter(
     }
 }
 
-/// Releases at once where the store is inside this process.
+/// Releases at once where the store is inside this process, or need not be told.
 fn release_now(client: &Client, hold: &Arc<Hold>, change: Change) -> Option<Release> {
+    if let Some(outcome) = reaper::release_here(hold, change) {
+        return Some(outcome);
+    }
     let reply = client.shared().store.call_now(&hold.name, &reaper::release_op(hold, change))?;
     Some(match reply.map(|reply| reply.answer.body) {
         Ok(Body::Released) => Release::Released,

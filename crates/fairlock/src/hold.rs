@@ -117,7 +117,12 @@ impl Hold {
 
     /// The call that renews this hold.
     pub(crate) fn renewal(&self, ttl_ms: u64) -> Op {
-        Op::Renew { owner: self.owner.clone(), token: self.token, ttl_ms }
+        Op::Renew { kind: self.kind, owner: self.owner.clone(), token: self.token, ttl_ms }
+    }
+
+    /// Whether the store knows of one guard only: the others are counted in this process.
+    pub(crate) fn is_counted_here(&self) -> bool {
+        self.kind == Kind::Simple
     }
 
     /// How many guards hold it.

@@ -76,7 +76,7 @@ impl Lock {
         self
     }
 
-    /// Fair or plain.
+    /// Fair, plain or simple.
     pub fn kind(&self) -> Kind {
         self.kind
     }
@@ -201,7 +201,7 @@ impl Lock {
 
     async fn look(&self, limit: u32) -> Result<LockStatus, Error> {
         let rules = self.client.shared().rules.clone();
-        match self.operate(Op::Inspect { limit }).await? {
+        match self.operate(Op::Inspect { kind: self.kind, limit }).await? {
             Body::Inspected(seen) => Ok(LockStatus::new(seen, &rules)),
             _ => Err(mismatch()),
         }
@@ -218,7 +218,7 @@ impl Lock {
     /// # Cancel safety
     /// A dropped future may have taken the lock away.
     pub async fn force_unlock(&self) -> Result<bool, Error> {
-        match self.operate(Op::Force).await? {
+        match self.operate(Op::Force { kind: self.kind }).await? {
             Body::Forced { holder } => Ok(holder.is_some()),
             _ => Err(mismatch()),
         }

@@ -66,6 +66,16 @@ pub enum Release {
     Unknown,
 }
 
+/// What a release comes to of which the store need not hear: of a simple lock it knows only whether
+/// there is a hold.
+pub(crate) fn release_here(hold: &Hold, change: Change) -> Option<Release> {
+    if change.count == 0 || !hold.is_counted_here() {
+        return None;
+    }
+    let lost = hold.state() == GuardState::Lost;
+    Some(if lost { Release::Lost } else { Release::StillHeld(change.count) })
+}
+
 /// The operation that makes `change` known.
 pub(crate) fn release_op(hold: &Hold, change: Change) -> Op {
     Op::Release {
@@ -88,6 +98,9 @@ pub(crate) fn release_later(shared: &Arc<Shared>, hold: Arc<Hold>, change: Chang
 
 /// Sends a release until it is answered, at most until the hold is over by itself.
 pub(crate) async fn release(shared: &Arc<Shared>, hold: &Arc<Hold>, change: Change) -> Release {
+    if let Some(outcome) = release_here(hold, change) {
+        return outcome;
+    }
     let op = release_op(hold, change);
     let was_lost = hold.state() == GuardState::Lost;
     let valid_until = hold.valid_until();

@@ -289,7 +289,7 @@ fn a11_a_clock_set_back_keeps_no_dead_waiter_alive() {
     sim.now -= 3_600_000;
     // The holder's next renewal brings its TTL into the present.
     let (owner, token) = (ours(1, 1), sim.token());
-    sim.op(Op::Renew { owner, token, ttl_ms: LEASE });
+    sim.op(Op::Renew { kind: Kind::Fair, owner, token, ttl_ms: LEASE });
     sim.beat(2);
     sim.release(0);
     // w gets one claim, because its beat was moved to the present.

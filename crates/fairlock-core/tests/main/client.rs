@@ -247,7 +247,12 @@ impl Client {
         }
         let owner = attempt.owner.clone();
         self.renewals_out += 1;
-        Some(self.call(now, Op::Renew { owner, token, ttl_ms: self.habits.lease_ms }))
+        Some(
+            self.call(
+                now,
+                Op::Renew { kind: Kind::Fair, owner, token, ttl_ms: self.habits.lease_ms },
+            ),
+        )
     }
 
     /// The connection broke: nothing that was sent on it will be answered.

@@ -207,7 +207,7 @@ impl Play {
     fn send(&mut self, op: &Op, twice: bool) -> Checked<Body> {
         self.book.time_is(self.now, &self.ears, &self.rules);
         let (body, more) = self.send_once(op)?;
-        if !twice || more || matches!(op, Op::Force) {
+        if !twice || more || matches!(op, Op::Force { .. }) {
             return Ok(body);
         }
         let before = self.lock.clone();
@@ -319,7 +319,7 @@ impl Play {
             }
             Act::Renew { who, ttl } => {
                 let token = self.known.get(&owner(who))?.token?;
-                Op::Renew { owner: owner(who), token, ttl_ms: *ttl }
+                Op::Renew { kind: Kind::Fair, owner: owner(who), token, ttl_ms: *ttl }
             }
             Act::Leave { who, bury } => {
                 let request = request(self.known.get(&owner(who))?.request);
@@ -337,9 +337,9 @@ impl Play {
                 Op::Beat { client: client(*who), waiters }
             }
             Act::Nudge => Op::Nudge,
-            Act::Force => Op::Force,
+            Act::Force => Op::Force { kind: Kind::Fair },
             Act::Place(who) => Op::Place { owner: owner(who) },
-            _ => Op::Inspect { limit: 10 },
+            _ => Op::Inspect { kind: Kind::Fair, limit: 10 },
         })
     }
 
@@ -502,7 +502,7 @@ impl Play {
         let end = self.lock.snapshot().hold_expires;
         match end {
             Some(end) if leap => self.now = self.now.max(end + 1),
-            _ => drop(self.send(&Op::Force, false)?),
+            _ => drop(self.send(&Op::Force { kind: Kind::Fair }, false)?),
         }
         for _ in 0..ROUNDS {
             let served = std::mem::take(&mut self.book.served);

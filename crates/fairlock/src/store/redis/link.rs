@@ -8,7 +8,7 @@ use crate::clock::{Moment, lock};
 use crate::config::{Address, Config};
 use crate::error::{Error, ErrorKind};
 use crate::store::{Event, Events, StoreError};
-use fairlock_core::LockName;
+use fairlock_core::{LockName, Op};
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::TcpSettings;
 use redis::{AsyncConnectionConfig, ConnectionAddr, IntoConnectionInfo, ProtocolVersion};
@@ -199,15 +199,18 @@ fn is_dead(error: &RedisError) -> bool {
 pub(crate) async fn name_wrong_type(
     conn: &mut MultiplexedConnection,
     name: &LockName,
+    op: &Op,
 ) -> Option<StoreError> {
-    const TYPES: [&str; 7] = ["hash", "list", "zset", "string", "zset", "hash", "zset"];
-    for (key, wanted) in Keys::new(name).all().iter().zip(TYPES) {
+    let lock = if op.is_simple() { "string" } else { "hash" };
+    let types = [lock, "list", "zset", "string", "zset", "hash", "zset"];
+    for (key, wanted) in Keys::new(name).all().iter().zip(types) {
         let found = conn.send_packed_command(redis::cmd("TYPE").arg(key)).await.ok()?;
         let redis::Value::SimpleString(found) = found else { return None };
         if found != wanted && found != "none" {
             let message = format!(
                 "the key `{}` holds a {found} where the lock needs a {wanted}; another program \
-                 uses that name, or the key was overwritten",
+                 uses that name, or a lock of another kind (simple beside fair or plain), or the \
+                 key was overwritten",
                 key.escape_ascii()
             );
             return Some(StoreError::refused(Error::new(ErrorKind::WrongType, message).on(name)));

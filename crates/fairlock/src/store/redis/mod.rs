@@ -96,7 +96,8 @@ impl Store for RedisStore {
                 Err(error) => {
                     let mut failure = classify(&error);
                     if classify::is_wrong_type(&error) {
-                        failure = link::name_wrong_type(&mut conn, name).await.unwrap_or(failure);
+                        failure =
+                            link::name_wrong_type(&mut conn, name, op).await.unwrap_or(failure);
                     }
                     self.link.note_failure(&error);
                     Err(failure)

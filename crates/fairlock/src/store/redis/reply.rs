@@ -27,6 +27,7 @@ fn decode(value: Value) -> Option<Answer> {
             Body::Queued { order, retry_ms, foreign, length: r.count()? }
         }
         b"busy" => Body::Busy { ttl_ms: r.maybe_count()? },
+        b"taken" => Body::Taken { ttl_ms: r.maybe_count()?, foreign: r.flag()? },
         b"self" => Body::HeldBySelf { count: u32::try_from(r.count()?).ok()? },
         b"late" => Body::TooLate,
         b"buried" => Body::Buried,

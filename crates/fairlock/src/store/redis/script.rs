@@ -5,15 +5,18 @@ use fairlock_core::{Kind, LockName, Mode, Op, RequestId, Rules};
 use redis::Cmd;
 use std::sync::LazyLock;
 
-/// A script: the shared prelude and one operation, byte for byte as on disk.
+/// A script: the prelude of its kind and one operation, byte for byte as on disk.
 pub(crate) struct Script {
     pub(crate) text: &'static str,
     sha: LazyLock<String>,
 }
 
 macro_rules! script {
-    ($file:literal) => {{
-        const TEXT: &str = concat!(include_str!("lua/prelude.lua"), include_str!($file));
+    ($file:literal) => {
+        script!("lua/prelude.lua", $file)
+    };
+    ($prelude:literal, $file:literal) => {{
+        const TEXT: &str = concat!(include_str!($prelude), include_str!($file));
         Script { text: TEXT, sha: LazyLock::new(|| redis::Script::new(TEXT).get_hash().to_owned()) }
     }};
 }
@@ -32,6 +35,13 @@ static REENTER: Script = script!("lua/reenter.lua");
 static RELEASE: Script = script!("lua/release.lua");
 static RENEW: Script = script!("lua/renew.lua");
 
+static SIMPLE_ACQUIRE: Script = script!("lua/simple_prelude.lua", "lua/simple_acquire.lua");
+static SIMPLE_FORCE: Script = script!("lua/simple_prelude.lua", "lua/simple_force.lua");
+static SIMPLE_INSPECT: Script = script!("lua/simple_prelude.lua", "lua/simple_inspect.lua");
+static SIMPLE_LEAVE: Script = script!("lua/simple_prelude.lua", "lua/simple_leave.lua");
+static SIMPLE_RELEASE: Script = script!("lua/simple_prelude.lua", "lua/simple_release.lua");
+static SIMPLE_RENEW: Script = script!("lua/simple_prelude.lua", "lua/simple_renew.lua");
+
 /// How a call names its script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum By {
@@ -43,6 +53,9 @@ pub(crate) enum By {
 
 /// The script of an operation.
 fn script(op: &Op) -> &'static Script {
+    if op.is_simple() {
+        return simple_script(op);
+    }
     match op {
         Op::Acquire(a) if a.kind == Kind::Plain => &PLAIN_ACQUIRE,
         Op::Acquire(_) => &ACQUIRE,
@@ -54,10 +67,23 @@ fn script(op: &Op) -> &'static Script {
         Op::Renew { .. } => &RENEW,
         Op::Beat { .. } => &BEAT,
         Op::Nudge => &NUDGE,
-        Op::Force => &FORCE,
+        Op::Force { .. } => &FORCE,
         Op::Place { .. } => &PLACE,
         Op::Inspect { .. } => &INSPECT,
         _ => unreachable!("every operation of this version has a script"),
+    }
+}
+
+/// The script of an operation on a simple lock.
+fn simple_script(op: &Op) -> &'static Script {
+    match op {
+        Op::Acquire(_) => &SIMPLE_ACQUIRE,
+        Op::Release { .. } => &SIMPLE_RELEASE,
+        Op::Renew { .. } => &SIMPLE_RENEW,
+        Op::Leave { .. } => &SIMPLE_LEAVE,
+        Op::Force { .. } => &SIMPLE_FORCE,
+        Op::Inspect { .. } => &SIMPLE_INSPECT,
+        _ => unreachable!("no other operation is for a simple lock"),
     }
 }
 
@@ -119,7 +145,7 @@ fn own_arguments(cmd: &mut Cmd, rules: &Rules, op: &Op) {
         Op::Release { owner, token, keep, change, .. } => {
             cmd.arg(owner.to_bytes()).arg(token.get()).arg(*keep).arg(*change);
         }
-        Op::Renew { owner, token, ttl_ms } => {
+        Op::Renew { owner, token, ttl_ms, .. } => {
             cmd.arg(owner.to_bytes()).arg(token.get()).arg(*ttl_ms);
         }
         Op::Leave { owner, request, bury, shared_owner, .. } => {
@@ -137,7 +163,7 @@ fn own_arguments(cmd: &mut Cmd, rules: &Rules, op: &Op) {
         Op::Place { owner } => {
             cmd.arg(owner.to_bytes());
         }
-        Op::Inspect { limit } => {
+        Op::Inspect { limit, .. } => {
             cmd.arg(*limit);
         }
         _ => {}

@@ -10,6 +10,8 @@ for i, key in ipairs(KEYS) do
   local left = redis.call('PTTL', key)
   local content = false
   local reader = readers[i]
+  -- Held as a simple lock: a string.
+  if i == 1 and redis.call('TYPE', key).ok == 'string' then reader = { 'GET' } end
   if reader then content = redis.call(reader[1], key, unpack(reader, 2)) end
   found[i] = { left, content }
 end

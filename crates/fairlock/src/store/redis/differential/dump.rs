@@ -2,7 +2,9 @@
 
 use super::super::keys::Keys;
 use fairlock_core::Watch;
-use fairlock_core::{ClientId, OwnerId, RequestId, Snapshot, SnapshotRecord, SnapshotWaiter};
+use fairlock_core::{
+    ClientId, OwnerId, RequestId, SimpleValue, Snapshot, SnapshotRecord, SnapshotWaiter,
+};
 use fairlock_testkit::raw::Raw;
 use fairlock_testkit::resp::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -49,9 +51,16 @@ fn decode(found: &[Value], now_ms: u64, burials: &BTreeSet<RequestId>) -> Dump {
     };
     let number = token.as_deref().and_then(|text| std::str::from_utf8(text).ok()?.parse().ok());
     let garbage = if number.is_some() { None } else { token };
+    let nothing = Value::Array(Vec::new());
+    let (hash, value) = match content(0) {
+        Value::Bulk(bytes) => (&nothing, Some(SimpleValue::parse(bytes))),
+        hash => (hash, None),
+    };
     let mut snapshot = Snapshot {
-        hold: pairs(content(0)).map(|(k, v)| (OwnerId::parse(&k), integer(&v))).collect(),
-        hold_expires: expires(0),
+        hold: pairs(hash).map(|(k, v)| (OwnerId::parse(&k), integer(&v))).collect(),
+        hold_expires: expires(0).filter(|_| value.is_none()),
+        value_expires: expires(0).filter(|_| value.is_some()),
+        value,
         token: number,
         token_expires: expires(3),
         queue: content(1).array().iter().map(|member| OwnerId::parse(&bytes(member))).collect(),
@@ -129,6 +138,7 @@ pub(super) fn write(raw: &mut Raw, keys: &Keys, s: &Snapshot) {
         let record = format!("{} {} {}", w.request, w.lease_ms, u8::from(w.sure));
         batch.add(&["HSET"], &state, &[owner.to_bytes(), record.into_bytes()]);
     }
+    assert_eq!(s.value, None, "no starting state is a simple lock so far");
     assert_eq!(s.record, SnapshotRecord::default(), "no starting state needs a record so far");
     for (client, beat) in &s.beats {
         batch.add(&["ZADD"], &beats, &[text(beat), text(client)]);

@@ -41,14 +41,14 @@ fn all_operations() -> Vec<Op> {
         release(Kind::Fair, 0),
         release(Kind::Fair, 1),
         release(Kind::Plain, 0),
-        Op::Renew { owner: owner.clone(), token, ttl_ms: 5 },
+        Op::Renew { kind: Kind::Fair, owner: owner.clone(), token, ttl_ms: 5 },
         leave(Kind::Fair),
         leave(Kind::Plain),
         Op::Beat { client, waiters: vec![owner.clone()] },
         Op::Nudge,
-        Op::Force,
+        Op::Force { kind: Kind::Fair },
         Op::Place { owner: owner.clone() },
-        Op::Inspect { limit: 5 },
+        Op::Inspect { kind: Kind::Fair, limit: 5 },
     ]
 }
 
@@ -125,7 +125,13 @@ fn f70_limits_leave_no_key_without_a_ttl() {
                 let id = owner(0);
                 let count = MAX_HOLD_COUNT;
                 run.both(&Op::Reenter { owner: id.clone(), token, count, change: 1 }).unwrap();
-                run.both(&Op::Renew { owner: id.clone(), token, ttl_ms: lease_ms }).unwrap();
+                run.both(&Op::Renew {
+                    kind: Kind::Fair,
+                    owner: id.clone(),
+                    token,
+                    ttl_ms: lease_ms,
+                })
+                .unwrap();
                 let keys = run.core().snapshot().clone();
                 assert_eq!(keys.hold[&id], i64::from(count));
                 assert_eq!(keys.hold_expires, Some(START_US / 1_000 + lease_ms));
@@ -148,9 +154,9 @@ fn f70_any_text_as_a_count_is_borne() {
         let lock = rig.keys.all()[0].clone();
         rig.raw.call(&[b"HSET".as_slice(), &lock, &owner(0).to_bytes(), text.as_bytes()]);
         for op in [
-            Op::Inspect { limit: 1 },
+            Op::Inspect { kind: Kind::Fair, limit: 1 },
             acquire(Kind::Fair, 30_000, false),
-            Op::Renew { owner: owner(0), token, ttl_ms: 5_000 },
+            Op::Renew { kind: Kind::Fair, owner: owner(0), token, ttl_ms: 5_000 },
             Op::Release { kind: Kind::Fair, owner: owner(0), token, keep: 0, change: 1 },
         ] {
             let found = rig.call(&rules, &op);

@@ -2,7 +2,7 @@
 
 use super::rig::NAME;
 use super::run::{Run, client, owner, request};
-use super::step::{End, Fault, JavaAct, Member};
+use super::step::{End, Fault, JavaAct, Member, Written};
 use fairlock_core::OwnerId;
 
 impl Run<'_> {
@@ -12,6 +12,10 @@ impl Run<'_> {
     }
 
     pub(super) fn java(&mut self, waiter: u64, act: JavaAct) {
+        if self.core.snapshot().value.is_some() {
+            // Java's scripts fail there, as ours do.
+            return;
+        }
         let java = &mut self.rig.java[waiter as usize % 2];
         let (lock, thread) = (NAME, 1 + waiter as i64 / 2);
         match act {
@@ -131,6 +135,20 @@ impl Run<'_> {
                 vec![vec![word("SET"), token, text(back as i64)]]
             }
             Fault::TokenAhead(by) => vec![vec![word("SET"), token, text((last + by) as i64)]],
+            Fault::Value(written, ttl) => {
+                let value = match written {
+                    Written::Text(text) => word(text),
+                    Written::Long(bytes) => vec![b'x'; bytes],
+                    Written::Ours(number, token) => {
+                        format!("{}:{}:{token}", owner(number), request(number, 0)).into_bytes()
+                    }
+                };
+                let mut set = vec![word("SET"), lock, value];
+                if let Some(ms) = ttl {
+                    set.extend([word("PXAT"), text((now_ms + ms) as i64)]);
+                }
+                vec![set]
+            }
             Fault::TokenIs(value) => vec![vec![word("SET"), token, word(value)]],
         };
         for command in commands {

@@ -113,7 +113,10 @@ fn a03_a20_a_lock_lives_through_a_server_without_memory() {
         assert_eq!(pressed(&acquire(2)), None);
         let beat = pressed(&Step::Beat { client: 1, waiters: vec![1] });
         assert!(matches!(beat, Some(Beaten { queued, .. }) if queued == [true]));
-        assert_eq!(pressed(&Step::Renew { who, token, ttl_ms: 30_000 }), Some(Renewed));
+        assert_eq!(
+            pressed(&Step::Renew { kind: Kind::Fair, who, token, ttl_ms: 30_000 }),
+            Some(Renewed)
+        );
         let again = pressed(&Step::Reenter { who, token, count: 2, change: 1 });
         assert_eq!(again, Some(StillHeld { count: 2 }));
         let release = |keep, change| Step::Release { kind: Kind::Fair, who, token, keep, change };

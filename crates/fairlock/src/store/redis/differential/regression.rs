@@ -41,7 +41,7 @@ fn an_acquire_never_removes_its_own_caller() {
         &[
             acquire(3, Mode::Wait, BACK),
             Step::Time(68_000_000),
-            Step::Renew { who: Who::Holder, token: Named::Last, ttl_ms: 30_000 },
+            Step::Renew { kind: Kind::Fair, who: Who::Holder, token: Named::Last, ttl_ms: 30_000 },
             acquire(0, Mode::Wait, BACK),
         ],
     );
@@ -55,8 +55,8 @@ fn inspecting_no_waiters_lists_none() {
         &[
             acquire(2, Mode::Wait, Place::New),
             acquire(1, Mode::Wait, Place::New),
-            Step::Inspect { limit: 0 },
-            Step::Inspect { limit: 1 },
+            Step::Inspect { kind: Kind::Fair, limit: 0 },
+            Step::Inspect { kind: Kind::Fair, limit: 1 },
         ],
     );
 }
@@ -91,7 +91,7 @@ fn a_change_in_the_last_millisecond_of_a_hold_keeps_its_number() {
         Rules::default(),
         &[
             acquire(2, Mode::Wait, Place::New),
-            Step::Renew { who: Who::Holder, token: Named::Last, ttl_ms: 1 },
+            Step::Renew { kind: Kind::Fair, who: Who::Holder, token: Named::Last, ttl_ms: 1 },
             Step::Time(1_000),
             Step::Release {
                 kind: Kind::Fair,
@@ -100,7 +100,7 @@ fn a_change_in_the_last_millisecond_of_a_hold_keeps_its_number() {
                 keep: 1,
                 change: 1,
             },
-            Step::Renew { who: Who::Holder, token: Named::Last, ttl_ms: 30_000 },
+            Step::Renew { kind: Kind::Fair, who: Who::Holder, token: Named::Last, ttl_ms: 30_000 },
             Step::Reenter { who: Who::Holder, token: Named::Last, count: 3, change: 0 },
         ],
     );
@@ -118,7 +118,7 @@ fn an_odd_hold_count_can_be_shown() {
             &[
                 acquire(2, Mode::Try, Place::New),
                 Step::Meddle(Fault::Count(count)),
-                Step::Inspect { limit: 100 },
+                Step::Inspect { kind: Kind::Fair, limit: 100 },
                 again,
             ],
         );
@@ -150,7 +150,10 @@ fn a_waiter_may_take_the_plain_lock_of_the_same_name() {
     let mut plain = acquire(1, Mode::Try, Place::New);
     let Step::Acquire { kind, .. } = &mut plain else { unreachable!() };
     *kind = Kind::Plain;
-    agree(Rules::default(), &[acquire(1, Mode::Wait, BACK), plain, Step::Force]);
+    agree(
+        Rules::default(),
+        &[acquire(1, Mode::Wait, BACK), plain, Step::Force { kind: Kind::Fair }],
+    );
 }
 
 /// The last member with a score left, and a Java head without one got its own: the set was new on
@@ -263,7 +266,12 @@ fn a_state_that_is_made_anew_has_a_new_ttl() {
         &[
             acquire(0, Mode::Wait, Place::New),
             acquire(5, Mode::Wait, Place::New),
-            Step::Renew { who: Who::Holder, token: Named::Last, ttl_ms: MAX_LEASE_MS },
+            Step::Renew {
+                kind: Kind::Fair,
+                who: Who::Holder,
+                token: Named::Last,
+                ttl_ms: MAX_LEASE_MS,
+            },
             Step::Time(68_000_000),
             acquire(5, Mode::Wait, Place::Old),
         ],

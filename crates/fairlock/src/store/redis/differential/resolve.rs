@@ -2,11 +2,13 @@
 
 use super::run::{Run, client, owner, request};
 use super::step::{Named, Place, Step, Who};
-use fairlock_core::{Acquire, Op, OwnerId, Token};
+use fairlock_core::{Acquire, Op, OwnerId, SimpleValue, Token};
 
 impl Run<'_> {
     fn who(&self, who: Who) -> OwnerId {
-        let holder = self.core.snapshot().hold.keys().next();
+        let keys = self.core.snapshot();
+        let written = keys.value.as_ref().map(SimpleValue::holder);
+        let holder = keys.hold.keys().next().or(written.as_ref());
         match who {
             Who::Owner(number) => owner(number),
             Who::Holder => {
@@ -62,9 +64,12 @@ impl Run<'_> {
                 keep: *keep,
                 change: *change,
             },
-            Step::Renew { who, token, ttl_ms } => {
-                Op::Renew { owner: self.who(*who), token: self.token(*token), ttl_ms: *ttl_ms }
-            }
+            Step::Renew { kind, who, token, ttl_ms } => Op::Renew {
+                kind: *kind,
+                owner: self.who(*who),
+                token: self.token(*token),
+                ttl_ms: *ttl_ms,
+            },
             Step::Leave { kind, who, request: number, bury, shared } => {
                 let owner = self.who(*who);
                 Op::Leave {
@@ -80,9 +85,9 @@ impl Run<'_> {
                 waiters: waiters.iter().map(|number| owner(*number)).collect(),
             },
             Step::Nudge => Op::Nudge,
-            Step::Force => Op::Force,
+            Step::Force { kind } => Op::Force { kind: *kind },
             Step::Place { member } => Op::Place { owner: OwnerId::parse(&self.member(*member)) },
-            Step::Inspect { limit } => Op::Inspect { limit: *limit },
+            Step::Inspect { kind, limit } => Op::Inspect { kind: *kind, limit: *limit },
             other => unreachable!("{other:?} is no operation"),
         }
     }

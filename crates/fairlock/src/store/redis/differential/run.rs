@@ -207,6 +207,13 @@ impl<'a> Run<'a> {
                 self.count("refused: token");
                 None
             }
+            (Err(CoreError::WrongType), Err(found)) if found.contains("WRONGTYPE") => {
+                if !heard.is_empty() {
+                    return Err(context("messages after a refusal", &"", &heard));
+                }
+                self.count("refused: wrong type");
+                None
+            }
             (expected, found) => return Err(context("one refuses", &expected, &found)),
         };
         if *self.core.snapshot() != dump.snapshot || dump.garbage.is_some() {

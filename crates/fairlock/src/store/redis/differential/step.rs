@@ -69,6 +69,19 @@ pub(super) enum Fault {
     TokenBack(u64),
     TokenAhead(u64),
     TokenIs(&'static str),
+    /// Somebody writes this into the lock's key, with a TTL in ms or without one.
+    Value(Written, Option<u64>),
+}
+
+/// What somebody else puts into the lock's key, as a string.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Written {
+    /// What foreign clients write, and worse.
+    Text(&'static str),
+    /// So many bytes of one kind.
+    Long(usize),
+    /// As an owner of ours does, with the token in the last position.
+    Ours(u64, &'static str),
 }
 
 /// A member of the queue.
@@ -113,6 +126,7 @@ pub(super) enum Step {
         change: u64,
     },
     Renew {
+        kind: Kind,
         who: Who,
         token: Named,
         ttl_ms: u64,
@@ -129,11 +143,14 @@ pub(super) enum Step {
         waiters: Vec<u64>,
     },
     Nudge,
-    Force,
+    Force {
+        kind: Kind,
+    },
     Place {
         member: Member,
     },
     Inspect {
+        kind: Kind,
         limit: u32,
     },
     /// Moves the server's clock by so many microseconds.
@@ -235,6 +252,7 @@ impl Plan {
             java: rng.pick(&[0, 0, 10, 20]),
             faults: rng.pick(&[0, 0, 2, 8]),
             plain: rng.pick(&[0, 0, 0, 10, 100]),
+            simple: rng.pick(&[0, 0, 0, 5, 100]),
             owners: rng.pick(&[2, 4, OWNERS]),
         };
         let mut steps = Vec::new();
@@ -256,12 +274,14 @@ struct Mix {
     java: u64,
     faults: u64,
     plain: u64,
+    simple: u64,
     owners: u64,
 }
 
 fn draw(rng: &mut Rng, mix: &Mix) -> Step {
-    if rng.chance(mix.faults) {
-        return Step::Meddle(fault(rng));
+    // Foreign clients of a simple lock are no faults, and come more often.
+    if rng.chance(mix.faults.max(mix.simple / 8)) {
+        return Step::Meddle(if rng.chance(mix.simple) { written(rng) } else { fault(rng) });
     }
     if rng.chance(mix.java) {
         return java(rng);
@@ -281,7 +301,13 @@ fn time(rng: &mut Rng) -> Step {
 }
 
 fn operation(rng: &mut Rng, mix: &Mix) -> Step {
-    let kind = if rng.chance(mix.plain) { Kind::Plain } else { Kind::Fair };
+    let kind = if rng.chance(mix.simple) {
+        Kind::Simple
+    } else if rng.chance(mix.plain) {
+        Kind::Plain
+    } else {
+        Kind::Fair
+    };
     let who = if rng.chance(85) { Who::Holder } else { Who::Owner(rng.below(mix.owners)) };
     let token =
         if rng.chance(80) { Named::Last } else { rng.pick(&[Named::Earlier, Named::Later]) };
@@ -317,7 +343,9 @@ fn operation(rng: &mut Rng, mix: &Mix) -> Step {
         },
         38..60 => Step::Release { kind, who, token, keep: rng.pick(&[0, 0, 0, 0, 1, 2]), change },
         60..65 => Step::Reenter { who, token, count: rng.pick(&[1, 2, 3, MAX_HOLD_COUNT]), change },
-        65..71 => Step::Renew { who, token, ttl_ms: rng.pick(&[1, 2_000, 30_000, MAX_LEASE_MS]) },
+        65..71 => {
+            Step::Renew { kind, who, token, ttl_ms: rng.pick(&[1, 2_000, 30_000, MAX_LEASE_MS]) }
+        }
         71..80 => Step::Leave {
             kind,
             who: if rng.chance(60) { Who::Owner(rng.below(mix.owners)) } else { who },
@@ -330,9 +358,9 @@ fn operation(rng: &mut Rng, mix: &Mix) -> Step {
             Step::Beat { client: rng.below(CLIENTS), waiters }
         }
         92..95 => Step::Nudge,
-        95..97 => Step::Force,
+        95..97 => Step::Force { kind },
         97 => Step::Place { member: member(rng) },
-        _ => Step::Inspect { limit: rng.pick(&[0, 1, 3, 100]) },
+        _ => Step::Inspect { kind, limit: rng.pick(&[0, 1, 3, 100]) },
     }
 }
 
@@ -357,6 +385,37 @@ fn member(rng: &mut Rng) -> Member {
         5..9 => Member::Java(rng.below(JAVA_OWNERS)),
         _ => Member::Odd,
     }
+}
+
+/// What happens to the key of a simple lock from outside.
+fn written(rng: &mut Rng) -> Fault {
+    /// One that we could have written ourselves, but for one letter or length; and what others do.
+    const TEXTS: [&str; 9] = [
+        "",
+        "5f3c1a520f4e4a1b9c3d1234567890ab",
+        "a value: \0\r\n\u{ff}%s",
+        "00000001-0000-8000-8000-000000000000:1",
+        "00000001-0000-8000-8000-000000000000:1:00000000000000000000000000000000",
+        "00000001-0000-8000-8000-000000000000:1:0000000000000000000000000000000A:5",
+        "00000001-0000-8000-8000-000000000000:1:000000000000000000000000000000000:5",
+        "00000001-0000-4000-8000-000000000000:1:00000000000000000000000000000000:5",
+        "00000001-0000-8000-8000-000000000000:1000000000000000:00000000000000000000000000000000:5",
+    ];
+    const TOKENS: [&str; 7] =
+        ["5", "0", "05", "9007199254740991", "9007199254740992", "12345678901234567", "5 "];
+    match rng.below(10) {
+        0..2 => return Fault::Delete(0),
+        2..4 => return Fault::Persist(0),
+        4 => return Fault::ShortenTo(0, rng.pick(&[1, 500, 5_000, 600_000])),
+        5 => return fault(rng),
+        _ => {}
+    }
+    let value = match rng.below(10) {
+        0..6 => Written::Text(rng.pick(&TEXTS)),
+        6 => Written::Long(rng.pick(&[255, 256, 257, 100_000])),
+        _ => Written::Ours(rng.below(OWNERS), rng.pick(&TOKENS)),
+    };
+    Fault::Value(value, rng.pick(&[None, Some(30_000), Some(700)]))
 }
 
 fn fault(rng: &mut Rng) -> Fault {

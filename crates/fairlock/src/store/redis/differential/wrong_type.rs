@@ -37,7 +37,11 @@ fn everything(rig: &mut Rig) -> Value {
 /// The operation as the table of results names it.
 fn name_of(op: &Op) -> String {
     let text = format!("{op:?}");
-    let plain = if text.contains("kind: Plain") { "plain " } else { "" };
+    let plain = match () {
+        () if text.contains("kind: Plain") => "plain ",
+        () if text.contains("kind: Simple") => "simple ",
+        () => "",
+    };
     let word = text.split(|c: char| !c.is_alphanumeric()).next().unwrap_or("");
     format!("{plain}{word}")
 }
@@ -52,7 +56,9 @@ fn with_wrong_type(run: &mut Run<'_>, op: &Op, at: usize, rng: &mut Rng) -> Resu
     if had {
         run.rig.raw.call(&[b"RENAME".as_slice(), &key, ASIDE.as_bytes()]);
     }
-    let other = (RIGHT[at] + 1 + rng.below(3) as usize) % OTHERS.len();
+    // The key of a simple lock is a string.
+    let right = if at == 0 && op.is_simple() { 0 } else { RIGHT[at] };
+    let other = (right + 1 + rng.below(3) as usize) % OTHERS.len();
     let mut command = vec![OTHERS[other][0].as_bytes(), &key];
     command.extend(OTHERS[other][1..].iter().map(|word| word.as_bytes()));
     run.rig.raw.call(&command);
@@ -103,9 +109,17 @@ fn refused_without_a_trace(generation: Generation) {
         let mut run = Run::new(&mut rig, plan.rules.clone(), Snapshot::default(), &mut seen);
         for step in plan.steps.iter().filter(|step| !matches!(step, Step::Meddle(_))) {
             if step.is_operation() && rng.chance(60) {
-                tried += 1;
-                let at = rng.below(7) as usize;
                 let op = run.resolve(step);
+                let keys = run.core().snapshot();
+                let of_another_kind =
+                    if op.is_simple() { !keys.hold.is_empty() } else { keys.value.is_some() };
+                if of_another_kind {
+                    // Refused anyhow: one wrong type at a time.
+                    continue;
+                }
+                tried += 1;
+                // A simple lock has two keys.
+                let at = if op.is_simple() { rng.pick(&[0, 3]) } else { rng.below(7) as usize };
                 match with_wrong_type(&mut run, &op, at, &mut rng) {
                     Ok(true) => drop(refusals.insert((name_of(&op), NAMES[at]))),
                     Ok(false) => {}
@@ -118,6 +132,12 @@ fn refused_without_a_trace(generation: Generation) {
             }
         }
         seed = seed.wrapping_add(1);
+    }
+    for op in ["Acquire", "Force", "Inspect", "Leave", "Release", "Renew"] {
+        for key in ["lock", "token"] {
+            let met = refusals.contains(&(format!("simple {op}"), key));
+            assert!(met, "simple {op} never met {key} of a wrong type: {refusals:?}");
+        }
     }
     // The operations that serve the queue meet every key.
     for op in ["Acquire", "Beat", "Force", "Leave", "Nudge", "Release", "Renew"] {
