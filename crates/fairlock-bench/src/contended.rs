@@ -122,13 +122,13 @@ async fn measure(server: &Server, waiters: usize, span: Duration) -> Run {
     while look.inspect().await.unwrap().queue_len < waiters {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    let calls_before = script_calls(server);
+    let calls_before = server.script_calls();
     let began = Instant::now();
     first.release().await.unwrap();
     tokio::time::sleep(span).await;
     let grants = board.grants.load(Ordering::Relaxed);
     let took = began.elapsed();
-    let calls = script_calls(server) - calls_before;
+    let calls = server.script_calls() - calls_before;
     stop.store(true, Ordering::Relaxed);
     for task in tasks {
         task.abort();
@@ -144,18 +144,4 @@ async fn measure(server: &Server, waiters: usize, span: Duration) -> Run {
         client.shutdown().await;
     }
     run
-}
-
-/// EVAL, EVALSHA and FCALL calls that the server has counted.
-fn script_calls(server: &Server) -> u64 {
-    let reply = server.client().call(&["INFO", "commandstats"]);
-    let text = reply.text().to_owned();
-    text.lines()
-        .filter(|line| {
-            ["cmdstat_eval:", "cmdstat_evalsha:", "cmdstat_fcall:"]
-                .iter()
-                .any(|name| line.starts_with(name))
-        })
-        .filter_map(|line| line.split("calls=").nth(1)?.split(',').next()?.parse::<u64>().ok())
-        .sum()
 }

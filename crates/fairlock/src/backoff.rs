@@ -8,8 +8,10 @@ const FIRST: Duration = Duration::from_millis(20);
 /// Longest pause: a server that is back is found within this time.
 const LONGEST: Duration = Duration::from_secs(2);
 
-/// A connection that lived this long was a good one: start again with the first pause.
-const SETTLED: Duration = Duration::from_secs(5);
+/// A connection that lived this long was a good one: start again with the first pause. Long enough
+/// that a client which loses every connection makes at most one a second, short enough that a
+/// second cut soon after an outage does not cost the outage's pause.
+const SETTLED: Duration = Duration::from_secs(1);
 
 /// Doubling pauses with jitter, so that a thousand clients do not come back in one instant.
 #[derive(Debug)]
@@ -73,4 +75,42 @@ pub(crate) fn jitter(most: Duration) -> Duration {
     // Without randomness from the system (it has failed at start already) there is no jitter.
     let random = getrandom::u32().unwrap_or(0);
     most.mul_f64(f64::from(random) / (f64::from(u32::MAX) + 1.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each pause lies between half of its step and all of it; the steps double up to two seconds.
+    #[test]
+    fn pauses_double_up_to_a_bound_and_differ() {
+        let mut all = Vec::new();
+        for _ in 0..20 {
+            let mut backoff = Backoff::default();
+            let mut step = FIRST;
+            for _ in 0..12 {
+                let pause = backoff.next();
+                assert!(step / 2 <= pause && pause <= step, "{pause:?} of {step:?}");
+                all.push(pause);
+                step = (2 * step).min(LONGEST);
+            }
+            assert_eq!(step, LONGEST);
+        }
+        all.sort_unstable();
+        all.dedup();
+        assert!(all.len() > 200, "only {} of 240 differ", all.len());
+    }
+
+    #[test]
+    fn a_connection_that_served_starts_the_pauses_again() {
+        let mut backoff = Backoff::default();
+        for _ in 0..12 {
+            backoff.next();
+        }
+        backoff.settle(Duration::from_millis(999));
+        assert!(backoff.next() >= LONGEST / 2, "it was lost at once: no reason to hurry");
+        backoff.settle(Duration::from_secs(1));
+        assert!(backoff.next() <= FIRST);
+        assert!(backoff.next() > FIRST / 2);
+    }
 }

@@ -110,7 +110,12 @@ impl Client {
         pong.await?.map_err(|failure| failure.error)
     }
 
-    /// The state of the connection, to look at or to wait for changes.
+    /// The state of the connection, to look at or to wait for changes. A connection that closes,
+    /// or does not answer a ping ([`Config::ping_interval`], [`Config::ping_timeout`]), is
+    /// `Reconnecting` until it is made again; `Closed` comes last, once, and stays.
+    ///
+    /// The receiver keeps the latest state: who looks seldom may see only that something changed
+    /// when a connection was lost for some milliseconds.
     pub fn connection(&self) -> watch::Receiver<ConnectionState> {
         self.shared.connection.subscribe()
     }
@@ -132,7 +137,7 @@ impl Client {
     /// # Cancel safety
     /// Dropping the future leaves the client shut down; what is under way goes on.
     pub async fn shutdown(self) {
-        self.shared.connection.send_replace(ConnectionState::Closed);
+        self.shared.close();
         let shared = Arc::clone(&self.shared);
         let flushed = self.on_background(async move {
             let until = shared.store_deadline();
@@ -167,7 +172,7 @@ impl Drop for Life {
         if std::thread::current().id() != self.thread {
             self.shared.pending.wait(LAST_WORDS);
         }
-        self.shared.connection.send_replace(ConnectionState::Closed);
+        self.shared.close();
         if let Some(stop) = self.stop.take() {
             // The thread may have ended by itself.
             let _ = stop.send(());

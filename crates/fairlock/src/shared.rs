@@ -80,6 +80,11 @@ impl Shared {
         *self.connection.borrow() == ConnectionState::Closed
     }
 
+    /// From now on the client is shut down, and nothing is told after that.
+    pub(crate) fn close(&self) {
+        self.set_connection(ConnectionState::Closed);
+    }
+
     /// Resolves when the client is shut down.
     pub(crate) async fn closed(&self) {
         let mut state = self.connection.subscribe();

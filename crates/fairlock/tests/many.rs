@@ -26,9 +26,9 @@ async fn a18_one_heartbeat_speaks_for_all_waiters() {
     }
 
     let periods: u64 = 10;
-    let before = script_calls(&server);
+    let before = server.script_calls();
     tokio::time::sleep(Duration::from_millis(200) * periods as u32).await;
-    let calls = script_calls(&server) - before;
+    let calls = server.script_calls() - before;
     println!("{calls} script calls of {WAITERS} waiters in {periods} heartbeats");
     // The guard's renewals and early heartbeats come on top; 3 000 waiters must not.
     assert!(calls >= periods / 2, "{calls} calls: no heartbeats");
@@ -42,12 +42,4 @@ async fn a18_one_heartbeat_speaks_for_all_waiters() {
         served += 1;
     }
     assert_eq!(served, WAITERS);
-}
-
-fn script_calls(server: &Server) -> u64 {
-    let reply = server.client().call(&["INFO", "commandstats"]);
-    let calls = |line: &str| line.split("calls=").nth(1)?.split(',').next()?.parse::<u64>().ok();
-    let is_script =
-        |line: &&str| line.starts_with("cmdstat_eval:") || line.starts_with("cmdstat_evalsha:");
-    reply.text().lines().filter(is_script).filter_map(calls).sum()
 }

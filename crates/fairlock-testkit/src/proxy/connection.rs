@@ -21,7 +21,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::{Instant, sleep_until};
 
 use super::frame::{Frame, FrameReader, Request, Response};
-use super::shared::{Recorded, Shared};
+use super::shared::{Controls, Recorded, Shared};
 
 /// Accepts connections until the proxy ends; the end of its runtime ends them too.
 pub(super) async fn accept(shared: Arc<Shared>, listener: TcpListener, upstream: SocketAddr) {
@@ -119,7 +119,9 @@ impl Connection {
     ) -> Result<(), Cut> {
         let mut frames = FrameReader::new(client);
         let mut preface = Arc::new(Vec::new());
-        while let Some(frame) = frames.next().await {
+        loop {
+            self.shared.until(|controls| !controls.stop_reading).await;
+            let Some(frame) = frames.next().await else { break };
             match frame.request() {
                 Request::Preface => Arc::make_mut(&mut preface).push(frame.bytes.clone()),
                 Request::Script => {
@@ -135,7 +137,9 @@ impl Connection {
                 Request::Subscription => self.subscribed.store(true, Ordering::SeqCst),
                 Request::Other => {}
             }
-            let black_holed = self.shared.look(|controls| controls.black_hole_to_server);
+            let black_holed = self
+                .shared
+                .look(|controls| controls.black_hole_to_server || self.is_silent(controls));
             self.shared.count(|counts| {
                 counts.requests += 1;
                 counts.requests_black_holed += u64::from(black_holed);
@@ -158,7 +162,7 @@ impl Connection {
             self.shared
                 .until(|controls| {
                     let held = is_script && controls.hold_below > self.number;
-                    !held && !controls.black_hole_to_server
+                    !held && !controls.black_hole_to_server && !self.is_silent(controls)
                 })
                 .await;
             if let Some(bytes) = is_script.then(|| self.shared.take_request_cut()).flatten() {
@@ -176,7 +180,9 @@ impl Connection {
             }
         }
         // The end of the client's bytes is kept back like the bytes themselves.
-        self.shared.until(|controls| !controls.black_hole_to_server).await;
+        self.shared
+            .until(|controls| !controls.black_hole_to_server && !self.is_silent(controls))
+            .await;
         let _ = server.shutdown().await;
         Ok(())
     }
@@ -228,7 +234,7 @@ impl Connection {
                 controls.delay_pushes,
                 controls.swallow_pushes,
                 controls.duplicate_pushes,
-                controls.black_hole_to_client,
+                controls.black_hole_to_client || self.is_silent(controls),
             )
         });
         let is_message = response == Response::Message;
@@ -263,7 +269,7 @@ impl Connection {
     ) -> Result<(), Cut> {
         let client = Mutex::new(client);
         tokio::try_join!(self.deliver(&client, replies), self.deliver(&client, late_pushes))?;
-        self.shared.until(|controls| !controls.black_hole_to_client).await;
+        self.passes_to_client().await;
         let _ = client.into_inner().shutdown().await;
         Ok(())
     }
@@ -276,12 +282,24 @@ impl Connection {
         while let Some(outgoing) = queue.recv().await {
             let Outgoing::Bytes { due, bytes } = outgoing else { return Err(Cut) };
             sleep_until(due).await;
-            self.shared.until(|controls| !controls.black_hole_to_client).await;
+            self.passes_to_client().await;
             if client.lock().await.write_all(&bytes).await.is_err() {
                 break;
             }
         }
         Ok(())
+    }
+
+    async fn passes_to_client(&self) {
+        self.shared
+            .until(|controls| !controls.black_hole_to_client && !self.is_silent(controls))
+            .await;
+    }
+
+    fn is_silent(&self, controls: &Controls) -> bool {
+        let is_inbox = self.subscribed.load(Ordering::SeqCst);
+        self.number < controls.silent_below
+            || is_inbox && self.number < controls.silent_inboxes_below
     }
 
     fn count_cut(&self) {

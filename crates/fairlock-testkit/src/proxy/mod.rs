@@ -110,6 +110,25 @@ impl Proxy {
         self.shared.control(|controls| controls.black_hole_to_client = on);
     }
 
+    /// Silences the connections that exist now, for good and in both directions: neither bytes nor
+    /// their end pass any more, as behind a router that has forgotten them. New ones pass.
+    pub fn silence_open(&self) {
+        let next = self.shared.next_connection.load(Ordering::SeqCst);
+        self.shared.control(|controls| controls.silent_below = next);
+    }
+
+    /// As [`Proxy::silence_open`], but only the connections that have subscribed to something.
+    pub fn silence_inboxes(&self) {
+        let next = self.shared.next_connection.load(Ordering::SeqCst);
+        self.shared.control(|controls| controls.silent_inboxes_below = next);
+    }
+
+    /// Reads nothing from the clients, so that their buffers fill and a write does not finish. One
+    /// request for which a read is waiting on each connection still passes.
+    pub fn stop_reading(&self, on: bool) {
+        self.shared.control(|controls| controls.stop_reading = on);
+    }
+
     /// Cuts all connections, on both sides; what was held for the server is lost.
     pub fn cut_all(&self) {
         let next = self.shared.next_connection.load(Ordering::SeqCst);

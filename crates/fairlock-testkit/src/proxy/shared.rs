@@ -68,6 +68,12 @@ pub(super) struct Controls {
     pub(super) cut_below: u64,
     /// The clients' sides of connections with smaller numbers are cut.
     pub(super) cut_clients_below: u64,
+    /// Connections with smaller numbers carry nothing any more, not even their end.
+    pub(super) silent_below: u64,
+    /// The same, for those that have subscribed.
+    pub(super) silent_inboxes_below: u64,
+    /// Nothing is read from the clients.
+    pub(super) stop_reading: bool,
 }
 
 /// A script request and how its connection had started.

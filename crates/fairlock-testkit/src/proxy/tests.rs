@@ -268,3 +268,35 @@ fn a_request_that_is_cut_is_never_executed() {
     }
     assert_eq!((bed.executed(), bed.proxy.counts().requests_cut), (0, 3));
 }
+
+#[test]
+fn a_silenced_connection_carries_nothing_and_never_ends() {
+    let Some(bed) = Bed::new() else { return };
+    let (mut open, mut inbox) = (bed.connected(), bed.connected());
+    inbox.call(&["HELLO", "3"]);
+    inbox.subscribe("news");
+    let mut server = bed.server.client();
+    bed.proxy.silence_inboxes();
+    server.call(&["PUBLISH", "news", "unheard"]);
+    assert!(is_silent(&mut inbox));
+    assert_eq!(open.call(COUNT).int(), 1, "only inboxes are silent");
+
+    bed.proxy.silence_open();
+    open.send(COUNT);
+    bed.proxy.wait_until(|counts| counts.requests_black_holed == 1);
+    assert_eq!(server.call(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).int(), 1);
+    assert!(is_silent(&mut open), "neither the reply nor the end of the connection");
+    assert_eq!(bed.client().call(COUNT).int(), 2, "a new connection passes");
+}
+
+#[test]
+fn what_is_not_read_fills_the_buffers() {
+    let Some(bed) = Bed::new() else { return };
+    let mut raw = bed.connected();
+    bed.proxy.stop_reading(true);
+    // What a read was waiting for already.
+    raw.call(&["PING"]);
+    let large = vec![b'x'; 64 << 20];
+    let error = raw.send_bytes(&large).unwrap_err();
+    assert!(matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut), "{error}");
+}

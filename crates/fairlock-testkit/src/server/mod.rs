@@ -173,6 +173,22 @@ impl Server {
         Raw::connect(self.addr())
     }
 
+    /// How many scripts the server was asked for so far, under any command that runs them.
+    ///
+    /// # Panics
+    ///
+    /// If the server does not answer.
+    #[track_caller]
+    pub fn script_calls(&self) -> u64 {
+        let info = self.client().call(&["INFO", "commandstats"]);
+        let calls = |line: &str| {
+            let (command, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
+            let is_script = matches!(command, "eval" | "evalsha" | "fcall");
+            is_script.then(|| rest.split(',').next()?.parse::<u64>().ok()).flatten()
+        };
+        info.text().lines().filter_map(calls).sum()
+    }
+
     /// Kills it with SIGKILL and waits until it is gone. Nothing happens if it is gone already.
     pub fn kill9(&self) {
         kill(&mut self.child());

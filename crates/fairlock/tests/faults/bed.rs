@@ -180,13 +180,7 @@ impl Bed {
     /// Scripts that the server was asked for so far.
     #[track_caller]
     pub(crate) fn script_calls(&self) -> u64 {
-        let info = self.call(&["INFO", "commandstats"]);
-        let calls = |line: &str| {
-            let rest = line.strip_prefix("cmdstat_eval")?;
-            let (_, rest) = rest.split_once("calls=")?;
-            rest.split(',').next()?.parse::<u64>().ok()
-        };
-        info.text().lines().filter_map(calls).sum()
+        self.server.script_calls()
     }
 
     /// Takes a lock that is free or about to be.

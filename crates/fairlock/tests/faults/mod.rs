@@ -9,6 +9,7 @@
 //! - `restarts`: the server loses its memory, or keeps it
 //! - `operators`: keys are removed, changed and replaced behind our back
 //! - `load`: scripts and connections are lost under load
+//! - `heartbeat`: connections that are open and silent, and who is told of it
 //! - `partitions`: the network carries nothing, in one direction or both
 //! - `replies`: requests are cut, and replies lost after their request was carried out
 //! - `late`: requests arrive again, or long after they were given up
@@ -20,6 +21,7 @@ pub(crate) mod bed;
 mod worker;
 
 mod clocks;
+mod heartbeat;
 mod hung;
 mod java;
 mod late;
