@@ -335,7 +335,7 @@ async fn confirm(
     let hold = Arc::new(hold);
     let mut full = grant.ttl_ms >= lease_ms;
     if left_ms < grant.ttl_ms / 3 {
-        let ttl_ms = hold.lease.wanted_ms();
+        let ttl_ms = hold.lease().wanted_ms();
         let op = hold.renewal(ttl_ms);
         let reply = caller::once(shared, &wanted.name, &op, &mut Copies::default()).await.ok()?;
         if reply.answer.body != Body::Renewed {

@@ -74,13 +74,27 @@ pub(crate) async fn until_answered(
     until: Moment,
     copies: &mut Copies,
 ) -> Result<Reply, Error> {
-    let mut backoff = Backoff::default();
-    let mut op = op.clone();
-    loop {
-        if let Op::Acquire(acquire) = &mut op {
+    let freshen = |op: &mut Op| {
+        if let Op::Acquire(acquire) = op {
             acquire.not_after_ms =
                 shared.clock.now_ms() + shared.config.store_timeout.as_millis() as u64;
         }
+    };
+    until_answered_with(shared, name, op.clone(), until, copies, freshen).await
+}
+
+/// The same; `freshen` brings each copy up to date before it is sent.
+pub(crate) async fn until_answered_with(
+    shared: &Arc<Shared>,
+    name: &LockName,
+    mut op: Op,
+    until: Moment,
+    copies: &mut Copies,
+    mut freshen: impl FnMut(&mut Op),
+) -> Result<Reply, Error> {
+    let mut backoff = Backoff::default();
+    loop {
+        freshen(&mut op);
         let failure = match once(shared, name, &op, copies).await {
             Ok(reply) => return Ok(reply),
             Err(failure) => failure,

@@ -1,10 +1,12 @@
 //! The guard: what a caller has while it holds a lock.
 
 use crate::client::Client;
+use crate::detached::{self, Detached};
 use crate::error::{Error, ErrorKind};
 use crate::hold::{Change, GuardState, Hold};
 use crate::reaper::{self, Release, Ticket};
 use fairlock_core::{Body, LockName, Op, OwnerId, Token};
+use std::convert::identity;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -56,11 +58,11 @@ impl Guard {
     /// The whole lease: the explicit one, or what each renewal gives. Never more than the
     /// [longest hold](crate::Lock::max_hold).
     pub fn lease(&self) -> Duration {
-        self.hold.lease.whole()
+        self.hold.lease().whole()
     }
 
-    /// How many guards this hold has: this one and its [re-entries](Self::reenter), less those
-    /// that were released. No I/O.
+    /// How often the lock is held: by this guard and its [re-entries](Self::reenter), less those
+    /// that were released. A [detached](Self::detach) one counts. No I/O.
     pub fn hold_count(&self) -> u32 {
         self.hold.count()
     }
@@ -75,15 +77,7 @@ impl Guard {
     /// # Cancel safety
     /// Nothing is lost when the future is dropped.
     pub async fn state_changed(&self, from: GuardState) -> GuardState {
-        let mut states = self.hold.watch();
-        loop {
-            let state = self.hold.state();
-            if state != from {
-                return state;
-            }
-            // The sender lives in the hold, so this cannot fail.
-            let _ = states.changed().await;
-        }
+        self.hold.state_changed(from).await
     }
 
     /// Resolves when the lock is lost, at the latest when the validity runs out.
@@ -91,10 +85,7 @@ impl Guard {
     /// # Cancel safety
     /// Nothing is lost when the future is dropped.
     pub async fn lost(&self) {
-        let mut state = self.state();
-        while state != GuardState::Lost {
-            state = self.state_changed(state).await;
-        }
+        self.hold.lost().await;
     }
 
     /// Checks that the guard protects at this moment. No I/O.
@@ -102,16 +93,18 @@ impl Guard {
     /// # Errors
     /// [`ErrorKind::Lost`] when it does not.
     pub fn ensure_valid(&self) -> Result<(), Error> {
-        if self.state() == GuardState::Lost {
-            return Err(self.lost_error());
+        self.hold.ensure_valid()
+    }
+
+    fn ensure_open(&self) -> Result<(), Error> {
+        if self.client.shared().is_closed() {
+            return Err(self.about(Error::closed()));
         }
         Ok(())
     }
 
-    fn lost_error(&self) -> Error {
-        let message = "the lock was lost: its lease ran out, or it was taken away; undo or check \
-                       what was done under it";
-        Error::new(ErrorKind::Lost, message).on(&self.hold.name).by(&self.hold.owner)
+    fn about(&self, error: Error) -> Error {
+        error.on(&self.hold.name).by(&self.hold.owner)
     }
 
     /// Enters the lock once more: a second guard of the same hold, with the same token. The lock
@@ -125,12 +118,10 @@ impl Guard {
     /// Dropping the future takes the entry back.
     pub async fn reenter(&self) -> Result<Self, Error> {
         self.ensure_valid()?;
-        if self.client.shared().is_closed() {
-            return Err(Error::closed().on(&self.hold.name).by(&self.hold.owner));
-        }
+        self.ensure_open()?;
         let Some(change) = self.hold.enter() else {
             let message = "a lock can be entered at most 2^31 - 1 times";
-            return Err(Error::misuse(message).on(&self.hold.name).by(&self.hold.owner));
+            return Err(self.about(Error::misuse(message)));
         };
         // From here on dropping `second` takes the entry back.
         let second = Self::new(Arc::clone(&self.hold), self.client.clone());
@@ -140,10 +131,55 @@ impl Guard {
         let hold = Arc::clone(&self.hold);
         let shared = Arc::clone(self.client.shared());
         let reply = self.client.on_background(async move { enter(&shared, &hold, change).await });
-        match reply.await? {
+        match reply.await.and_then(identity) {
             Ok(()) => Ok(second),
-            Err(error) => Err(error.by(&self.hold.owner)),
+            Err(error) => Err(self.about(error)),
         }
+    }
+
+    /// Leaves the lock to the store: it is renewed once more, to the whole lease or to what the
+    /// [longest hold](crate::Lock::max_hold) leaves of it, and then stays held until that ends.
+    /// Nothing renews it any more, and dropping or releasing what is left of it does not free it:
+    /// the other guards of the same hold can still be released, and those that stay are lost when
+    /// the lease ends. Only [`force_unlock`](crate::Lock::force_unlock) frees it before.
+    ///
+    /// For work that goes on where no guard can be: a job that was handed to another system, or
+    /// "at most once a minute".
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), fairlock::Error> {
+    /// let client = fairlock::Client::connect("memory:").await?;
+    /// let lock = client.fair_lock("newsletter").lease(Duration::from_secs(60));
+    /// let detached = lock.lock().await?.detach().await?;
+    /// println!("nobody else for {:?}, token {}", detached.remaining(), detached.token());
+    /// assert!(lock.try_lock().await?.is_none());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::Lost`] when the lock is not held any more, [`ErrorKind::Closed`], or the
+    /// store's errors. After any of them this guard is released, as if it had been dropped.
+    ///
+    /// # Cancel safety
+    /// When the future is dropped before it is ready, the guard is released.
+    pub async fn detach(mut self) -> Result<Detached, Error> {
+        self.ensure_valid()?;
+        self.ensure_open()?;
+        let hold = Arc::clone(&self.hold);
+        let shared = Arc::clone(self.client.shared());
+        let renewed =
+            self.client.on_background(async move { detached::renew_once(&shared, &hold).await });
+        if let Err(error) = renewed.await.and_then(identity) {
+            self.ensure_valid()?;
+            return Err(self.about(error));
+        }
+        self.ensure_valid()?;
+        // From here to the end nothing waits, so the future cannot be dropped between.
+        self.done = true;
+        Ok(detached::leave_behind(self.client.shared(), &self.hold))
     }
 
     /// Releases this guard and says what came of it. Waits for the store's answer, at most until
@@ -177,7 +213,7 @@ impl Guard {
     fn end(&mut self) -> (Arc<Hold>, Change) {
         self.done = true;
         let change = self.hold.leave();
-        if change.count == 0 {
+        if self.hold.is_unattended() {
             self.client.shared().watchdog.forget(&self.hold);
         }
         (Arc::clone(&self.hold), change)
@@ -202,9 +238,8 @@ async fn enter(
         // Stale: a later change of the count has been made known already.
         Body::StillHeld { .. } | Body::Stale => Ok(()),
         Body::NotHeld { holder } => {
-            hold.lose();
-            let error = Error::new(ErrorKind::Lost, "the lock is not held any more");
-            Err(error.on(&hold.name).held_by(holder))
+            hold.lose_to(holder);
+            Err(hold.lost_error())
         }
         _ => {
             Err(Error::new(ErrorKind::Protocol, "the server's reply belongs to another operation"))

@@ -1,6 +1,7 @@
 //! One hold of a lock: what guards, watchdog and reaper share.
 
 use crate::clock::{Moment, lock};
+use crate::error::{Error, ErrorKind};
 use fairlock_core::{Kind, LockName, Op, OwnerId, RequestId, Token};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -52,7 +53,6 @@ pub(crate) struct Hold {
     pub(crate) kind: Kind,
     pub(crate) owner: OwnerId,
     pub(crate) token: Token,
-    pub(crate) lease: Lease,
     /// Requests of which a copy was never answered: buried when the hold ends.
     pub(crate) doubtful: Vec<RequestId>,
     /// Whether the server was told of the whole lease and the connection held since.
@@ -62,10 +62,16 @@ pub(crate) struct Hold {
 }
 
 struct Inner {
+    lease: Lease,
     valid_until: Moment,
+    /// How many guards hold it, and those that were detached.
     count: u32,
+    /// How many of them were detached.
+    detached: u32,
     change: u64,
     ended: bool,
+    /// Who held the lock when the server said that this hold is gone.
+    taken_by: Option<OwnerId>,
 }
 
 /// Taken off every TTL before a guard relies on it: clocks differ in rate, threads wake late.
@@ -102,14 +108,16 @@ impl Hold {
             kind,
             owner,
             token,
-            lease,
             doubtful,
             whole_lease: AtomicBool::new(false),
             inner: Mutex::new(Inner {
+                lease,
                 valid_until: lease.capped(valid_until),
                 count: 1,
+                detached: 0,
                 change: 0,
                 ended: false,
+                taken_by: None,
             }),
             state: watch::Sender::new(GuardState::Held),
         }
@@ -125,7 +133,11 @@ impl Hold {
         self.kind == Kind::Simple
     }
 
-    /// How many guards hold it.
+    pub(crate) fn lease(&self) -> Lease {
+        lock(&self.inner).lease
+    }
+
+    /// How many guards hold it, and those that were detached.
     pub(crate) fn count(&self) -> u32 {
         lock(&self.inner).count
     }
@@ -159,8 +171,45 @@ impl Hold {
         known
     }
 
-    pub(crate) fn watch(&self) -> watch::Receiver<GuardState> {
-        self.state.subscribe()
+    /// The next state that differs from `from`.
+    pub(crate) async fn state_changed(&self, from: GuardState) -> GuardState {
+        let mut states = self.state.subscribe();
+        loop {
+            let state = self.state();
+            if state != from {
+                return state;
+            }
+            // The sender lives in the hold, so this cannot fail.
+            let _ = states.changed().await;
+        }
+    }
+
+    /// Resolves when the lock is lost.
+    pub(crate) async fn lost(&self) {
+        let mut state = self.state();
+        while state != GuardState::Lost {
+            state = self.state_changed(state).await;
+        }
+    }
+
+    pub(crate) fn ensure_valid(&self) -> Result<(), Error> {
+        if self.state() == GuardState::Lost {
+            return Err(self.lost_error());
+        }
+        Ok(())
+    }
+
+    pub(crate) fn lost_error(&self) -> Error {
+        let message = "the lock was lost: its lease ran out, or it was taken away; undo or check \
+                       what was done under it";
+        let holder = lock(&self.inner).taken_by.clone();
+        Error::new(ErrorKind::Lost, message).on(&self.name).by(&self.owner).held_by(holder)
+    }
+
+    /// The server says that this hold is gone, and who has the lock instead.
+    pub(crate) fn lose_to(&self, holder: Option<OwnerId>) {
+        lock(&self.inner).taken_by = holder;
+        self.lose();
     }
 
     pub(crate) fn lose(&self) {
@@ -191,7 +240,7 @@ impl Hold {
         }
         {
             let mut inner = lock(&self.inner);
-            let until = self.lease.capped(valid_until(sent, ttl_ms));
+            let until = inner.lease.capped(valid_until(sent, ttl_ms));
             inner.valid_until = inner.valid_until.max(until);
         }
         if self.state() == GuardState::Lost {
@@ -224,6 +273,22 @@ impl Hold {
         inner.change += 1;
         inner.ended = inner.count == 0;
         Change { count: inner.count, number: inner.change }
+    }
+
+    /// One guard leaves its part of the hold to the store: it is never given back, and from now
+    /// on nothing renews the hold. Says until when it lasts at least.
+    pub(crate) fn detach(&self) -> Moment {
+        let mut inner = lock(&self.inner);
+        inner.detached += 1;
+        inner.lease.renewed = false;
+        inner.lease.end = Some(inner.valid_until);
+        inner.valid_until
+    }
+
+    /// Whether no guard is left: all were released or detached.
+    pub(crate) fn is_unattended(&self) -> bool {
+        let inner = lock(&self.inner);
+        inner.count == inner.detached
     }
 }
 

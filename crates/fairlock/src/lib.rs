@@ -46,6 +46,7 @@ mod caller;
 mod client;
 mod clock;
 mod config;
+mod detached;
 mod error;
 mod guard;
 mod hold;
@@ -61,6 +62,7 @@ mod watchdog;
 
 pub use client::Client;
 pub use config::Config;
+pub use detached::Detached;
 pub use error::{Error, ErrorKind};
 pub use fairlock_core::{ClientId, Kind, LockName, OwnerId, Token as FencingToken};
 pub use guard::Guard;

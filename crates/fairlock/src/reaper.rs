@@ -136,6 +136,23 @@ fn outcome_of_gone(hold: &Hold, was_lost: bool, copies: Copies, valid_until: Mom
     Release::Lost
 }
 
+/// A hold that nobody gives back ends by itself. After that its requests of which a copy was
+/// never answered are taken back; before, that would free it.
+pub(crate) fn bury_when_over(shared: &Arc<Shared>, hold: &Arc<Hold>) {
+    if hold.doubtful.is_empty() {
+        return;
+    }
+    // A renewal may be under way, and count from when it arrives.
+    let over = hold.lease().whole() + shared.config.response_timeout;
+    let (shared, hold) = (Arc::clone(shared), Arc::clone(hold));
+    shared.runtime.clone().spawn(async move {
+        tokio::time::sleep(over).await;
+        for request in &hold.doubtful {
+            abandon(&shared, Abandoned::of(&hold, *request));
+        }
+    });
+}
+
 /// A request that nobody wants any more.
 pub(crate) struct Abandoned {
     pub(crate) name: LockName,

@@ -68,8 +68,8 @@ impl Watchdog {
         let now = Moment::now();
         let at = if !full {
             now.plus_ms(CONFIRM_AFTER_MS)
-        } else if hold.lease.renewed {
-            now.plus_ms(hold.lease.ms / 3)
+        } else if hold.lease().renewed {
+            now.plus_ms(hold.lease().ms / 3)
         } else {
             hold.valid_until()
         };
@@ -213,7 +213,7 @@ fn look(shared: &Shared, hold: &Hold) {
     let valid_until = hold.valid_until();
     shared.watchdog.plan(hold, valid_until);
     // Of an explicit lease only its end is left to come.
-    let ends = !hold.lease.renewed && hold.has_whole_lease();
+    let ends = !hold.lease().renewed && hold.has_whole_lease();
     if !ends && !shared.is_closed() {
         shared.watchdog.want_renewal(hold, valid_until);
     }
@@ -222,7 +222,7 @@ fn look(shared: &Shared, hold: &Hold) {
 /// Renews one hold, and plans what comes next.
 async fn renew(shared: Arc<Shared>, hold: Arc<Hold>, _slot: OwnedSemaphorePermit) {
     let valid_until = hold.valid_until();
-    let ttl_ms = hold.lease.wanted_ms();
+    let ttl_ms = hold.lease().wanted_ms();
     let op = hold.renewal(ttl_ms);
     let now = Moment::now();
     match shared.store.call(&hold.name, &op).await {
@@ -237,8 +237,12 @@ async fn renew(shared: Arc<Shared>, hold: Arc<Hold>, _slot: OwnedSemaphorePermit
                     }
                     let until = hold.valid_until();
                     let at =
-                        if hold.lease.renewed { now.plus_ms(hold.lease.ms / 3) } else { until };
+                        if hold.lease().renewed { now.plus_ms(hold.lease().ms / 3) } else { until };
                     shared.watchdog.plan(&hold, at.min(until));
+                }
+                Body::NotHeld { holder } => {
+                    hold.lose_to(holder);
+                    lost(&shared, &hold);
                 }
                 _ => lost(&shared, &hold),
             }

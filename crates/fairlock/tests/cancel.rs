@@ -48,6 +48,7 @@ enum Call {
     TryLock,
     Reenter,
     Release,
+    Detach,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -131,6 +132,7 @@ async fn run_case(world: &mut World, case: &Case) -> bool {
     let ended = match case.call {
         Call::Reenter => reenter(world, case).await,
         Call::Release => release(world, case).await,
+        Call::Detach => detach(world, case).await,
         _ => acquire(world, case).await,
     };
     nothing_is_left(world, case).await;
@@ -224,6 +226,29 @@ async fn release(world: &mut World, case: &Case) -> bool {
     ended
 }
 
+/// A detached lock stays until its lease ends, so an operator takes it away. What was dropped
+/// before it was detached is released: the operator finds nothing.
+async fn detach(world: &mut World, case: &Case) -> bool {
+    let lock = world.lock(&world.caller, case);
+    let guard = lock.lock().await.unwrap();
+    let look = world.lock(&world.holder, case);
+    let behind = match case.start {
+        Start::Queued => Some(wait_behind(&look, 1).await),
+        _ => None,
+    };
+    let result = poll_n(guard.detach(), case.polls, case.pause).await;
+    let ended = result.is_some();
+    if let Some(detached) = result {
+        let detached = detached.unwrap();
+        assert_eq!(look.holder().await.unwrap().unwrap().owner, *detached.owner(), "{case:?}");
+        assert!(look.force_unlock().await.unwrap(), "{case:?}");
+    }
+    if let Some(behind) = behind {
+        granted(behind).await.release().await.unwrap();
+    }
+    ended
+}
+
 /// Waits until nothing of the case is in the store but what is meant to stay.
 async fn nothing_is_left(world: &mut World, case: &Case) {
     let look = world.lock(&world.holder, case);
@@ -305,6 +330,7 @@ fn cases(at: At) -> Vec<Case> {
         (Call::TryLock, &[Start::Free, Start::Held]),
         (Call::Reenter, &[Start::Held, Start::Granting]),
         (Call::Release, &[Start::Held, Start::Queued]),
+        (Call::Detach, &[Start::Held, Start::Queued]),
     ];
     let plain = [
         (Call::Lock, &[Start::Free, Start::Held, Start::Granting][..]),
@@ -312,6 +338,7 @@ fn cases(at: At) -> Vec<Case> {
         (long, &[Start::Granting]),
         (Call::Reenter, &[Start::Held, Start::Granting]),
         (Call::Release, &[Start::Held]),
+        (Call::Detach, &[Start::Held]),
     ];
     let table = fair.iter().map(|row| (Kind::Fair, row));
     for (kind, (call, starts)) in table.chain(plain.iter().map(|row| (Kind::Plain, row))) {
@@ -321,7 +348,7 @@ fn cases(at: At) -> Vec<Case> {
                     add(kind, *start, *call, Some(polls), pause);
                 }
             }
-            if ends(*start, *call) || matches!(call, Call::Reenter | Call::Release) {
+            if ends(*start, *call) || matches!(call, Call::Reenter | Call::Release | Call::Detach) {
                 add(kind, *start, *call, None, us(0));
             }
         }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use fairlock::{
-    Client, ClientId, Config, ConnectionState, Error, ErrorKind, FencingToken, Guard, GuardState,
-    Holder, Kind, Lock, LockName, LockStatus, OwnerId, QueuedWaiter, Release,
+    Client, ClientId, Config, ConnectionState, Detached, Error, ErrorKind, FencingToken, Guard,
+    GuardState, Holder, Kind, Lock, LockName, LockStatus, OwnerId, QueuedWaiter, Release,
 };
 
 fn is_any<T: Send + Sync + Unpin + 'static>() {}
@@ -21,12 +21,12 @@ macro_rules! each {
 
 #[test]
 fn types() {
-    each!(is_any: Client, ClientId, Config, ConnectionState, Error, ErrorKind, FencingToken, Guard,
-        GuardState, Holder, Kind, Lock, LockName, LockStatus, OwnerId, QueuedWaiter, Release);
-    each!(is_shown: Client, ClientId, Config, ConnectionState, Error, ErrorKind, FencingToken,
-        Guard, GuardState, Holder, Kind, Lock, LockName, LockStatus, OwnerId, QueuedWaiter,
-        Release);
-    each!(is_cloned: Client, Config, Error, Holder, Lock, LockName, LockStatus, OwnerId,
+    each!(is_any: Client, ClientId, Config, ConnectionState, Detached, Error, ErrorKind, FencingToken,
+        Guard, GuardState, Holder, Kind, Lock, LockName, LockStatus, OwnerId, QueuedWaiter, Release);
+    each!(is_shown: Client, ClientId, Config, ConnectionState, Detached, Error, ErrorKind,
+        FencingToken, Guard, GuardState, Holder, Kind, Lock, LockName, LockStatus, OwnerId,
+        QueuedWaiter, Release);
+    each!(is_cloned: Client, Config, Detached, Error, Holder, Lock, LockName, LockStatus, OwnerId,
         QueuedWaiter);
     each!(is_compared: ClientId, ConnectionState, ErrorKind, FencingToken, GuardState, Release);
     each!(is_unwind_safe: Config, Error, LockStatus);
@@ -54,6 +54,7 @@ async fn futures() {
     drop(is_sent(guard.state_changed(GuardState::Held)));
     drop(is_sent(guard.lost()));
     assert_eq!(is_sent(guard.release()).await.unwrap(), Release::Lost);
+    drop(is_sent(is_sent(lock.lock()).await.unwrap().detach()).await.unwrap());
     is_sent(client.ping()).await.unwrap();
     is_sent(client.shutdown()).await;
 }

@@ -25,7 +25,9 @@ pub(super) async fn calls_after_it_are_closed(store: Store) {
         }
     }
     assert_eq!(clone.ping().await.unwrap_err().kind(), ErrorKind::Closed);
-    assert_eq!(guard.reenter().await.unwrap_err().kind(), ErrorKind::Closed);
+    let error = guard.reenter().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Closed);
+    assert_eq!((error.lock(), error.owner()), (Some(guard.name()), Some(guard.owner())));
     // A second shutdown has nothing to do.
     soon("the shutdown", clone.shutdown()).await;
 }

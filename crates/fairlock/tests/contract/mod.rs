@@ -3,6 +3,7 @@
 mod cancelled;
 mod closing;
 mod contended;
+mod detached;
 mod drops;
 mod guards;
 mod loss;
@@ -42,6 +43,12 @@ macro_rules! on {
                 releases_are_waited_for, the_connection_can_be_watched,
             ];
             contended: [fair, plain, fair_and_plain_names_do_not_touch];
+            detached: [
+                it_stays_until_its_lease_ends, the_next_is_served_at_its_end,
+                it_is_renewed_once, an_end_is_not_moved, others_do_not_free_it,
+                others_are_lost_at_its_end, a_lost_lock_is_not_detached, not_after_the_shutdown,
+                it_outlives_its_client,
+            ];
             drops: [
                 inside_a_runtime, in_a_plain_thread, after_the_runtime_is_gone,
                 then_the_client_at_once, a_cancelled_wait_then_the_client_at_once,

@@ -1,0 +1,84 @@
+//! A hold that was left to the store: nobody renews it, nobody gives it back.
+
+use crate::caller::{self, Copies};
+use crate::clock::Moment;
+use crate::error::{Error, ErrorKind};
+use crate::hold::Hold;
+use crate::reaper;
+use crate::shared::Shared;
+use fairlock_core::{Body, LockName, Op, OwnerId, Token};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A lock that stays held until its lease ends: what [`Guard::detach`](crate::Guard::detach)
+/// leaves behind. Dropping this changes nothing.
+#[derive(Clone, Debug)]
+pub struct Detached {
+    name: LockName,
+    owner: OwnerId,
+    token: Token,
+    until: Moment,
+}
+
+impl Detached {
+    /// The lock's name.
+    pub fn name(&self) -> &LockName {
+        &self.name
+    }
+
+    /// The owner id, as it stands in the lock's key.
+    pub fn owner(&self) -> &OwnerId {
+        &self.owner
+    }
+
+    /// The fencing token.
+    pub fn token(&self) -> Token {
+        self.token
+    }
+
+    /// How much longer the lock stays held at least, by this machine's clock; zero when that is
+    /// over. What an operator does to the lock is not seen.
+    pub fn remaining(&self) -> Duration {
+        self.until.left()
+    }
+}
+
+/// Renews the hold to its whole lease, or to what is left until its end.
+pub(crate) async fn renew_once(shared: &Arc<Shared>, hold: &Arc<Hold>) -> Result<(), Error> {
+    let until = hold.valid_until().min(shared.store_deadline());
+    let mut asked_ms = 0;
+    let freshen = |op: &mut Op| {
+        if let Op::Renew { ttl_ms, .. } = op {
+            // A copy that is sent later must not reach beyond the end.
+            asked_ms = hold.lease().wanted_ms();
+            *ttl_ms = asked_ms;
+        }
+    };
+    let (op, mut copies) = (hold.renewal(0), Copies::default());
+    let reply =
+        caller::until_answered_with(shared, &hold.name, op, until, &mut copies, freshen).await?;
+    match reply.answer.body {
+        Body::Renewed => {
+            hold.renewed(reply.sent, asked_ms);
+            hold.set_whole_lease(true);
+            Ok(())
+        }
+        Body::NotHeld { holder } => {
+            hold.lose_to(holder);
+            Err(hold.lost_error())
+        }
+        _ => {
+            Err(Error::new(ErrorKind::Protocol, "the server's reply belongs to another operation"))
+        }
+    }
+}
+
+/// The guard that held it is gone, the hold stays.
+pub(crate) fn leave_behind(shared: &Arc<Shared>, hold: &Arc<Hold>) -> Detached {
+    let until = hold.detach();
+    if hold.is_unattended() {
+        shared.watchdog.forget(hold);
+    }
+    reaper::bury_when_over(shared, hold);
+    Detached { name: hold.name.clone(), owner: hold.owner.clone(), token: hold.token, until }
+}

@@ -1,0 +1,181 @@
+//! Locks that are left to the store.
+
+use std::time::{Duration, Instant};
+
+use crate::support::{Store, is_free, no_beats, soon, until};
+use fairlock::{Client, Config, ErrorKind, GuardState, Lock, Release};
+
+const LEASE: Duration = Duration::from_millis(1_500);
+
+fn short_lease(config: Config) -> Config {
+    config.watchdog_lease(LEASE)
+}
+
+fn both(client: &Client) -> [Lock; 2] {
+    [client.fair_lock("fair"), client.plain_lock("plain")]
+}
+
+pub(super) async fn it_stays_until_its_lease_ends(store: Store) {
+    let client = store.client_with(short_lease).await;
+    for lock in both(&client) {
+        let guard = lock.lock().await.unwrap();
+        let (owner, token) = (guard.owner().clone(), guard.token());
+        let name = guard.name().clone();
+        let detached = guard.detach().await.unwrap();
+        assert_eq!((detached.owner(), detached.token()), (&owner, token));
+        assert_eq!(*detached.name(), name);
+        let least = detached.remaining();
+        assert!(least <= LEASE && least > LEASE / 2, "{least:?}");
+        until("it ends", async || {
+            let holder = lock.holder().await.unwrap();
+            assert!(holder.as_ref().is_none_or(|holder| holder.owner == owner));
+            // What is held for sure after the question was held when it was answered.
+            assert!(holder.is_some() || detached.remaining().is_zero(), "over too early");
+            holder.is_none()
+        })
+        .await;
+    }
+}
+
+pub(super) async fn the_next_is_served_at_its_end(store: Store) {
+    let client = store.client_with(short_lease).await;
+    let other = store.client_with(short_lease).await;
+    for (lock, other) in both(&client).into_iter().zip(both(&other)) {
+        let guard = lock.lock().await.unwrap();
+        let token = guard.token();
+        let began = Instant::now();
+        let detached = guard.detach().await.unwrap();
+        assert!(other.try_lock().await.unwrap().is_none());
+        let next = soon("the end of the lease", other.lock()).await.unwrap();
+        assert!(detached.remaining().is_zero(), "granted {:?} too early", detached.remaining());
+        assert!(began.elapsed() >= LEASE, "after {:?}", began.elapsed());
+        assert!(next.token() > token);
+        next.release().await.unwrap();
+    }
+}
+
+/// To the whole lease, however much of it was used.
+pub(super) async fn it_is_renewed_once(store: Store) {
+    let client = store.client_with(short_lease).await;
+    for lock in both(&client) {
+        let guard = lock.lock().await.unwrap();
+        // Before the first renewal is due, at a third.
+        tokio::time::sleep(LEASE / 4).await;
+        let began = Instant::now();
+        let detached = guard.detach().await.unwrap();
+        assert!(detached.remaining() + began.elapsed() > LEASE - LEASE / 8);
+        is_free(&lock).await;
+        assert!(began.elapsed() >= LEASE - Duration::from_millis(1), "{:?}", began.elapsed());
+    }
+}
+
+/// An explicit lease and a longest hold end when they would have ended anyway.
+pub(super) async fn an_end_is_not_moved(store: Store) {
+    let client = store.client_with(short_lease).await;
+    for lock in both(&client) {
+        let most = 2 * LEASE;
+        for lock in [lock.clone().lease(most), lock.max_hold(most)] {
+            let guard = soon("a free lock", lock.lock()).await.unwrap();
+            let since = Instant::now();
+            tokio::time::sleep(most - LEASE / 2).await;
+            let Ok(detached) = guard.detach().await else {
+                assert!(since.elapsed() >= LEASE, "lost after {:?}", since.elapsed());
+                continue;
+            };
+            assert!(detached.remaining() + since.elapsed() <= most);
+            let ttl = lock.remaining_ttl().await.unwrap();
+            assert!(ttl.is_none_or(|ttl| ttl <= LEASE / 2), "{ttl:?}");
+            is_free(&lock).await;
+        }
+    }
+}
+
+pub(super) async fn others_do_not_free_it(store: Store) {
+    let client = store.client_with(no_beats).await;
+    let other = store.client_with(no_beats).await;
+    for (lock, other) in both(&client).into_iter().zip(both(&other)) {
+        let first = lock.lock().await.unwrap();
+        let second = first.reenter().await.unwrap();
+        let third = second.reenter().await.unwrap();
+        let detached = second.detach().await.unwrap();
+        assert_eq!(first.hold_count(), 3);
+        assert_eq!(first.release().await.unwrap(), Release::StillHeld(2));
+        third.ensure_valid().unwrap();
+        drop(third);
+        until("all guards are gone", async || {
+            let holder = other.holder().await.unwrap().expect("it stays");
+            assert_eq!(holder.owner, *detached.owner());
+            holder.count == 1
+        })
+        .await;
+        assert!(other.try_lock().await.unwrap().is_none());
+        assert!(other.force_unlock().await.unwrap());
+        soon("a free lock", other.lock()).await.unwrap().release().await.unwrap();
+    }
+}
+
+/// Nothing is renewed any more, for nobody.
+pub(super) async fn others_are_lost_at_its_end(store: Store) {
+    let client = store.client_with(short_lease).await;
+    for lock in both(&client) {
+        let stays = lock.lock().await.unwrap();
+        let began = Instant::now();
+        let detached = stays.reenter().await.unwrap().detach().await.unwrap();
+        let again = stays.reenter().await.unwrap();
+        assert_eq!(again.hold_count(), 3);
+        soon("the end", stays.lost()).await;
+        assert!(detached.remaining().is_zero());
+        assert!(began.elapsed() > LEASE / 2, "{:?}", began.elapsed());
+        assert_eq!(again.state(), GuardState::Lost);
+        is_free(&lock).await;
+        assert_eq!(stays.release().await.unwrap(), Release::Lost);
+        // A second one finds that out too.
+        assert_eq!(again.detach().await.unwrap_err().kind(), ErrorKind::Lost);
+    }
+}
+
+pub(super) async fn a_lost_lock_is_not_detached(store: Store) {
+    let client = store.client_with(no_beats).await;
+    for lock in both(&client) {
+        let guard = lock.lock().await.unwrap();
+        let owner = guard.owner().clone();
+        assert!(lock.force_unlock().await.unwrap());
+        let next = lock.lock().await.unwrap();
+        // It does not know yet; the store says so, and who has the lock.
+        let error = guard.detach().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Lost);
+        assert_eq!(error.lock(), Some(next.name()));
+        assert_eq!((error.owner(), error.holder()), (Some(&owner), Some(next.owner())));
+        let holder = lock.holder().await.unwrap().unwrap();
+        assert_eq!((&holder.owner, holder.count), (next.owner(), 1));
+        assert_eq!(next.release().await.unwrap(), Release::Released);
+    }
+}
+
+pub(super) async fn not_after_the_shutdown(store: Store) {
+    let look = store.client_with(no_beats).await.fair_lock("job");
+    let client = store.client_with(no_beats).await;
+    let guard = client.fair_lock("job").lock().await.unwrap();
+    soon("the shutdown", client.shutdown()).await;
+    let error = guard.detach().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Closed);
+    assert!(error.lock().is_some() && error.owner().is_some(), "{error}");
+    if store.server().is_some() {
+        is_free(&look).await;
+    }
+}
+
+/// Nobody of its process is needed for it to stay, and to end.
+pub(super) async fn it_outlives_its_client(store: Store) {
+    if store.server().is_none() {
+        // The store ends with the client.
+        return;
+    }
+    let look = store.client_with(short_lease).await;
+    let client = store.client_with(short_lease).await;
+    let detached = client.fair_lock("job").lock().await.unwrap().detach().await.unwrap();
+    drop(client);
+    assert_eq!(look.fair_lock("job").holder().await.unwrap().unwrap().owner, *detached.owner());
+    is_free(&look.fair_lock("job")).await;
+    assert!(detached.remaining().is_zero());
+}
