@@ -6,7 +6,7 @@ use crate::op::{
     Acquire, Answer, Body, Channel, CoreError, Effect, Grant, HeldBy, Inspection, Kind, Mode, Op,
     WaiterView,
 };
-use crate::rules::{Rules, Token, World};
+use crate::rules::{Rules, TOKEN_LIMIT, Token, World};
 use crate::state::{Cx, LockState};
 
 impl LockState {
@@ -394,6 +394,10 @@ impl LockState {
                 .client()
                 .and_then(|client| self.beat_of(client))
                 .map(|beat| cx.now_ms.saturating_sub(beat)),
+            order: owner
+                .client()
+                .and_then(|_| k.order.get(owner).copied())
+                .filter(|order| *order < TOKEN_LIMIT),
         };
         let holder = k
             .hold

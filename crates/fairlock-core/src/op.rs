@@ -280,6 +280,9 @@ pub struct WaiterView {
     pub owner: OwnerId,
     /// Milliseconds since its client's last beat; `None` for foreign waiters and lost records.
     pub beat_age_ms: Option<u64>,
+    /// Its order number, server microseconds of its first entry unless the series ran ahead of
+    /// the clock; `None` for foreign waiters and lost records.
+    pub order: Option<u64>,
 }
 
 /// What a look at the lock shows.

@@ -8,7 +8,7 @@ use crate::error::{Error, ErrorKind};
 use crate::guard::Guard;
 use crate::reaper::Ticket;
 use crate::shared::new_request;
-use crate::status::{Holder, LockStatus};
+use crate::status::{self, Holder, LockStatus};
 use fairlock_core::{Body, Grant, Kind, LockName, MAX_LEASE_MS, Mode, Op};
 use std::sync::Arc;
 use std::time::Duration;
@@ -194,17 +194,11 @@ impl Lock {
     /// # Cancel safety
     /// Nothing is changed by this call.
     pub async fn inspect(&self) -> Result<LockStatus, Error> {
-        /// A page: more would make the server and the reader busy for nothing.
-        const LISTED_MAX: u32 = 1_000;
-        self.look(LISTED_MAX).await
+        self.look(status::LISTED_MAX).await
     }
 
     async fn look(&self, limit: u32) -> Result<LockStatus, Error> {
-        let rules = self.client.shared().rules.clone();
-        match self.operate(Op::Inspect { kind: self.kind, limit }).await? {
-            Body::Inspected(seen) => Ok(LockStatus::new(seen, &rules)),
-            _ => Err(mismatch()),
-        }
+        status::look(&self.client, self.name.clone()?, self.kind, limit).await
     }
 
     /// Takes the lock away from whoever holds it, and hands it to the next waiter. Says whether

@@ -1,15 +1,24 @@
 //! What a look at a lock shows.
 
-use fairlock_core::{Inspection, OwnerId, Rules, Token};
-use std::time::Duration;
+use crate::client::Client;
+use crate::error::{Error, ErrorKind};
+use fairlock_core::{Answer, Body, Inspection, Kind, LockName, Op, OwnerId, Rules, Token};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Waiters that are listed: a page. More would make the server and the reader busy for nothing.
+pub(crate) const LISTED_MAX: u32 = 1_000;
 
 /// The state of a lock at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LockStatus {
+    /// That moment, by the server's clock: what every `since` is to be compared with.
+    pub at: SystemTime,
     /// Who holds it.
     pub holder: Option<Holder>,
-    /// How long the holder's lease lasts without a renewal; `None` when free.
+    /// How long the holder's lease lasts without a renewal; `None` when free, or when somebody
+    /// took its TTL away.
     pub ttl: Option<Duration>,
     /// The last fencing token of the lock.
     pub token: Option<Token>,
@@ -29,38 +38,140 @@ pub struct Holder {
     pub count: u32,
     /// Whether it is a client of fairlock.
     pub ours: bool,
+    /// Since when it holds the lock, by the server's clock: the time in its token. `None` for
+    /// foreign clients, and where the token is lost or ahead of the clock. After the clock was set
+    /// back tokens run ahead of it for as long; then this is later than the truth, never earlier.
+    pub since: Option<SystemTime>,
 }
 
 /// A waiter in the queue of a fair lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QueuedWaiter {
+    /// Its place: 1 is next.
+    pub place: usize,
     /// Its id.
     pub owner: OwnerId,
     /// Whether it is a client of fairlock.
     pub ours: bool,
     /// Whether its heartbeats come in time; `None` for foreign clients, which have none.
     pub alive: Option<bool>,
+    /// Since when it waits, by the server's clock: the time in its order number. A waiter that was
+    /// taken for dead and returned keeps its number. `None` for foreign clients, and where the
+    /// number is lost or ahead of the clock.
+    pub since: Option<SystemTime>,
+}
+
+/// Looks at the lock `name`, and lists at most `limit` waiters.
+pub(crate) async fn look(
+    client: &Client,
+    name: LockName,
+    kind: Kind,
+    limit: u32,
+) -> Result<LockStatus, Error> {
+    let shared = Arc::clone(client.shared());
+    if shared.is_closed() {
+        return Err(Error::closed());
+    }
+    let rules = shared.rules.clone();
+    let answer = client.on_background(async move {
+        let op = Op::Inspect { kind, limit };
+        let until = shared.store_deadline();
+        let mut copies = crate::caller::Copies::default();
+        crate::caller::until_answered(&shared, &name, &op, until, &mut copies).await
+    });
+    let Answer { now_ms, body, .. } = answer.await??.answer;
+    match body {
+        Body::Inspected(seen) => Ok(LockStatus::new(seen, now_ms, &rules)),
+        _ => {
+            Err(Error::new(ErrorKind::Protocol, "the server's reply belongs to another operation"))
+        }
+    }
 }
 
 impl LockStatus {
-    pub(crate) fn new(seen: Inspection, rules: &Rules) -> Self {
-        let holder = seen.holder.map(|held| Holder {
-            ours: held.owner.is_ours(),
-            count: u32::try_from(held.count).unwrap_or(u32::MAX),
-            owner: held.owner,
+    fn new(seen: Inspection, now_ms: u64, rules: &Rules) -> Self {
+        let token = seen.token;
+        let holder = seen.holder.map(|held| {
+            let ours = held.owner.is_ours();
+            let minted_us = token.filter(|_| ours).map(Token::get);
+            Holder {
+                ours,
+                count: u32::try_from(held.count).unwrap_or(u32::MAX),
+                owner: held.owner,
+                since: minted_us.and_then(|us| not_after(us, now_ms)),
+            }
         });
-        let queue = seen.queue.into_iter().map(|waiter| {
+        let queue = seen.queue.into_iter().zip(1..).map(|(waiter, place)| {
             let ours = waiter.owner.is_ours();
             let alive = waiter.beat_age_ms.is_some_and(|age| age <= rules.dead_ms);
-            QueuedWaiter { owner: waiter.owner, ours, alive: ours.then_some(alive) }
+            QueuedWaiter {
+                place,
+                owner: waiter.owner,
+                ours,
+                alive: ours.then_some(alive),
+                since: waiter.order.and_then(|us| not_after(us, now_ms)),
+            }
         });
         Self {
+            at: UNIX_EPOCH + Duration::from_millis(now_ms),
             holder,
             ttl: seen.ttl_ms.map(Duration::from_millis),
-            token: seen.token,
+            token,
             queue: queue.collect(),
             queue_len: usize::try_from(seen.queue_len).unwrap_or(usize::MAX),
         }
+    }
+}
+
+/// The server time in a token or an order number, to the millisecond. A number that is ahead of the
+/// clock was counted on from another one, and says nothing about time.
+fn not_after(us: u64, now_ms: u64) -> Option<SystemTime> {
+    let ms = us / 1_000;
+    (ms <= now_ms).then(|| UNIX_EPOCH + Duration::from_millis(ms))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fairlock_core::{ClientId, HeldBy, WaiterView};
+
+    const NOW_MS: u64 = 2_000_000_000_000;
+
+    fn at(ms: u64) -> SystemTime {
+        UNIX_EPOCH + Duration::from_millis(ms)
+    }
+
+    fn status(owner: OwnerId, token: Option<u64>, order: Option<u64>) -> LockStatus {
+        let seen = Inspection {
+            holder: Some(HeldBy { owner: owner.clone(), count: 1 }),
+            ttl_ms: Some(5),
+            token: token.and_then(Token::new),
+            queue_len: 1,
+            queue: vec![WaiterView { owner, beat_age_ms: Some(6_000), order }],
+        };
+        LockStatus::new(seen, NOW_MS, &Rules::default())
+    }
+
+    /// A time is claimed only where a number carries one: not for Java, whose fenced lock counts
+    /// from 1, and not while numbers run ahead of a clock that was set back.
+    #[test]
+    fn times_are_told_only_where_they_are_known() {
+        let ours = OwnerId::ours(ClientId::from_random(1), 1).unwrap();
+        let now_us = NOW_MS * 1_000 + 999;
+        let seen = status(ours.clone(), Some(now_us), Some(now_us - 3_000_000));
+        assert_eq!(seen.at, at(NOW_MS));
+        assert_eq!(seen.holder.unwrap().since, Some(at(NOW_MS)));
+        assert_eq!(seen.queue[0].since, Some(at(NOW_MS - 3_000)));
+        assert_eq!((seen.queue[0].place, seen.queue[0].alive), (1, Some(true)));
+
+        let ahead = status(ours.clone(), Some(now_us + 1), Some(now_us + 1));
+        assert_eq!((ahead.holder.unwrap().since, ahead.queue[0].since), (None, None));
+        let lost = status(ours, None, None);
+        assert_eq!((lost.holder.unwrap().since, lost.queue[0].since), (None, None));
+
+        let java = OwnerId::parse(b"5f3c1a52-0f4e-4a1b-9c3d-1234567890ab:51");
+        let foreign = status(java, Some(7), None);
+        assert_eq!((foreign.holder.unwrap().since, foreign.queue[0].alive), (None, None));
     }
 }

@@ -85,7 +85,11 @@ fn inspection(r: &mut Reader) -> Option<Inspection> {
         let Value::Array(fields) = waiter else { return None };
         let mut f = Reader(fields.into_iter());
         let owner = OwnerId::parse(&f.bytes()?);
-        queue.push(WaiterView { owner, beat_age_ms: f.maybe_count()? });
+        let (beat_age_ms, order) = (f.maybe_count()?, f.maybe_decimal()?);
+        if f.0.next().is_some() || queue.len() as u64 == queue_len {
+            return None;
+        }
+        queue.push(WaiterView { owner, beat_age_ms, order });
     }
     let holder = owner.map(|owner| HeldBy { owner, count: count.unwrap_or(0) });
     Some(Inspection { holder, ttl_ms, token, queue_len, queue })
@@ -133,6 +137,14 @@ impl Reader {
 
     fn decimal(&mut self) -> Option<u64> {
         decimal(&self.bytes()?)
+    }
+
+    fn maybe_decimal(&mut self) -> Option<Option<u64>> {
+        match self.value()? {
+            Value::Nil => Some(None),
+            Value::BulkString(text) => decimal(&text).map(Some),
+            _ => None,
+        }
     }
 
     fn token(&mut self) -> Option<Token> {
