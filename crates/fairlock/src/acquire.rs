@@ -8,6 +8,7 @@ use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
 use crate::hold::{Hold, Lease, valid_until};
 use crate::hub::{Entry, Outcome};
+use crate::observe::{self, Way};
 use crate::reaper::{self, Abandoned, Ticket};
 use crate::shared::{ConnectionState, Shared, new_request};
 use crate::store::{Reply, Topic};
@@ -47,6 +48,7 @@ pub(crate) struct Wanted {
     pub(crate) until: Option<Moment>,
     /// Do not stand in the queue.
     pub(crate) try_once: bool,
+    pub(crate) asked: observe::Asked,
 }
 
 impl Wanted {
@@ -121,10 +123,12 @@ impl Drop for Delivery {
 /// Gets the lock for `caller`, or finds that it cannot be had; leaves nothing behind when the
 /// caller goes away.
 pub(crate) async fn run(ticket: Ticket, shared: Arc<Shared>, wanted: Wanted, mut caller: Caller) {
-    let mut result = drive(&shared, &wanted, &mut caller).await;
+    let waiting = observe::waiting(&wanted);
+    let mut result = waiting.within(drive(&shared, &wanted, &mut caller)).await;
     if shared.is_closed() && matches!(result, Ok(None)) {
         result = Err(Error::closed().on(&wanted.name));
     }
+    waiting.ended(&result, caller.is_closed());
     let deliver = |hold| Delivery { hold: Some(hold), shared: Arc::clone(&shared) };
     // What a caller that went away does not take releases itself.
     let _ = caller.send(result.map(|hold| hold.map(deliver)));
@@ -137,6 +141,7 @@ async fn drive(
     caller: &mut Caller,
 ) -> Result<Option<Arc<Hold>>, Error> {
     let owner = shared.new_owner()?;
+    observe::asked_as(wanted, &owner);
     match wanted.kind {
         Kind::Plain | Kind::Simple => plain(shared, wanted, owner, caller).await,
         _ => fair(shared, wanted, owner, caller).await,
@@ -231,7 +236,7 @@ async fn wait_fair(
     outcome: &mut oneshot::Receiver<Outcome>,
     caller: &mut Caller,
 ) -> Result<Option<Outcome>, Error> {
-    let request = op.request;
+    let (request, returning) = (op.request, op.order.is_some());
     let until = wanted.until.filter(|_| !wanted.try_once);
     let stop = stop(shared, caller, until);
     tokio::pin!(stop);
@@ -264,10 +269,12 @@ async fn wait_fair(
     match reply.answer.body {
         Body::Granted { token, ttl_ms } => {
             let grant = Grant { request, token, ttl_ms };
+            observe::granted(wanted.kind, Way::Request);
             return Ok(Some(Outcome::Granted { grant, base: reply.sent }));
         }
         Body::Busy { .. } => return Ok(None),
-        Body::Queued { order, retry_ms, foreign, .. } => {
+        Body::Queued { order, retry_ms, foreign, length } => {
+            observe::queued(&wanted.name, &entry.owner, returning, length);
             shared.hub.queued(shared, entry, order);
             // The first heartbeat is early where something is expected before the regular one,
             // and where it has to find out on which channel Java will wake us.
@@ -344,6 +351,7 @@ async fn confirm(
         hold.renewed(reply.sent, ttl_ms);
         full = true;
     }
+    observe::held(shared, wanted, &hold);
     if *shared.connection.borrow() != ConnectionState::Connected {
         // It came with the last words of a connection that is gone: as any other hold.
         hold.suspect();
@@ -443,6 +451,7 @@ async fn plain_attempts(
         let reply = answered(shared, &wanted.name, op, copies).await?;
         let (ttl_ms, longest) = match reply.answer.body {
             Body::Granted { token, ttl_ms } => {
+                observe::granted(wanted.kind, Way::Request);
                 return Ok(Some((Grant { request, token, ttl_ms }, reply.sent)));
             }
             Body::Busy { .. } | Body::Taken { .. } if wanted.try_once => return Ok(None),

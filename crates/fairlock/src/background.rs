@@ -76,7 +76,7 @@ fn open_store(
             let store = MemoryStore::new(config.rules(), events);
             runtime.spawn(Arc::clone(&store).run_expiry());
             let shared = Shared::new(config, client_id, store, handle, true);
-            shared.connection.send_replace(ConnectionState::Connected);
+            shared.set_connection(ConnectionState::Connected);
             let _ = told.send(Ok(()));
             Ok(shared)
         }

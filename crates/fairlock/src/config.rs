@@ -34,6 +34,7 @@ pub struct Config {
     pub(crate) ping_timeout: Duration,
     pub(crate) java_fleet: bool,
     pub(crate) lazy_connect: bool,
+    pub(crate) log_names: bool,
 }
 
 /// Where the store is.
@@ -101,6 +102,7 @@ impl Config {
             ping_timeout: Duration::from_secs(2),
             java_fleet: false,
             lazy_connect: false,
+            log_names: false,
         }
     }
 
@@ -204,6 +206,15 @@ impl Config {
     #[must_use]
     pub fn lazy_connect(mut self, yes: bool) -> Self {
         self.lazy_connect = yes;
+        self
+    }
+
+    /// Show the names of locks in `tracing` spans and in events of every level. Default: false;
+    /// then only events at `debug` and below have them, because names may say more of a
+    /// business than its logs should.
+    #[must_use]
+    pub fn log_names(mut self, yes: bool) -> Self {
+        self.log_names = yes;
         self
     }
 

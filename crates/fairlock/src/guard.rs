@@ -4,6 +4,7 @@ use crate::client::Client;
 use crate::detached::{self, Detached};
 use crate::error::{Error, ErrorKind};
 use crate::hold::{Change, GuardState, Hold};
+use crate::observe;
 use crate::reaper::{self, Release, Ticket};
 use fairlock_core::{Body, LockName, Op, OwnerId, Token};
 use std::convert::identity;
@@ -253,7 +254,7 @@ fn release_now(client: &Client, hold: &Arc<Hold>, change: Change) -> Option<Rele
         return Some(outcome);
     }
     let reply = client.shared().store.call_now(&hold.name, &reaper::release_op(hold, change))?;
-    Some(match reply.map(|reply| reply.answer.body) {
+    let outcome = match reply.map(|reply| reply.answer.body) {
         Ok(Body::Released) => Release::Released,
         Ok(Body::StillHeld { count }) => Release::StillHeld(count),
         Ok(_) => {
@@ -261,7 +262,8 @@ fn release_now(client: &Client, hold: &Arc<Hold>, change: Change) -> Option<Rele
             Release::Lost
         }
         Err(_) => Release::Unknown,
-    })
+    };
+    Some(observe::released(hold, outcome))
 }
 
 impl Drop for Guard {

@@ -2,6 +2,7 @@
 
 use crate::clock::{Moment, lock};
 use crate::error::{Error, ErrorKind};
+use crate::observe;
 use fairlock_core::{Kind, LockName, Op, OwnerId, RequestId, Token};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -58,6 +59,7 @@ pub(crate) struct Hold {
     /// Whether the server was told of the whole lease and the connection held since.
     whole_lease: AtomicBool,
     inner: Mutex<Inner>,
+    pub(crate) story: observe::Story,
     state: watch::Sender<GuardState>,
 }
 
@@ -119,6 +121,7 @@ impl Hold {
                 ended: false,
                 taken_by: None,
             }),
+            story: observe::Story::default(),
             state: watch::Sender::new(GuardState::Held),
         }
     }
@@ -213,21 +216,27 @@ impl Hold {
     }
 
     pub(crate) fn lose(&self) {
-        self.state.send_if_modified(|state| {
+        let is_new = self.state.send_if_modified(|state| {
             let changed = *state != GuardState::Lost;
             *state = GuardState::Lost;
             changed
         });
+        if is_new {
+            observe::lost(self);
+        }
     }
 
     pub(crate) fn suspect(&self) {
-        self.state.send_if_modified(|state| {
+        let is_new = self.state.send_if_modified(|state| {
             let changed = *state == GuardState::Held;
             if changed {
                 *state = GuardState::Suspect;
             }
             changed
         });
+        if is_new {
+            observe::suspect(self);
+        }
     }
 
     /// A renewal that was sent at `sent` gave the hold `ttl_ms`. Validity only moves forward, up
@@ -268,11 +277,17 @@ impl Hold {
 
     /// One guard less; at 0 the hold ends.
     pub(crate) fn leave(&self) -> Change {
-        let mut inner = lock(&self.inner);
-        inner.count = inner.count.saturating_sub(1);
-        inner.change += 1;
-        inner.ended = inner.count == 0;
-        Change { count: inner.count, number: inner.change }
+        let change = {
+            let mut inner = lock(&self.inner);
+            inner.count = inner.count.saturating_sub(1);
+            inner.change += 1;
+            inner.ended = inner.count == 0;
+            Change { count: inner.count, number: inner.change }
+        };
+        if change.count == 0 {
+            observe::let_go(self);
+        }
+        change
     }
 
     /// One guard leaves its part of the hold to the store: it is never given back, and from now

@@ -7,10 +7,11 @@
 use crate::clock::{Moment, lock};
 use crate::error::Error;
 use crate::hold::valid_until;
+use crate::observe::{self, Way};
 use crate::shared::Shared;
 use crate::shepherd;
 use crate::store::Topic;
-use fairlock_core::{Grant, LockName, OwnerId, RequestId};
+use fairlock_core::{Grant, Kind, LockName, OwnerId, RequestId};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -242,7 +243,7 @@ impl Hub {
         match shared.clock.earliest(at_ms, arrived) {
             // A guard that is over already is none: the heartbeat brings the waiter back.
             Some(base) if valid_until(base, grant.ttl_ms).left().is_zero() => self.note_odd(),
-            Some(base) => self.grant(&entry, grant.clone(), base),
+            Some(base) => self.grant(&entry, grant.clone(), base, Way::Message),
             None => self.kick(&entry.name),
         }
     }
@@ -251,11 +252,12 @@ impl Hub {
     pub(crate) fn granted_by_reply(&self, grant: &Grant, base: Moment) {
         let entry = lock(&self.state).by_request.get(&grant.request).cloned();
         if let Some(entry) = entry {
-            self.grant(&entry, grant.clone(), base);
+            self.grant(&entry, grant.clone(), base, Way::Heartbeat);
         }
     }
 
-    fn grant(&self, entry: &Arc<Entry>, grant: Grant, base: Moment) {
+    fn grant(&self, entry: &Arc<Entry>, grant: Grant, base: Moment, way: Way) {
+        observe::granted(Kind::Fair, way);
         self.forget(&mut lock(&self.state), entry);
         entry.finish(Outcome::Granted { grant, base });
     }
@@ -321,6 +323,7 @@ impl Hub {
 
     pub(crate) fn note_odd(&self) {
         self.odd_messages.fetch_add(1, Ordering::Relaxed);
+        observe::odd_message();
     }
 
     /// Messages that were dropped: forged, late, or for requests that are over.

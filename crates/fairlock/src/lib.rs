@@ -52,6 +52,7 @@ mod guard;
 mod hold;
 mod hub;
 mod lock;
+mod observe;
 mod reaper;
 mod shared;
 mod shepherd;

@@ -6,6 +6,7 @@ use crate::clock::Moment;
 use crate::config::MIN_LEASE;
 use crate::error::{Error, ErrorKind};
 use crate::guard::Guard;
+use crate::observe;
 use crate::reaper::Ticket;
 use crate::shared::new_request;
 use crate::status::{self, Holder, LockStatus};
@@ -124,8 +125,11 @@ impl Lock {
     }
 
     async fn acquire(&self, until: Option<Moment>, try_once: bool) -> Result<Option<Guard>, Error> {
+        let shared = self.client.shared();
+        let name = self.name.clone()?;
         let wanted = Wanted {
-            name: self.name.clone()?,
+            asked: observe::Asked::now(shared, &name, self.kind),
+            name,
             kind: self.kind,
             lease: self.lease,
             max_hold: self.max_hold,
@@ -133,7 +137,6 @@ impl Lock {
             try_once,
         };
         self.check_times()?;
-        let shared = self.client.shared();
         if shared.is_closed() {
             return Err(Error::closed());
         }
@@ -164,7 +167,9 @@ impl Lock {
         let reply = reply.map_err(|failure| failure.error.on(&wanted.name))?;
         let Body::Granted { token, ttl_ms } = reply.answer.body else { return Ok(None) };
         let grant = Grant { request, token, ttl_ms };
+        observe::acquired_at_once(wanted, &owner);
         let hold = Arc::new(wanted.hold(shared, owner, &grant, reply.sent, Vec::new()));
+        observe::held(shared, wanted, &hold);
         shared.watchdog.watch(&hold, true);
         Ok(Some(Guard::new(hold, self.client.clone())))
     }

@@ -4,6 +4,7 @@
 use crate::caller::{self, Copies};
 use crate::clock::{Moment, lock};
 use crate::hold::{Change, GuardState, Hold};
+use crate::observe;
 use crate::shared::Shared;
 use fairlock_core::{Body, Kind, LockName, Op, OwnerId, RequestId};
 use std::sync::{Arc, Condvar, Mutex};
@@ -112,7 +113,7 @@ pub(crate) async fn release(shared: &Arc<Shared>, hold: &Arc<Hold>, change: Chan
             abandon(shared, Abandoned::of(hold, *request));
         }
     }
-    match result.map(|reply| reply.answer.body) {
+    let outcome = match result.map(|reply| reply.answer.body) {
         Ok(Body::Released) => Release::Released,
         Ok(Body::StillHeld { count }) => Release::StillHeld(count),
         Ok(Body::Stale) => Release::StillHeld(change.count),
@@ -120,7 +121,8 @@ pub(crate) async fn release(shared: &Arc<Shared>, hold: &Arc<Hold>, change: Chan
         // What the store would say changes nothing about that.
         Err(_) if was_lost => Release::Lost,
         Err(_) => Release::Unknown,
-    }
+    };
+    observe::released(hold, outcome)
 }
 
 /// The server says that the hold is gone. When an earlier copy may have released it, that is

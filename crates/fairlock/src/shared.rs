@@ -4,6 +4,7 @@ use crate::clock::{Moment, ServerClock, lock};
 use crate::config::Config;
 use crate::error::Error;
 use crate::hub::Hub;
+use crate::observe;
 use crate::reaper::Pending;
 use crate::store::{Event, Store};
 use crate::watchdog::Watchdog;
@@ -40,6 +41,7 @@ pub(crate) struct Shared {
     /// The runtime of the background thread: all work of the client happens there.
     pub(crate) runtime: Handle,
     pub(crate) connection: watch::Sender<ConnectionState>,
+    observed: observe::Connection,
     numbers: AtomicU64,
     nudging: Mutex<HashSet<LockName>>,
 }
@@ -65,6 +67,7 @@ impl Shared {
             pending: Pending::default(),
             runtime,
             connection: watch::Sender::new(ConnectionState::Reconnecting),
+            observed: observe::Connection::new(),
             numbers: AtomicU64::new(1),
             nudging: Mutex::default(),
         })
@@ -122,14 +125,18 @@ impl Shared {
         }
     }
 
-    fn set_connection(&self, state: ConnectionState) {
-        self.connection.send_if_modified(|current| {
+    /// The connection is in this state from now on; nothing comes after Closed.
+    pub(crate) fn set_connection(&self, state: ConnectionState) {
+        let is_new = self.connection.send_if_modified(|current| {
             let changed = *current != ConnectionState::Closed && *current != state;
             if changed {
                 *current = state;
             }
             changed
         });
+        if is_new {
+            self.observed.becomes(self.client_id, state);
+        }
     }
 
     /// After a reply that said MORE: sends `Nudge` until one does not.

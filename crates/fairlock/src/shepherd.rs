@@ -5,6 +5,7 @@ use crate::caller::{self, Copies};
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
 use crate::hub::{Entry, Queue};
+use crate::observe;
 use crate::shared::{Shared, new_request};
 use crate::store::{StoreError, Topic};
 use fairlock_core::{Acquire, Body, Grant, Kind, Mode, Op, OwnerId};
@@ -193,7 +194,11 @@ async fn return_to_place(shared: &Arc<Shared>, entry: &Arc<Entry>) -> Result<(),
             shared.hub.granted_by_reply(&Grant { request, token, ttl_ms }, reply.sent);
             Ok(())
         }
-        Body::Queued { .. } | Body::TooLate | Body::Buried => Ok(()),
+        Body::Queued { .. } => {
+            observe::returned_to_place(&entry.name, &entry.owner);
+            Ok(())
+        }
+        Body::TooLate | Body::Buried => Ok(()),
         _ => Err(unexpected()),
     }
 }

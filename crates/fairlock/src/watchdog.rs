@@ -4,6 +4,7 @@
 
 use crate::clock::{Moment, lock};
 use crate::hold::{GuardState, Hold};
+use crate::observe;
 use crate::shared::Shared;
 use fairlock_core::{Body, RenewalPlan};
 use std::collections::HashMap;
@@ -94,7 +95,8 @@ impl Watchdog {
 
     /// The connection is lost: nobody knows what the server says now.
     pub(crate) fn suspect_all(&self) {
-        for hold in lock(&self.state).holds.values() {
+        let holds: Vec<_> = lock(&self.state).holds.values().cloned().collect();
+        for hold in holds {
             hold.suspect();
             // Even one that is never renewed has to be looked at when the connection is back.
             hold.set_whole_lease(false);
@@ -230,6 +232,7 @@ async fn renew(shared: Arc<Shared>, hold: Arc<Hold>, _slot: OwnedSemaphorePermit
             shared.clock.note(reply.sent, reply.answer.now_ms);
             match reply.answer.body {
                 Body::Renewed => {
+                    observe::renewed(&hold, valid_until.left());
                     hold.renewed(reply.sent, ttl_ms);
                     hold.set_whole_lease(true);
                     if hold.state() == GuardState::Lost {
@@ -247,7 +250,8 @@ async fn renew(shared: Arc<Shared>, hold: Arc<Hold>, _slot: OwnedSemaphorePermit
                 _ => lost(&shared, &hold),
             }
         }
-        Err(_) => {
+        Err(failure) => {
+            observe::renewal_missed(&hold, &failure.error);
             hold.suspect();
             let left = valid_until.left().as_millis() as u64;
             // Near the end try more often: at least four more times.

@@ -3,6 +3,7 @@
 use super::{Boxed, Event, Events, Reply, Store, StoreError, Topic};
 use crate::clock::{Moment, lock};
 use crate::error::{Error, ErrorKind};
+use crate::observe;
 use fairlock_core::{
     Answer, Channel, ClientId, CoreError, Effect, LockName, Model, Op, OwnerId, Payload, Rules,
     World,
@@ -56,6 +57,7 @@ impl MemoryStore {
         let sent = Moment::now();
         let now_us = self.epoch_us + sent.nanos() / 1_000;
         let (answer, effects) = self.apply_at(now_us, name, op).map_err(refused)?;
+        observe::answered(name, &answer);
         self.deliver(name, effects);
         Ok(Reply { sent, answer })
     }

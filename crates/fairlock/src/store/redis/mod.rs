@@ -91,6 +91,7 @@ impl Store for RedisStore {
                         StoreError::refused(Error::new(crate::ErrorKind::Protocol, message))
                     })?;
                     self.link.note_answer();
+                    crate::observe::answered(name, &answer);
                     Ok(Reply { sent, answer })
                 }
                 Err(error) => {

@@ -1,0 +1,480 @@
+//! What happened, told to whoever listens: metrics (feature `metrics`), spans and events (feature
+//! `tracing`). The rest of the library calls functions named after what happened, and knows
+//! neither crate. Without the features all of this is empty.
+//!
+//! Rules: labels have few values, and never a lock's name. Events at `info` and above name a lock
+//! only where [`Config::log_names`](crate::Config::log_names) says so, and tell the class of an
+//! error instead of its text, which may name a lock. Nothing here is called while a mutex of ours
+//! is held: recorders and subscribers are code of the application.
+
+#![cfg_attr(
+    not(all(feature = "metrics", feature = "tracing")),
+    allow(unused_variables, unused_macros, dead_code, reason = "what a feature alone would use")
+)]
+
+#[cfg(feature = "metrics")]
+mod meter;
+
+use crate::acquire::Wanted;
+use crate::error::{Error, ErrorKind};
+use crate::hold::Hold;
+use crate::reaper::Release;
+use crate::shared::{ConnectionState, Shared};
+use fairlock_core::{Answer, ClientId, Kind, LockName, OwnerId};
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+#[cfg(any(feature = "metrics", feature = "tracing"))]
+use crate::clock::{Moment, lock};
+#[cfg(any(feature = "metrics", feature = "tracing"))]
+use std::sync::{Mutex, OnceLock};
+#[cfg(feature = "tracing")]
+use tracing::field::{DisplayValue, Empty, display};
+
+macro_rules! count {
+    ($metric:ident $(, $key:ident = $value:expr)*; $by:expr) => {{
+        #[cfg(feature = "metrics")]
+        metrics::counter!(meter::$metric.name $(, stringify!($key) => $value)*).increment($by);
+    }};
+    ($metric:ident $(, $key:ident = $value:expr)*) => {
+        count!($metric $(, $key = $value)*; 1)
+    };
+}
+
+macro_rules! gauge {
+    ($metric:ident, $key:ident = $value:expr; $by:expr) => {{
+        #[cfg(feature = "metrics")]
+        metrics::gauge!(meter::$metric.name, stringify!($key) => $value).increment($by);
+    }};
+}
+
+macro_rules! record {
+    ($metric:ident $(, $key:ident = $label:expr)*; $value:expr) => {{
+        #[cfg(feature = "metrics")]
+        metrics::histogram!(meter::$metric.name $(, stringify!($key) => $label)*).record($value);
+    }};
+}
+
+macro_rules! event {
+    ($level:ident, in $span:expr, $($rest:tt)*) => {{
+        #[cfg(feature = "tracing")]
+        tracing::event!(target: "fairlock", parent: $span, tracing::Level::$level, $($rest)*);
+    }};
+    ($level:ident, $($rest:tt)*) => {{
+        #[cfg(feature = "tracing")]
+        tracing::event!(target: "fairlock", tracing::Level::$level, $($rest)*);
+    }};
+}
+
+/// The way on which a grant came.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Way {
+    /// The reply to the request itself.
+    Request,
+    /// A message in the inbox: handed over by whoever freed the lock.
+    Message,
+    /// The reply to a heartbeat, because the message did not come.
+    Heartbeat,
+}
+
+/// When somebody asked for a lock, and the span of that.
+#[derive(Clone, Debug)]
+pub(crate) struct Asked {
+    since: Since,
+    #[cfg(feature = "tracing")]
+    span: tracing::Span,
+}
+
+impl Asked {
+    /// Called by the task that asks, so that its span is the parent.
+    pub(crate) fn now(shared: &Shared, name: &LockName, kind: Kind) -> Self {
+        Self {
+            since: Since::now(),
+            #[cfg(feature = "tracing")]
+            span: tracing::info_span!(
+                target: "fairlock",
+                "acquire",
+                kind = kind_label(kind),
+                lock = named(shared.config.log_names, name),
+                owner = Empty,
+                outcome = Empty,
+            ),
+        }
+    }
+}
+
+/// A request that is under way.
+pub(crate) struct Waiting<'a> {
+    wanted: &'a Wanted,
+}
+
+/// A driver began to get the lock.
+pub(crate) fn waiting(wanted: &Wanted) -> Waiting<'_> {
+    gauge!(WAITERS, kind = kind_label(wanted.kind); 1.0);
+    Waiting { wanted }
+}
+
+impl Waiting<'_> {
+    /// The same work, inside the span of the acquisition.
+    pub(crate) fn within<F: Future>(&self, work: F) -> impl Future<Output = F::Output> {
+        #[cfg(feature = "tracing")]
+        let work = tracing::Instrument::instrument(work, self.wanted.asked.span.clone());
+        work
+    }
+
+    /// The driver knows what came of it; `cancelled`: nobody waits for that any more.
+    pub(crate) fn ended(&self, result: &Result<Option<Arc<Hold>>, Error>, cancelled: bool) {
+        let outcome = match result {
+            _ if cancelled => "cancelled",
+            Ok(Some(_)) => "granted",
+            Ok(None) if self.wanted.try_once => "busy",
+            Ok(None) => "timed_out",
+            Err(error) => error_label(error.kind()),
+        };
+        acquired(self.wanted, outcome, result.as_ref().err());
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        gauge!(WAITERS, kind = kind_label(self.wanted.kind); -1.0);
+    }
+}
+
+fn acquired(wanted: &Wanted, outcome: &'static str, error: Option<&Error>) {
+    let kind = kind_label(wanted.kind);
+    let waited = wanted.asked.since.elapsed();
+    let class = match (outcome, error) {
+        ("granted", _) => "granted",
+        (_, None) => "gave_up",
+        _ => "failed",
+    };
+    count!(ACQUISITIONS, kind = kind, outcome = outcome);
+    record!(WAIT, kind = kind, outcome = class; waited.as_secs_f64());
+    #[cfg(feature = "tracing")]
+    {
+        let span = &wanted.asked.span;
+        span.record("outcome", outcome);
+        event!(
+            DEBUG, in span, kind, outcome, lock = %wanted.name, waited_ms = waited.as_millis() as u64,
+            error = error.map(display), "asked for"
+        );
+    }
+}
+
+/// The request of `wanted` goes out under this id.
+pub(crate) fn asked_as(wanted: &Wanted, owner: &OwnerId) {
+    #[cfg(feature = "tracing")]
+    wanted.asked.span.record("owner", display(owner));
+}
+
+/// A store inside this process gave the lock at once.
+pub(crate) fn acquired_at_once(wanted: &Wanted, owner: &OwnerId) {
+    asked_as(wanted, owner);
+    granted(wanted.kind, Way::Request);
+    acquired(wanted, "granted", None);
+}
+
+/// A grant reached this client.
+pub(crate) fn granted(kind: Kind, way: Way) {
+    let by = match way {
+        Way::Request => "request",
+        Way::Message => "message",
+        Way::Heartbeat => "heartbeat",
+    };
+    count!(GRANTS, kind = kind_label(kind), by = by);
+}
+
+/// A waiter stands in the queue: for the first time, or again in its place.
+pub(crate) fn queued(name: &LockName, owner: &OwnerId, returning: bool, length: u64) {
+    if returning {
+        return returned_to_place(name, owner);
+    }
+    record!(QUEUE_LENGTH; length as f64);
+    event!(DEBUG, lock = %name, owner = %owner, length, "stands in the queue");
+}
+
+/// A live waiter had been dropped from its queue, and is back.
+pub(crate) fn returned_to_place(name: &LockName, owner: &OwnerId) {
+    count!(RETURNED);
+    event!(INFO, owner = %owner, "a waiter was dropped from its queue, and returned to its place");
+    event!(DEBUG, lock = %name, owner = %owner, "returned to its place");
+}
+
+/// The story of one hold, from the grant to the release or the loss.
+#[derive(Default)]
+pub(crate) struct Story(
+    #[cfg(any(feature = "metrics", feature = "tracing"))] OnceLock<Mutex<Chapter>>,
+);
+
+#[cfg(any(feature = "metrics", feature = "tracing"))]
+struct Chapter {
+    kind: Kind,
+    since: Since,
+    over: bool,
+    names: bool,
+    #[cfg(feature = "tracing")]
+    span: tracing::Span,
+}
+
+impl Story {
+    #[cfg(feature = "tracing")]
+    fn span(&self) -> tracing::Span {
+        self.0.get().map_or_else(tracing::Span::none, |chapter| lock(chapter).span.clone())
+    }
+
+    #[cfg(feature = "tracing")]
+    fn names(&self) -> bool {
+        self.0.get().is_some_and(|chapter| lock(chapter).names)
+    }
+
+    /// How long the hold lasted, if it ends now.
+    #[cfg(any(feature = "metrics", feature = "tracing"))]
+    fn end(&self) {
+        let Some(chapter) = self.0.get() else { return };
+        let ended = {
+            let mut chapter = lock(chapter);
+            (!std::mem::replace(&mut chapter.over, true)).then_some((chapter.kind, chapter.since))
+        };
+        if let Some((kind, since)) = ended {
+            gauge!(HOLDS, kind = kind_label(kind); -1.0);
+            record!(HOLD, kind = kind_label(kind); since.elapsed().as_secs_f64());
+        }
+    }
+}
+
+#[cfg(not(any(feature = "metrics", feature = "tracing")))]
+impl Story {
+    fn end(&self) {}
+}
+
+#[cfg(any(feature = "metrics", feature = "tracing"))]
+impl Drop for Story {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// A hold is to be delivered to whoever asked for it.
+pub(crate) fn held(shared: &Shared, wanted: &Wanted, hold: &Hold) {
+    #[cfg(any(feature = "metrics", feature = "tracing"))]
+    {
+        let names = shared.config.log_names;
+        #[cfg(feature = "tracing")]
+        let span = tracing::info_span!(
+            target: "fairlock",
+            parent: None,
+            "hold",
+            kind = kind_label(hold.kind),
+            lock = named(names, &hold.name),
+            owner = %hold.owner,
+            token = hold.token.get(),
+        );
+        #[cfg(feature = "tracing")]
+        span.follows_from(&wanted.asked.span);
+        let chapter = Chapter {
+            kind: hold.kind,
+            since: Since::now(),
+            over: false,
+            names,
+            #[cfg(feature = "tracing")]
+            span,
+        };
+        if hold.story.0.set(Mutex::new(chapter)).is_ok() {
+            gauge!(HOLDS, kind = kind_label(hold.kind); 1.0);
+        }
+        event!(DEBUG, in &hold.story.span(), lock = %hold.name, "granted");
+    }
+}
+
+/// The last guard of a hold is over.
+pub(crate) fn let_go(hold: &Hold) {
+    hold.story.end();
+}
+
+/// A release was answered, or was not.
+pub(crate) fn released(hold: &Hold, outcome: Release) -> Release {
+    let label = match outcome {
+        Release::Released => "released",
+        Release::StillHeld(_) => "still_held",
+        Release::Lost => "lost",
+        Release::Unknown => "unknown",
+    };
+    count!(RELEASES, kind = kind_label(hold.kind), outcome = label);
+    #[cfg(feature = "tracing")]
+    match outcome {
+        Release::Lost | Release::Unknown => {
+            event!(
+                WARN, in &hold.story.span(), outcome = label, owner = %hold.owner,
+                token = hold.token.get(), lock = named(hold.story.names(), &hold.name),
+                "a release did not end well"
+            );
+        }
+        _ => event!(DEBUG, in &hold.story.span(), outcome = label, lock = %hold.name, "released"),
+    }
+    outcome
+}
+
+/// The store confirmed a renewal, and so much validity was left.
+pub(crate) fn renewed(hold: &Hold, left: Duration) {
+    count!(RENEWALS);
+    record!(MARGIN; left.as_secs_f64());
+    event!(
+        TRACE, in &hold.story.span(), lock = %hold.name, left_ms = left.as_millis() as u64,
+        "renewed"
+    );
+}
+
+/// A renewal was not confirmed; it is tried again.
+pub(crate) fn renewal_missed(hold: &Hold, error: &Error) {
+    count!(RENEWALS_MISSED);
+    event!(
+        WARN, in &hold.story.span(), owner = %hold.owner, token = hold.token.get(),
+        lock = named(hold.story.names(), &hold.name), error = error_label(error.kind()),
+        left_ms = hold.valid_until().left().as_millis() as u64,
+        "a renewal was not confirmed, and is tried again"
+    );
+    event!(DEBUG, in &hold.story.span(), lock = %hold.name, %error, "renewal not confirmed");
+}
+
+/// A hold is in doubt.
+pub(crate) fn suspect(hold: &Hold) {
+    count!(SUSPECT, kind = kind_label(hold.kind));
+    event!(
+        WARN, in &hold.story.span(), owner = %hold.owner, token = hold.token.get(),
+        lock = named(hold.story.names(), &hold.name), "a lock is in doubt"
+    );
+}
+
+/// A hold is lost: its validity has run out, or the store says that somebody took it.
+pub(crate) fn lost(hold: &Hold) {
+    let expired = hold.valid_until().left().is_zero();
+    let cause = if expired { "expired" } else { "taken" };
+    count!(LOST, kind = kind_label(hold.kind), cause = cause);
+    event!(
+        WARN, in &hold.story.span(), cause, owner = %hold.owner, token = hold.token.get(),
+        lock = named(hold.story.names(), &hold.name), "a lock is lost"
+    );
+    let_go(hold);
+}
+
+/// A store has answered.
+pub(crate) fn answered(name: &LockName, answer: &Answer) {
+    if answer.removed > 0 {
+        count!(REMOVED; u64::from(answer.removed));
+        event!(DEBUG, lock = %name, removed = answer.removed, "dead waiters were removed");
+    }
+}
+
+/// A message was dropped.
+pub(crate) fn odd_message() {
+    count!(ODD);
+    event!(DEBUG, "a message was dropped: forged, late, or for a request that is over");
+}
+
+/// What one client told of its connection.
+pub(crate) struct Connection {
+    #[cfg(any(feature = "metrics", feature = "tracing"))]
+    last: Mutex<(ConnectionState, bool)>,
+}
+
+impl Connection {
+    /// A client that is not connected yet.
+    pub(crate) fn new() -> Self {
+        #[cfg(feature = "metrics")]
+        meter::describe();
+        gauge!(CONNECTIONS, state = "reconnecting"; 1.0);
+        Self {
+            #[cfg(any(feature = "metrics", feature = "tracing"))]
+            last: Mutex::new((ConnectionState::Reconnecting, false)),
+        }
+    }
+
+    /// The connection is in another state than before.
+    pub(crate) fn becomes(&self, client: ClientId, state: ConnectionState) {
+        #[cfg(any(feature = "metrics", feature = "tracing"))]
+        {
+            let (before, again) = {
+                let mut last = lock(&self.last);
+                let (before, ever) = *last;
+                if before == ConnectionState::Closed || before == state {
+                    return;
+                }
+                *last = (state, ever || state == ConnectionState::Connected);
+                (before, ever)
+            };
+            for (of, by) in [(before, -1.0), (state, 1.0)] {
+                let label = match of {
+                    ConnectionState::Connected => "connected",
+                    ConnectionState::Reconnecting => "reconnecting",
+                    ConnectionState::Closed => continue,
+                };
+                gauge!(CONNECTIONS, state = label; by);
+            }
+            match state {
+                ConnectionState::Connected if again => {
+                    count!(RECONNECTS);
+                    event!(INFO, client = %client, "connected again");
+                }
+                ConnectionState::Connected => event!(DEBUG, client = %client, "connected"),
+                ConnectionState::Reconnecting => {
+                    event!(WARN, client = %client, "the connection is lost");
+                }
+                ConnectionState::Closed => event!(DEBUG, client = %client, "closed"),
+            }
+        }
+    }
+}
+
+/// When something began; nothing where nobody asks.
+#[derive(Clone, Copy, Debug)]
+struct Since(#[cfg(any(feature = "metrics", feature = "tracing"))] Moment);
+
+impl Since {
+    fn now() -> Self {
+        Self(
+            #[cfg(any(feature = "metrics", feature = "tracing"))]
+            Moment::now(),
+        )
+    }
+
+    #[cfg(any(feature = "metrics", feature = "tracing"))]
+    fn elapsed(self) -> Duration {
+        Moment::now().since(self.0)
+    }
+
+    #[cfg(not(any(feature = "metrics", feature = "tracing")))]
+    fn elapsed(self) -> Duration {
+        Duration::ZERO
+    }
+}
+
+/// The name of a lock where it may be shown.
+#[cfg(feature = "tracing")]
+fn named(shown: bool, name: &LockName) -> Option<DisplayValue<&LockName>> {
+    shown.then(|| display(name))
+}
+
+fn kind_label(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Fair => "fair",
+        Kind::Plain => "plain",
+        Kind::Simple => "simple",
+        _ => "other",
+    }
+}
+
+fn error_label(kind: ErrorKind) -> &'static str {
+    match kind {
+        ErrorKind::Misuse => "misuse",
+        ErrorKind::Denied => "denied",
+        ErrorKind::Unavailable => "unavailable",
+        ErrorKind::Unknown => "unknown",
+        ErrorKind::Lost => "lost",
+        ErrorKind::LeaseTooShort => "lease_too_short",
+        ErrorKind::WrongType => "wrong_type",
+        ErrorKind::Protocol => "protocol",
+        ErrorKind::Closed => "closed",
+    }
+}
