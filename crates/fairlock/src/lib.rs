@@ -33,6 +33,8 @@
 //!
 //! # Features
 //! - `redis` (default): stores on Redis and Valkey servers. Without it only `memory:`.
+//! - `metrics`: counters, gauges and histograms through the `metrics` facade.
+//! - `tracing`: spans and events, target `fairlock`. Both are described in `docs/observability.md`.
 
 #![cfg_attr(
     not(feature = "redis"),
