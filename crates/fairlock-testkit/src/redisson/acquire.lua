@@ -1,5 +1,6 @@
 -- KEYS: lock, queue, timeouts
--- ARGV: owner, lease ms, allowance ms, now ms (the caller's clock), '1' to enter the queue
+-- ARGV: owner, lease ms, allowance ms, now ms (the caller's clock), '1' to enter the queue,
+-- '1' to reply like the versions before 3.32
 -- Replies nil when the owner holds the lock now; otherwise how long to wait in ms, or 1 when the
 -- caller did not want to enter the queue.
 local lock, queue, timeouts = KEYS[1], KEYS[2], KEYS[3]
@@ -30,7 +31,12 @@ if ARGV[5] ~= '1' then
     return 1
 end
 
-if redis.call('ZSCORE', timeouts, owner) then
+local dead_after = redis.call('ZSCORE', timeouts, owner)
+if dead_after then
+    if ARGV[6] == '1' then
+        -- From when on the waiter may be next at the earliest. Below zero once that is past.
+        return tonumber(dead_after) - allowance - now
+    end
     return math.max(0, redis.call('PTTL', lock))
 end
 

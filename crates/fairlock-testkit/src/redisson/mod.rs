@@ -1,25 +1,41 @@
 //! The Java side of a shared fair lock, without a JVM.
 //!
-//! [`JavaClient`] follows the rules by which Redisson's fair lock (version 4) changes the keys in
-//! Redis, flaws included, in Lua of our own: who stands where in the queue, who counts as dead by
-//! whose clock, who is told. What a JVM does around it (watchdog threads, retries, WAIT) is not
-//! here; a test does the steps one by one.
+//! [`JavaClient`] follows the rules by which Redisson's fair lock changes the keys in Redis, flaws
+//! included, in Lua of our own: who stands where in the queue, who counts as dead by whose clock,
+//! who is told. It is version 4 unless a test asks for the rules of an older one ([`Version`]).
+//!
+//! What a JVM does around the scripts is here in steps that a test takes one by one: a [`Thread`]
+//! waits, is told, asks again and gives up; a [`Watchdog`] renews. Their time is the client's clock,
+//! which a test may stop and move ([`StoppedClock`]): minutes pass at once. WAIT and the retries of
+//! the connection layer are not here; a test sends a script again itself.
 
+mod clock;
 mod keys;
+mod plain;
+mod thread;
+mod version;
+mod watchdog;
 
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::Read;
 use std::net::SocketAddr;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
+use self::clock::Clock;
+pub use self::clock::StoppedClock;
 pub use self::keys::{channel, channel_of, queue_key, timeout_key};
+pub use self::thread::{Call, State, Thread};
+pub use self::version::Version;
+pub use self::watchdog::Watchdog;
 use crate::raw::Raw;
 use crate::resp::Value;
 use crate::server::Server;
 
 /// Redisson's `lockWatchdogTimeout`: the lease of a lock taken without one.
 pub const WATCHDOG_LEASE_MS: i64 = 30_000;
+/// How often its watchdog renews: every third of the lease.
+pub const WATCHDOG_PERIOD_MS: i64 = WATCHDOG_LEASE_MS / 3;
 /// Redisson's `fairLockWaitTimeout`: the allowance of a waiter without a limit of its own.
 pub const DEFAULT_WAIT_MS: i64 = 300_000;
 /// How long an unlock is remembered, with Redisson's default timeout and retries (at most).
@@ -27,8 +43,10 @@ const LATCH_MS: i64 = 20_000;
 
 const DROP_STALE_HEADS: &str = include_str!("drop_stale_heads.lua");
 const ACQUIRE: &str = include_str!("acquire.lua");
+const ACQUIRE_BEFORE_3_11: &str = include_str!("acquire_before_3_11.lua");
 const UNLOCK: &str = include_str!("unlock.lua");
 const LEAVE: &str = include_str!("leave.lua");
+const LEAVE_BEFORE_3_11: &str = include_str!("leave_before_3_11.lua");
 const FORCE_UNLOCK: &str = include_str!("force_unlock.lua");
 const RENEW: &str = include_str!("renew.lua");
 
@@ -40,8 +58,8 @@ pub struct JavaClient {
     addr: SocketAddr,
     raw: Raw,
     id: String,
-    clock_offset_ms: i64,
-    fixed_now_ms: Option<i64>,
+    version: Version,
+    clock: Clock,
     /// Lock -> the lease last used, which a partial unlock sets anew.
     leases_ms: HashMap<String, i64>,
 }
@@ -50,6 +68,8 @@ pub struct JavaClient {
 #[derive(Debug)]
 pub struct Subscription {
     raw: Raw,
+    /// Wake-ups that have arrived and were not used: one attempt each.
+    permits: u32,
 }
 
 impl JavaClient {
@@ -64,10 +84,17 @@ impl JavaClient {
             addr,
             raw: Raw::connect(addr),
             id: uuid(),
-            clock_offset_ms,
-            fixed_now_ms: None,
+            version: Version::V4,
+            clock: Clock::Machine { offset_ms: clock_offset_ms },
             leases_ms: HashMap::new(),
         }
+    }
+
+    /// The same client with the rules of another version.
+    #[must_use]
+    pub fn version(mut self, version: Version) -> Self {
+        self.version = version;
+        self
     }
 
     /// Its id: a random UUID of version 4.
@@ -82,7 +109,15 @@ impl JavaClient {
 
     /// Stops its clock at a time (to go with a server whose clock is frozen), or lets it go on.
     pub fn set_now_ms(&mut self, now_ms: Option<i64>) {
-        self.fixed_now_ms = now_ms;
+        self.clock = match now_ms {
+            Some(now_ms) => Clock::Stopped { at: StoppedClock::at_ms(now_ms), offset_ms: 0 },
+            None => Clock::Machine { offset_ms: 0 },
+        };
+    }
+
+    /// Lets it read a clock that the test moves, from which its own differs by this much.
+    pub fn set_clock(&mut self, clock: &StoppedClock, offset_ms: i64) {
+        self.clock = Clock::Stopped { at: clock.clone(), offset_ms };
     }
 
     /// `lock()` or timed `tryLock()`, one attempt: `None` if the thread holds the lock now.
@@ -155,11 +190,12 @@ impl JavaClient {
     #[track_caller]
     pub fn leave(&mut self, lock: &str, thread_id: i64, wait_ms: i64) {
         let keys = [queue_key(lock), timeout_key(lock)];
-        self.eval(
-            &[LEAVE],
-            &keys.each_ref().map(String::as_str),
-            &[self.owner(thread_id), text(wait_ms)],
-        );
+        let keys = keys.each_ref().map(String::as_str);
+        let owner = self.owner(thread_id);
+        match self.version.subtracted_by_a_leaving_head_ms() {
+            Some(ms) => self.eval(&[LEAVE_BEFORE_3_11], &keys, &[owner, text(ms)]),
+            None => self.eval(&[LEAVE], &keys, &[owner, text(wait_ms)]),
+        };
     }
 
     /// `forceUnlock()`: whether the lock was held, by anybody.
@@ -182,7 +218,7 @@ impl JavaClient {
     pub fn subscribe(&self, lock: &str, thread_id: i64) -> Subscription {
         let mut raw = Raw::connect(self.addr);
         raw.subscribe(&channel_of(lock, &self.owner(thread_id)));
-        Subscription { raw }
+        Subscription { raw, permits: 0 }
     }
 
     /// Ends the client as kill -9 ends a JVM: its connections close, what it has in Redis stays.
@@ -205,8 +241,10 @@ impl JavaClient {
             text(wait_ms),
             text(self.now_ms()),
             text(i64::from(enters)),
+            text(i64::from(self.version.replies_distances())),
         ];
-        let reply = self.eval(&[DROP_STALE_HEADS, ACQUIRE], &keys, &args);
+        let script = if self.version.rewrites_scores() { ACQUIRE_BEFORE_3_11 } else { ACQUIRE };
+        let reply = self.eval(&[DROP_STALE_HEADS, script], &keys, &args);
         let reply = optional(&reply);
         if reply.is_none() {
             self.leases_ms.insert(lock.to_owned(), lease_ms);
@@ -227,11 +265,7 @@ impl JavaClient {
     }
 
     fn now_ms(&self) -> i64 {
-        self.fixed_now_ms.unwrap_or_else(|| {
-            let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock after 1970");
-            let now_ms = i64::try_from(now.as_millis()).expect("a clock before 292 million");
-            now_ms + self.clock_offset_ms
-        })
+        self.clock.now_ms()
     }
 }
 
@@ -244,16 +278,50 @@ impl Subscription {
     #[track_caller]
     pub fn woken_within(&mut self, timeout: Duration) -> bool {
         let deadline = Instant::now() + timeout;
-        loop {
+        while !self.take_permit() {
             let left = deadline.saturating_duration_since(Instant::now());
             let Some((channel, payload)) = self.raw.message_within(left) else { return false };
-            let payload = String::from_utf8_lossy(&payload);
-            match payload.parse::<i64>() {
-                Ok(0) => return true,
-                Ok(_) => {}
-                Err(error) => panic!("{payload:?} on {channel}: {error}"),
+            self.hear(&channel, &payload);
+        }
+        true
+    }
+
+    /// Whether the thread was told by now: everything that the server published before this call
+    /// counts, since it answers the ping behind it. Each message is seen once.
+    ///
+    /// # Panics
+    ///
+    /// As [`Subscription::woken_within`].
+    #[track_caller]
+    pub fn told(&mut self) -> bool {
+        self.raw.send(&["PING"]);
+        loop {
+            let value = self.raw.read().expect("the subscription's connection");
+            match value.array() {
+                [kind, channel, Value::Bulk(payload)] if kind.text() == "message" => {
+                    self.hear(channel.text(), payload);
+                }
+                [kind, ..] if kind.text() == "pong" => break,
+                other => panic!("expected a message or the pong, got {other:?}"),
             }
         }
+        self.take_permit()
+    }
+
+    #[track_caller]
+    fn hear(&mut self, channel: &str, payload: &[u8]) {
+        let payload = String::from_utf8_lossy(payload);
+        match payload.parse::<i64>() {
+            Ok(0) => self.permits += 1,
+            Ok(_) => {}
+            Err(error) => panic!("{payload:?} on {channel}: {error}"),
+        }
+    }
+
+    fn take_permit(&mut self) -> bool {
+        let had = self.permits > 0;
+        self.permits = self.permits.saturating_sub(1);
+        had
     }
 }
 

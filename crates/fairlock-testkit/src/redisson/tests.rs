@@ -169,3 +169,124 @@ fn a_blocking_acquire_is_woken_and_a_timed_one_leaves() {
         assert!(waiter.join().unwrap());
     }
 }
+
+#[test]
+fn a_plain_lock_has_no_queue_and_one_channel() {
+    Bed::each(|bed, [mut a, mut b]| {
+        assert_eq!(a.plain_acquire(LOCK, 1, LEASE_MS), None);
+        assert_eq!(a.plain_acquire(LOCK, 1, 10_000), None, "re-entry, and a new lease");
+        assert_eq!(b.plain_acquire(LOCK, 1, LEASE_MS), Some(10_000));
+        assert_eq!(bed.queue(), [""; 0]);
+        let mut wakes = [a.plain_subscribe(LOCK), b.plain_subscribe(LOCK)];
+        assert_eq!(b.plain_unlock(LOCK, 1), None);
+        assert_eq!(a.plain_unlock(LOCK, 1), Some(0));
+        assert!(!wakes[0].told() && !wakes[1].told());
+        assert_eq!(a.plain_unlock(LOCK, 1), Some(1));
+        assert!(wakes[0].told() && wakes[1].told());
+        assert!(!wakes[1].told(), "once");
+        assert_eq!(a.plain_unlock(LOCK, 1), None, "nobody unlocks a free plain lock");
+        assert_eq!(bed.server.client().call(&["DBSIZE"]).int(), 0, "nothing is left");
+    });
+}
+
+#[test]
+fn a_thread_is_told_asks_renews_and_gives_up() {
+    Bed::each(|bed, [a, b, c]| {
+        let clock = StoppedClock::at_ms(T_MS);
+        let mut clients = [a, b, c];
+        clients.iter_mut().for_each(|client| client.set_clock(&clock, 0));
+        let at = |now_ms: i64| {
+            bed.server.clock().freeze_at(now_ms * 1000);
+            clock.set_ms(now_ms);
+        };
+        let calls = [
+            Call::Lock,
+            Call::TryLock { wait_ms: 15_000, lease_ms: LEASE_MS },
+            Call::LockFor { lease_ms: 1_000 },
+        ];
+        let [mut holder, mut timed, mut patient] = {
+            let mut calls = calls.into_iter();
+            clients.map(|client| Thread::start(client, LOCK, calls.next().unwrap()))
+        };
+        assert!(holder.holds() && holder.attempts() == 1 && timed.attempts() == 2);
+        assert_eq!(bed.score_ms(&timed.owner()), Some(45_000));
+        assert_eq!(bed.score_ms(&patient.owner()), Some(345_000));
+        assert_eq!(timed.state(), State::Sleeps { until_ms: Some(T_MS + 15_000) });
+        assert_eq!(patient.state(), State::Sleeps { until_ms: Some(T_MS + 30_000) });
+
+        at(T_MS + 10_000);
+        assert_eq!(holder.next_ms(), Some(T_MS + 10_000));
+        holder.step();
+        assert_eq!(bed.server.client().call(&["PTTL", LOCK]).int(), WATCHDOG_LEASE_MS);
+        timed.step();
+        assert_eq!(timed.attempts(), 2, "it sleeps");
+        at(T_MS + 15_000);
+        assert_eq!(timed.step(), State::GaveUp);
+        assert_eq!(bed.queue(), [patient.owner()]);
+
+        assert_eq!(holder.unlock(), Some(1));
+        assert_eq!((holder.state(), holder.next_ms()), (State::Done, None));
+        assert_eq!(patient.step(), State::Holds, "it was told");
+        assert_eq!(patient.next_ms(), None, "nobody renews a lease");
+    });
+}
+
+#[test]
+fn versions_count_differently() {
+    let scores = |version: Version| {
+        let server = Server::builder(Generation::Redis70).clock_shim(true).start()?;
+        let bed = Bed { server };
+        let mut clients: [_; 4] =
+            std::array::from_fn(|_| JavaClient::new(&bed.server, 0).version(version));
+        bed.at(T_MS, &mut clients.each_mut());
+        let wait_ms = version.default_wait_ms();
+        let mut replies = [None; 3];
+        for round in 0..2 {
+            let [holder, waiters @ ..] = &mut clients;
+            if round == 0 {
+                holder.acquire(LOCK, 1, wait_ms, LEASE_MS);
+            }
+            for (waiter, reply) in waiters.iter_mut().zip(&mut replies) {
+                *reply = waiter.acquire(LOCK, 1, wait_ms, LEASE_MS);
+            }
+        }
+        let [_, first, waiters @ ..] = &mut clients;
+        let before = waiters.each_ref().map(|waiter| bed.score_ms(&waiter.owner(1)).unwrap());
+        first.leave(LOCK, 1, wait_ms);
+        let after = waiters.each_ref().map(|waiter| bed.score_ms(&waiter.owner(1)).unwrap());
+        Some((replies.map(Option::unwrap), before, before[0] - after[0]))
+    };
+    let expected = [
+        // Everybody behind the head has the head's score and one allowance.
+        (Version::V3_5, [30_000, 35_000, 35_000], [40_000, 40_000], 0),
+        (Version::V3_10, [30_000, 35_000, 35_000], [40_000, 40_000], 5_000),
+        (Version::V3_12, [30_000, 35_000, 40_000], [40_000, 45_000], 5_000),
+        (Version::V3_31, [30_000, 330_000, 630_000], [630_000, 930_000], 300_000),
+        (Version::V4, [30_000, 30_000, 30_000], [630_000, 930_000], 300_000),
+    ];
+    for (version, replies, before, given_back) in expected {
+        let Some(seen) = scores(version) else { return };
+        assert_eq!(seen, (replies, before, given_back), "{version:?}");
+    }
+}
+
+#[test]
+fn a_watchdog_renews_until_nothing_is_held() {
+    Bed::each(|bed, [mut a]| {
+        let mut watchdog = Watchdog::default();
+        a.plain_acquire(LOCK, 1, WATCHDOG_LEASE_MS);
+        watchdog.schedule(LOCK, 1);
+        bed.at(T_MS + 10_000, &mut [&mut a]);
+        watchdog.round(&mut a);
+        assert_eq!(bed.server.client().call(&["PTTL", LOCK]).int(), WATCHDOG_LEASE_MS);
+        assert!(watchdog.renews(LOCK));
+        a.plain_unlock(LOCK, 1);
+        watchdog.round(&mut a);
+        assert!(!watchdog.renews(LOCK), "forgotten when the reply says that nothing is held");
+        watchdog.schedule(LOCK, 1);
+        watchdog.cancel(LOCK, 2);
+        assert!(watchdog.renews(LOCK));
+        watchdog.cancel(LOCK, 1);
+        assert!(!watchdog.renews(LOCK));
+    });
+}

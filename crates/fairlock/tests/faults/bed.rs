@@ -283,6 +283,12 @@ impl Place {
         }
     }
 
+    /// Stops waiting: its future is dropped.
+    pub(crate) fn leaves(self, bed: &Bed, name: &str) {
+        self.task.abort();
+        bed.history.record(name, &self.owner, Event::GaveUp);
+    }
+
     pub(crate) fn is_over(&self) -> bool {
         self.task.is_finished()
     }

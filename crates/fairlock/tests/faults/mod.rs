@@ -18,7 +18,7 @@
 //! - `java`: a Java client in the same queue dies, lives, or has a wrong clock
 
 pub(crate) mod bed;
-mod worker;
+pub(crate) mod worker;
 
 mod clocks;
 mod heartbeat;

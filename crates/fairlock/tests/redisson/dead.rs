@@ -1,0 +1,315 @@
+//! Waiters that died, and how long the others wait for them.
+
+use super::stage::{
+    LOCK, MINUTE_MS, Mortal, SECOND_MS, Stage, furthest_score, tuned, with_fair_wait,
+};
+use crate::faults::bed::{Bed, HB, LEASE, SLACK, eventually, key, measured, ms, steady};
+use fairlock::Client;
+use fairlock_testkit::redisson::{
+    Call, DEFAULT_WAIT_MS, JavaClient, State, Thread, Version, WATCHDOG_LEASE_MS, queue_key,
+};
+use std::time::{Duration, Instant};
+
+/// The allowance of our waiters, see docs/protocol.md.
+const FAIR_WAIT: Duration = Duration::from_secs(300);
+
+/// Redisson #1104. Threads tried for half a second again and again, for a lock that was held. Each
+/// counted its time from the waiter before it, nobody gave anything back, and the times ran away:
+/// two waiters in the queue, the last one good for hours. Then that one died, and nobody got the
+/// free lock any more.
+mod issue_1104_dead_waiters_do_not_block {
+    use super::*;
+
+    #[test]
+    fn redisson_fails() {
+        const TRIES: usize = 220;
+        let Some(stage) = Stage::open() else { return };
+        let hurried = Call::TryLock { wait_ms: 500, lease_ms: 30 * SECOND_MS };
+        // The holder works, and is renewed; whenever one gives up another waits already.
+        let mut threads = vec![stage.start(Version::V3_5, Call::Lock)];
+        for _ in 0..TRIES {
+            threads.push(stage.start(Version::V3_5, hurried));
+            stage.run(400, &mut threads);
+            threads.retain(|thread| thread.state() != State::GaveUp);
+            assert_eq!(threads.len(), 2, "the holder and one that tries");
+        }
+        let dies = threads.pop().unwrap();
+        let ahead_ms = stage.ahead_ms(&dies.owner());
+        assert!(ahead_ms > 15 * MINUTE_MS, "one waiter, {ahead_ms} ms");
+        drop(dies);
+
+        assert_eq!(threads[0].unlock(), Some(1));
+        threads.push(stage.start(Version::V3_5, Call::Lock));
+        stage.run(15 * MINUTE_MS, &mut threads);
+        assert!(stage.is_free() && !threads[1].holds(), "nobody may take it");
+    }
+
+    #[test]
+    fn ours_does_not() {
+        steady(|| async {
+            let Some(bed) = Bed::redis70() else { return };
+            let (client, mortal) = (bed.client().await, Mortal::new(&bed).await);
+            let held = bed.take(&client, "job").await;
+            let tries = |client: &Client| {
+                let lock = client.fair_lock("job");
+                tokio::spawn(async move {
+                    for _ in 0..25 {
+                        assert!(lock.try_lock_for(ms(20)).await.unwrap().is_none());
+                    }
+                })
+            };
+            let others = [tries(&client), tries(&client)];
+            tokio::time::sleep(ms(10)).await;
+            let more = [tries(&client), tries(&mortal.client)];
+            for tries in others.into_iter().chain(more) {
+                tries.await.unwrap();
+            }
+            let dead = bed.enter(&mortal.client, "job").await;
+            let ahead = furthest_score(&bed, "job");
+            assert!(ahead <= FAIR_WAIT + SLACK, "{ahead:?} after a hundred tries");
+            mortal.dies(&bed, &dead.owner);
+            let next = bed.enter(&client, "job").await;
+            let released = Instant::now();
+            held.release().await;
+            let held = next.granted(SLACK).await;
+            measured("#1104 release to grant, past a dead waiter", held.at - released);
+            held.release().await;
+        });
+    }
+}
+
+/// Redisson #2099. The same drift once more, after #1104 had been answered for those who leave:
+/// in a queue that is never empty everybody counted from a head that had itself counted from the
+/// one before. Three threads that took turns, 100 ms each, were good for a quarter of an hour, and
+/// the death of one stopped the others for that long.
+mod issue_2099_turns_do_not_drift {
+    use super::*;
+
+    #[test]
+    fn redisson_fails() {
+        const TURNS: usize = 200;
+        let Some(stage) = Stage::open() else { return };
+        let mut threads: Vec<_> = (0..3).map(|_| stage.start(Version::V3_10, Call::Lock)).collect();
+        for turn in 0..TURNS {
+            assert!(threads[0].holds(), "turn {turn}");
+            stage.pass(100);
+            threads[0].unlock();
+            threads[1].step();
+            let again = threads.remove(0).into_client();
+            threads.push(Thread::start(again, LOCK, Call::Lock));
+        }
+        let [_, head, last] = &threads[..] else { panic!("three threads") };
+        for waiter in [head, last] {
+            let ahead_ms = stage.ahead_ms(&waiter.owner());
+            assert!(ahead_ms > 15 * MINUTE_MS, "one of two waiters, {ahead_ms} ms");
+        }
+
+        drop(threads.remove(1));
+        threads[0].unlock();
+        stage.run(15 * MINUTE_MS, &mut threads);
+        assert!(stage.is_free() && !threads[1].holds(), "it waits for the dead head");
+    }
+
+    #[test]
+    fn ours_does_not() {
+        const TURNS: usize = 40;
+        steady(|| async {
+            let Some(bed) = Bed::redis70() else { return };
+            let (one, two) = (bed.client().await, bed.client().await);
+            let mortal = Mortal::new(&bed).await;
+            let clients = [&one, &two, &mortal.client];
+            let mut held = bed.take(clients[0], "job").await;
+            let mut places = vec![bed.enter(clients[1], "job").await];
+            for turn in 0..TURNS {
+                places.push(bed.enter(clients[(turn + 2) % 3], "job").await);
+                let ahead = furthest_score(&bed, "job");
+                assert!(ahead <= FAIR_WAIT + SLACK, "{ahead:?} after {turn} turns");
+                held.release().await;
+                held = places.remove(0).granted(SLACK).await;
+            }
+            // `TURNS` turns have brought the mortal one to the head.
+            let dead = places.remove(0);
+            assert!(dead.owner.starts_with(&mortal.client.id().to_string()));
+            let next = bed.enter(&one, "job").await;
+            mortal.dies(&bed, &dead.owner);
+            held.release().await;
+            next.granted(SLACK).await.release().await;
+        });
+    }
+}
+
+/// Redisson #6150 (and #3254, #4595, #4661, and the pull requests #3166 to #3202). A service was
+/// killed while one of its threads held the lock and others waited. When it was started again it
+/// hung: the lease of the holder had ended, but five dead waiters stood in the queue, and each
+/// had five minutes after the one before.
+mod issue_6150_a_restarted_service_is_not_blocked {
+    use super::*;
+
+    const DEAD: usize = 5;
+
+    #[test]
+    fn redisson_fails() {
+        let Some(stage) = Stage::open() else { return };
+        let call = Call::LockFor { lease_ms: 10 * SECOND_MS };
+        let killed: Vec<_> = (0..=DEAD).map(|_| stage.start(Version::V4, call)).collect();
+        assert!(killed[0].holds());
+        drop(killed);
+
+        stage.pass(20 * SECOND_MS);
+        assert!(stage.is_free(), "the lease of the dead holder has ended");
+        let mut next = stage.start(Version::V4, call);
+        // It spins there, so time passes in which it does not ask, and then it asks once.
+        let died_ms = 10 * SECOND_MS + DEAD as i64 * DEFAULT_WAIT_MS;
+        stage.pass(died_ms - stage.elapsed_ms() - 1);
+        next.step();
+        assert!(stage.is_free() && !next.holds(), "twenty-five minutes");
+        stage.pass(1);
+        next.step();
+        assert!(next.holds());
+    }
+
+    #[test]
+    fn ours_does_not() {
+        steady(|| async {
+            let Some(bed) = Bed::redis70() else { return };
+            let mortal = Mortal::new(&bed).await;
+            let dead = bed.take(&mortal.client, "job").await;
+            let mut places = Vec::new();
+            for _ in 0..DEAD {
+                places.push(bed.enter(&mortal.client, "job").await);
+            }
+            let (killed, lease) = (Instant::now(), bed.ttl("job"));
+            mortal.dies(&bed, &dead.owner());
+            let restarted = bed.client().await;
+            let next = bed.enter(&restarted, "job").await;
+            let held = next.granted(lease + ms(300) + SLACK).await;
+            measured("#6150 kill to grant", held.at - killed);
+            // Nothing of the dead remains.
+            eventually("the queue is empty", SLACK, || bed.queue("job").is_empty());
+            held.release().await;
+            drop(dead);
+        });
+    }
+}
+
+/// F7, found by reading: since 3.32 every waiter behind a dead head of a free lock is told to
+/// sleep for 0 ms. So each of them asks again at once, for minutes, and server and JVM have nothing
+/// else to do (#5387 shows what that is like).
+mod f07_nobody_asks_in_a_circle {
+    use super::*;
+
+    #[test]
+    fn redisson_fails() {
+        let Some(stage) = Stage::open() else { return };
+        let mut threads: Vec<_> = (0..5).map(|_| stage.start(Version::V4, Call::Lock)).collect();
+        threads[0].unlock();
+        drop(threads.drain(..2));
+        // Their first sleep is half a minute; from then on they do not sleep any more.
+        stage.run(WATCHDOG_LEASE_MS, &mut threads);
+        let attempts: Vec<_> = threads.iter().map(Thread::attempts).collect();
+        stage.run(200, &mut threads);
+        for (thread, before) in threads.iter().zip(attempts) {
+            let asked = thread.attempts() - before;
+            assert_eq!(asked, 200, "once for each round trip of a millisecond");
+        }
+        assert!(stage.is_free());
+    }
+
+    #[test]
+    fn ours_does_not() {
+        const CLIENTS: u64 = 3;
+        const WINDOW: Duration = Duration::from_secs(1);
+        steady(|| async {
+            let Some(bed) = Bed::redis70() else { return };
+            let client = bed.client().await;
+            let held = bed.take(&client, "job").await;
+            let mut java = JavaClient::new(&bed.server, 0);
+            assert!(java.acquire("job", 1, DEFAULT_WAIT_MS, WATCHDOG_LEASE_MS).is_some());
+            java.kill();
+            let mut clients = Vec::new();
+            let mut places = Vec::new();
+            for _ in 0..CLIENTS {
+                let client = bed.client().await;
+                places.push(bed.enter(&client, "job").await);
+                places.push(bed.enter(&client, "job").await);
+                clients.push(client);
+            }
+            held.release().await;
+            let before = bed.script_calls();
+            tokio::time::sleep(WINDOW).await;
+            let calls = bed.script_calls() - before;
+            println!("measured: {calls} scripts in {WINDOW:?} behind a dead head");
+            assert!(bed.holder("job").is_none() && places.iter().all(|place| !place.is_over()));
+            // One heartbeat for each client and period, and as many again for early ones.
+            let periods = (WINDOW.as_millis() / HB.as_millis()) as u64 + 1;
+            assert!(calls <= 2 * CLIENTS * periods, "{calls} scripts");
+        });
+    }
+}
+
+/// F10, found by reading: a head that stands in the list but has no score is never dropped by any
+/// version since 3.31, and nobody else may take the lock. One `DEL` or eviction of the wrong key is
+/// enough. Only deleting the queue helps.
+mod f10_a_head_without_a_score_goes {
+    use super::*;
+
+    #[test]
+    fn redisson_fails() {
+        const YEAR_MS: i64 = 365 * 24 * 60 * MINUTE_MS;
+        let Some(stage) = Stage::open() else { return };
+        stage.call(&["RPUSH", &queue_key(LOCK), "5a0f6f0e-0000-4000-8000-000000000000:7"]);
+        let mut thread = stage.start(Version::V4, Call::Lock);
+        stage.pass(YEAR_MS);
+        thread.step();
+        assert!(stage.is_free() && !thread.holds(), "a year later");
+        assert_eq!(stage.queue().len(), 2);
+        stage.call(&["DEL", &queue_key(LOCK)]);
+        thread.step();
+        assert!(thread.holds(), "only this helps");
+    }
+
+    #[test]
+    fn ours_does_not() {
+        const WAIT: Duration = Duration::from_secs(1);
+        steady(|| async {
+            let Some(bed) = Bed::redis70() else { return };
+            let mut java = JavaClient::new(&bed.server, 0);
+            // One of Java's and one of ours whose records are lost.
+            for (name, ghost) in [
+                ("foreign", java.owner(9)),
+                ("ours", "5a0f6f0e-0000-8000-8000-000000000000:7".to_owned()),
+            ] {
+                let client = with_fair_wait(&bed, WAIT).await;
+                bed.call(&["RPUSH", &key("redisson_lock_queue", name), &ghost]);
+                let began = Instant::now();
+                let held = bed.enter(&client, name).await.granted(WAIT + 6 * HB + SLACK).await;
+                measured(&format!("F10 past a head without a score, {name}"), held.at - began);
+                held.release().await;
+                // Java is served again as well.
+                assert!(java.acquire(name, 1, DEFAULT_WAIT_MS, WATCHDOG_LEASE_MS).is_none());
+            }
+        });
+    }
+}
+
+/// Redisson's `testAbandonedTimeoutDrift`: waiters that were abandoned one after the other do not
+/// add up. Ours cost one deadline together, and here not even that: their connection is closed.
+#[test]
+fn abandoned_waiters_do_not_add_up() {
+    steady(|| async {
+        let Some(bed) = Bed::redis70() else { return };
+        let client = tuned(&bed, |config| config.watchdog_lease(60 * LEASE)).await;
+        let held = bed.take(&client, "job").await;
+        let mut abandoned = Vec::new();
+        for _ in 0..2 {
+            let mortal = Mortal::new(&bed).await;
+            let place = bed.enter(&mortal.client, "job").await;
+            mortal.dies(&bed, &place.owner);
+            abandoned.push((mortal, place));
+        }
+        let third = bed.enter(&client, "job").await;
+        held.release().await;
+        third.granted(SLACK).await.release().await;
+        assert_eq!(bed.queue("job"), [""; 0]);
+    });
+}

@@ -1,0 +1,384 @@
+//! Waiters that live and are judged dead.
+
+use super::stage::{LOCK, MINUTE_MS, SECOND_MS, Stage, tuned, with_fair_wait};
+use crate::faults::bed::{
+    Bed, D, HB, LEASE, SLACK, all_in_turn, eventually, key, measured, ms, steady,
+};
+use crate::faults::worker::Worker;
+use fairlock_testkit::clock::ClockHandle;
+use fairlock_testkit::history::Event;
+use fairlock_testkit::redisson::{
+    Call, DEFAULT_WAIT_MS, JavaClient, State, Thread, Version, WATCHDOG_LEASE_MS,
+};
+use fairlock_testkit::tempdir::TempDir;
+use std::time::{Duration, Instant};
+
+/// Redisson #2883 (and #2278, #2960). Hundreds of threads waited, each held the lock for 200 ms. A
+/// waiter had five seconds beyond the lease, however long the line before it: after some fifty turns
+/// the unlock found a living head "dead", dropped it, and told the next one. The dropped one was
+/// never told anything; a program that waits for all its threads stood still.
+mod issue_2883_a_long_queue_is_served {
+    use super::*;
+
+    #[test]
+    fn redisson_fails() {
+        const THREADS: usize = 60;
+        let Some(stage) = Stage::open() else { return };
+        let call = Call::LockFor { lease_ms: 5 * SECOND_MS };
+        let mut threads: Vec<_> = (0..THREADS).map(|_| stage.start(Version::V3_12, call)).collect();
+        let mut served = 0;
+        while let Some(holder) = threads.iter().position(Thread::holds) {
+            stage.pass(200);
+            threads.remove(holder).unlock();
+            served += 1;
+            // Who is told asks, in whatever order the messages arrive.
+            for thread in &mut threads {
+                if thread.step() == State::Holds {
+                    break;
+                }
+            }
+        }
+        assert!(served < THREADS && !threads.is_empty(), "{served} of {THREADS}");
+        assert!(stage.is_free() && stage.queue().is_empty(), "nobody holds it, nobody waits");
+        let before_ms = stage.elapsed_ms();
+        stage.run(MINUTE_MS, &mut threads);
+        assert!(threads.iter().all(|thread| !thread.holds()), "they live, and sleep on");
+        assert_eq!(stage.elapsed_ms(), before_ms + MINUTE_MS);
+    }
+
+    /// Five hundred, as in the report. They wait twice as long as one waiter is waited for.
+    #[test]
+    fn ours_does_not() {
+        const WAITERS: usize = 500;
+        const WAIT: Duration = Duration::from_secs(1);
+        steady(|| async {
+            let Some(bed) = Bed::redis70() else { return };
+            let clients = [with_fair_wait(&bed, WAIT).await, with_fair_wait(&bed, WAIT).await];
+            let held = bed.take(&clients[0], "job").await;
+            let mut tasks = Vec::new();
+            for number in 0..WAITERS {
+                let lock = clients[number % 2].fair_lock("job");
+                tasks.push(tokio::spawn(async move {
+                    let guard = lock.lock().await.unwrap();
+                    tokio::time::sleep(ms(1)).await;
+                    guard.ensure_valid().unwrap();
+                    guard.release().await.unwrap()
+                }));
+            }
+            tokio::time::sleep(2 * WAIT).await;
+            let began = Instant::now();
+            held.release().await;
+            for task in tasks {
+                let released = tokio::time::timeout(20 * SLACK, task).await;
+                assert_eq!(released.expect("a turn").unwrap(), fairlock::Release::Released);
+            }
+            measured("#2883 five hundred turns", began.elapsed());
+            assert!(bed.holder("job").is_none() && bed.queue("job").is_empty());
+        });
+    }
+}
+
+/// Redisson #3004. A thread held the lock for longer than the five minutes that a waiter is waited
+/// for. A later arrival dropped all the others, alive as they were; the release told the late one
+/// only, and the others hung. Since 3.32 they ask again within a TTL and do not hang; but each goes
+/// to the end of the queue then.
+mod issue_3004_a_long_hold_keeps_the_queue {
+    use super::*;
+
+    #[test]
+    fn redisson_fails() {
+        let Some(stage) = Stage::open() else { return };
+        let mut threads: Vec<_> = (0..3).map(|_| stage.start(Version::V3_31, Call::Lock)).collect();
+        stage.run(11 * MINUTE_MS, &mut threads);
+        threads.push(stage.start(Version::V3_31, Call::Lock));
+        assert_eq!(stage.queue(), [threads[3].owner()], "the late one has dropped the others");
+        threads[0].unlock();
+        stage.run(SECOND_MS, &mut threads);
+        assert!(threads[3].holds());
+        threads[3].unlock();
+        stage.run(60 * MINUTE_MS, &mut threads);
+        assert!(stage.is_free());
+        for hung in &threads[1..3] {
+            assert_eq!(hung.state(), State::Sleeps { until_ms: None }, "for ever");
+        }
+    }
+
+    #[test]
+    fn redisson_loses_the_order_today() {
+        let Some(stage) = Stage::open() else { return };
+        let mut threads: Vec<_> = (0..3).map(|_| stage.start(Version::V4, Call::Lock)).collect();
+        let came = [threads[1].owner(), threads[2].owner()];
+        assert_eq!(stage.queue(), came);
+        stage.run(6 * MINUTE_MS, &mut threads);
+        threads[0].unlock();
+        stage.run(SECOND_MS, &mut threads);
+        assert!(threads[2].holds(), "the last is first");
+    }
+
+    /// Ours wait three times as long as a waiter is waited for; then a Java client
+    /// arrives, and drops whom it takes for dead.
+    #[test]
+    fn ours_does_not() {
+        const WAIT: Duration = Duration::from_secs(1);
+        steady(|| async {
+            let Some(bed) = Bed::redis70() else { return };
+            let one = with_fair_wait(&bed, WAIT).await;
+            let two = with_fair_wait(&bed, WAIT).await;
+            let held = bed.take(&one, "job").await;
+            let places = vec![bed.enter(&two, "job").await, bed.enter(&one, "job").await];
+            let queue = bed.queue("job");
+            tokio::time::sleep(3 * WAIT).await;
+            let mut java = JavaClient::new(&bed.server, 0);
+            assert!(java.acquire("job", 1, DEFAULT_WAIT_MS, WATCHDOG_LEASE_MS).is_some());
+            let mut wakes_java = java.subscribe("job", 1);
+            assert_eq!(bed.queue("job")[..2], queue, "it has dropped nobody");
+            held.release().await;
+            all_in_turn(places, SLACK).await;
+            assert!(wakes_java.woken_within(SLACK));
+            assert!(java.acquire("job", 1, DEFAULT_WAIT_MS, WATCHDOG_LEASE_MS).is_none());
+            bed.history.assert_sound();
+        });
+    }
+}
+
+/// Redisson #4743 (pull request #5520). `tryLock(60, SECONDS)` without a lease loses its unit on the
+/// way: the waiter is waited for 60 ms beyond the holder's lease, not 60 s. Whoever comes then drops
+/// it. And when it gives up it takes real 60 s from everybody behind it, who owe it 60 ms.
+mod issue_4743_a_timed_wait_keeps_its_place {
+    use super::*;
+
+    const TIMED: Call = Call::TryLockRenewed { wait: 60, unit_ms: SECOND_MS };
+
+    #[test]
+    fn redisson_fails() {
+        let Some(stage) = Stage::open() else { return };
+        let mut threads = vec![stage.start(Version::V4, Call::Lock)];
+        threads.push(stage.start(Version::V4, TIMED));
+        threads.push(stage.start(Version::V4, Call::Lock));
+        let [timed, behind] = [threads[1].owner(), threads[2].owner()];
+        assert_eq!(stage.ahead_ms(&timed), WATCHDOG_LEASE_MS + 60);
+        stage.run(WATCHDOG_LEASE_MS + SECOND_MS, &mut threads);
+        threads.push(stage.start(Version::V4, Call::Lock));
+        let late = threads[3].owner();
+        assert_eq!(stage.queue(), [behind.clone(), late.clone()], "29 s before its time is over");
+        stage.run(WATCHDOG_LEASE_MS, &mut threads);
+        assert_eq!(stage.queue(), [behind, late], "it gave up; it had no place when it asked");
+        assert_eq!(threads[1].state(), State::GaveUp);
+    }
+
+    #[test]
+    fn redisson_takes_a_minute_from_those_behind() {
+        let Some(stage) = Stage::open() else { return };
+        let mut threads = vec![stage.start(Version::V4, Call::Lock)];
+        let timed = Call::TryLockRenewed { wait: 20, unit_ms: SECOND_MS };
+        threads.push(stage.start(Version::V4, timed));
+        threads.push(stage.start(Version::V4, Call::LockFor { lease_ms: SECOND_MS }));
+        let behind = threads[2].owner();
+        assert_eq!(stage.ahead_ms(&behind), WATCHDOG_LEASE_MS + 20 + DEFAULT_WAIT_MS);
+        stage.run(20 * SECOND_MS, &mut threads);
+        assert_eq!(threads[1].state(), State::GaveUp);
+        let lost_ms = WATCHDOG_LEASE_MS + 20 + DEFAULT_WAIT_MS - stage.ahead_ms(&behind);
+        assert_eq!(lost_ms, 2 * 20 * SECOND_MS, "20 s have passed, and 20 s were taken");
+    }
+
+    #[test]
+    fn ours_does_not() {
+        steady(|| async {
+            let Some(bed) = Bed::redis70() else { return };
+            let client = bed.seldom().await;
+            let held = bed.take(&client, "job").await;
+            let before = bed.queue("job");
+            let lock = client.fair_lock("job");
+            let timed = tokio::spawn(async move {
+                lock.try_lock_for(Duration::from_secs(60)).await.unwrap().unwrap()
+            });
+            let timed_owner = bed.joined("job", &before);
+            let before = bed.queue("job");
+            let lock = client.fair_lock("job");
+            let short = tokio::spawn(async move { lock.try_lock_for(ms(300)).await.unwrap() });
+            bed.joined("job", &before);
+            let behind = bed.enter(&client, "job").await;
+            let score = |owner: &str| -> i64 {
+                let score = bed.call(&["ZSCORE", &key("redisson_lock_timeout", "job"), owner]);
+                score.text().parse().unwrap()
+            };
+            let scores = [score(&timed_owner), score(&behind.owner)];
+            assert!(short.await.unwrap().is_none());
+            eventually("it has left", SLACK, || bed.queue("job").len() == 2);
+            assert_eq!([score(&timed_owner), score(&behind.owner)], scores, "nothing is taken");
+            let mut java = JavaClient::new(&bed.server, 0);
+            assert!(!java.try_acquire("job", 1, WATCHDOG_LEASE_MS));
+            assert_eq!(bed.queue("job"), [timed_owner.clone(), behind.owner.clone()]);
+            held.release().await;
+            let guard = tokio::time::timeout(SLACK, timed).await.expect("its turn").unwrap();
+            assert_eq!(guard.owner().to_string(), timed_owner);
+            guard.release().await.unwrap();
+            behind.granted(SLACK).await.release().await;
+        });
+    }
+}
+
+/// F13, found by reading (and as in #4167): a thread that tried asynchronously for ten seconds and
+/// gave up takes five minutes from those behind it, who owe it ten seconds. They count as dead from
+/// then on. The next unlock drops them all and tells nobody; whoever comes after that overtakes
+/// them.
+mod f13_giving_up_takes_nothing_from_others {
+    use super::*;
+
+    #[test]
+    fn redisson_fails() {
+        let Some(stage) = Stage::open() else { return };
+        let mut threads = vec![stage.start(Version::V4, Call::Lock)];
+        let gives_up = Call::TryLockAsync { wait_ms: 10 * SECOND_MS, lease_ms: 30 * SECOND_MS };
+        threads.push(stage.start(Version::V4, gives_up));
+        let patient = Call::TryLock { wait_ms: MINUTE_MS, lease_ms: 30 * SECOND_MS };
+        threads.push(stage.start(Version::V4, patient));
+        let behind = threads[2].owner();
+        stage.run(10 * SECOND_MS, &mut threads);
+        assert_eq!(threads[1].state(), State::GaveUp);
+        assert!(stage.ahead_ms(&behind) < -3 * MINUTE_MS, "{} ms", stage.ahead_ms(&behind));
+        threads[0].unlock();
+        assert!(stage.is_free() && stage.queue().is_empty() && !threads[2].is_told());
+        stage.run(15 * SECOND_MS, &mut threads);
+        assert!(stage.is_free() && !threads[2].holds(), "free for 15 s, and it sleeps");
+        let late = stage.start(Version::V4, Call::Lock);
+        assert!(late.holds(), "overtaken");
+    }
+
+    /// Ours behind such a Java thread lose five minutes of their score too, and can afford it.
+    #[test]
+    fn ours_does_not() {
+        steady(|| async {
+            let Some(bed) = Bed::redis70() else { return };
+            let client = bed.seldom().await;
+            let held = bed.take(&client, "job").await;
+            let mut java = JavaClient::new(&bed.server, 0);
+            assert!(java.acquire("job", 1, 10_000, WATCHDOG_LEASE_MS).is_some());
+            let places = vec![bed.enter(&client, "job").await, bed.enter(&client, "job").await];
+            let queue = bed.queue("job");
+            java.leave("job", 1, DEFAULT_WAIT_MS);
+            assert!(!java.try_acquire("job", 2, WATCHDOG_LEASE_MS));
+            assert_eq!(bed.queue("job"), queue[1..], "nobody was dropped");
+            held.release().await;
+            all_in_turn(places, SLACK).await;
+
+            // One of ours gives up: those behind it do not notice.
+            let held = bed.take(&client, "job").await;
+            let lock = client.fair_lock("job");
+            let gives_up = tokio::spawn(async move { lock.try_lock_for(ms(100)).await });
+            let owner = bed.joined("job", &[]);
+            let places = vec![bed.enter(&client, "job").await, bed.enter(&client, "job").await];
+            assert!(gives_up.await.unwrap().unwrap().is_none());
+            bed.history.record("job", &owner, Event::GaveUp);
+            assert!(!java.try_acquire("job", 2, WATCHDOG_LEASE_MS));
+            held.release().await;
+            all_in_turn(places, SLACK).await;
+            bed.history.assert_sound();
+        });
+    }
+}
+
+/// F20, found by reading: who is dead is judged by the clock of whoever looks. A JVM that is ten
+/// minutes ahead drops living waiters, and takes the lock before them; one that is behind lets the
+/// dead stand in the way for longer.
+mod f20_clocks_of_clients_do_not_matter {
+    use super::*;
+
+    #[test]
+    fn redisson_fails() {
+        let Some(stage) = Stage::open() else { return };
+        let mut threads: Vec<_> = (0..2).map(|_| stage.start(Version::V4, Call::Lock)).collect();
+        let ahead = stage.jvm_ahead(Version::V4, 10 * MINUTE_MS);
+        threads.push(Thread::start(ahead, LOCK, Call::Lock));
+        assert_eq!(stage.queue(), [threads[2].owner()], "the living waiter was dropped");
+        threads[0].unlock();
+        threads[2].step();
+        assert!(threads[2].holds() && !threads[1].is_told(), "overtaken");
+
+        // One that is behind waits ten minutes more for a dead one.
+        let Some(stage) = Stage::open() else { return };
+        let mut held = stage.start(Version::V4, Call::Lock);
+        drop(stage.start(Version::V4, Call::Lock));
+        held.unlock();
+        stage.pass(WATCHDOG_LEASE_MS + DEFAULT_WAIT_MS);
+        let behind = stage.jvm_ahead(Version::V4, -10 * MINUTE_MS);
+        let behind = Thread::start(behind, LOCK, Call::Lock);
+        assert!(!behind.holds() && stage.queue().len() == 2, "the dead one is still there");
+        let right = stage.start(Version::V4, Call::Lock);
+        assert_eq!(stage.queue(), [behind.owner(), right.owner()], "it was long over");
+    }
+
+    /// Three processes, whose clocks are a day ahead, right, and a day behind.
+    #[test]
+    fn ours_does_not() {
+        const DAY_US: i64 = 24 * 3_600 * 1_000_000;
+        steady(|| async {
+            let Some(bed) = Bed::redis70() else { return };
+            let client = bed.client().await;
+            let dirs = [TempDir::new(), TempDir::new()];
+            let [Some(fast), Some(slow)] = dirs.each_ref().map(|dir| ClockHandle::new(dir.path()))
+            else {
+                return;
+            };
+            fast.set_offset(DAY_US);
+            slow.set_offset(-DAY_US);
+            let mut workers = [&fast, &slow]
+                .map(|clock| Worker::with(&bed.server.url(), HB, LEASE, clock.environment()));
+            let held = bed.take(&client, "job").await;
+            let first = workers[0].enter(&bed, "job");
+            let second = bed.enter(&client, "job").await;
+            let third = workers[1].enter(&bed, "job");
+            assert!(fast.reads() > 0 && slow.reads() > 0, "their clocks are not ours");
+            // Long enough for everybody to judge everybody.
+            tokio::time::sleep(D + HB).await;
+            assert_eq!(bed.queue("job"), [first.clone(), second.owner.clone(), third.clone()]);
+            held.release().await;
+            let mut turn = |worker: usize, owner: &str| {
+                let line = workers[worker].granted(&bed, "job", SLACK);
+                assert_eq!(line.owner(), owner);
+                bed.history.record("job", owner, Event::Released);
+                workers[worker].order("release 0");
+            };
+            turn(0, &first);
+            second.granted(SLACK).await.release().await;
+            turn(1, &third);
+            bed.history.assert_sound();
+        });
+    }
+}
+
+/// Redisson's `testWaitTimeoutDrift` and `testAcquireFailedTimeoutDrift_Descrete`: scores do not move
+/// when waiters leave or are served. Ours are the same for all, and stay within the fair wait.
+#[test]
+fn scores_stay_where_they_are() {
+    steady(|| async {
+        let Some(bed) = Bed::redis70() else { return };
+        let client = tuned(&bed, |config| config.heartbeat(Duration::from_secs(60))).await;
+        let held = bed.take(&client, "job").await;
+        let mut places = Vec::new();
+        for _ in 0..4 {
+            places.push(bed.enter(&client, "job").await);
+        }
+        let scores = || -> Vec<i64> {
+            let queue = bed.queue("job");
+            let score = |owner: &String| {
+                let score = bed.call(&["ZSCORE", &key("redisson_lock_timeout", "job"), owner]);
+                score.text().parse().unwrap()
+            };
+            queue.iter().map(score).collect()
+        };
+        // The head has said that it lives, and counts from there.
+        let before = scores();
+        let spread_ms = before[3] - before[1];
+        assert!((0..1_000).contains(&spread_ms), "{before:?}: one allowance, not one each");
+        assert!(before[0] <= before[1], "{before:?}");
+        places.remove(1).leaves(&bed, "job");
+        eventually("it has left", SLACK, || scores().len() == 3);
+        assert_eq!(scores(), [before[0], before[2], before[3]]);
+        held.release().await;
+        let held = places.remove(0).granted(SLACK).await;
+        assert_eq!(scores(), [before[2], before[3]]);
+        held.release().await;
+        all_in_turn(places, SLACK).await;
+    });
+}

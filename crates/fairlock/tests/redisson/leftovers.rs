@@ -1,0 +1,195 @@
+//! What calls leave behind that failed, were cut short, or were sent twice.
+
+use super::stage::{LOCK, MINUTE_MS, SECOND_MS, Stage};
+use crate::faults::bed::{Bed, LEASE, SLACK, client, eventually, measured, ms, steady};
+use crate::support::poll_once;
+use fairlock::{GuardState, Release};
+use fairlock_testkit::proxy::Proxy;
+use fairlock_testkit::redisson::{
+    Call, State, Version, WATCHDOG_LEASE_MS, WATCHDOG_PERIOD_MS, Watchdog,
+};
+use std::time::Instant;
+
+/// Redisson #5019. The server did not answer in time and `tryLock` threw. Its script had been carried
+/// out, or still was: the thread stood in the queue, and nobody ever took it out. 4.7.0 leaves the
+/// queue when that happens while it waits; the first attempt still does not.
+mod issue_5019_a_failed_attempt_leaves_the_queue {
+    use super::*;
+
+    #[test]
+    fn redisson_fails() {
+        let Some(stage) = Stage::open() else { return };
+        let mut holder = stage.start(Version::V4, Call::Lock);
+        // The reply to its first attempt does not come: an exception, and that was all.
+        let mut unanswered = stage.jvm(Version::V4);
+        let wait_ms = 5 * MINUTE_MS;
+        assert!(unanswered.acquire(LOCK, 1, wait_ms, WATCHDOG_LEASE_MS).is_some());
+        holder.unlock();
+        assert_eq!(stage.queue(), [unanswered.owner(1)], "nobody waits, and somebody stands there");
+        let mut next = stage.start(Version::V4, Call::TryLock { wait_ms, lease_ms: SECOND_MS });
+        stage.pass(wait_ms - 1);
+        next.step();
+        assert!(stage.is_free() && !next.holds());
+        stage.pass(1);
+        assert_eq!(next.step(), State::GaveUp, "five minutes for a lock that was free");
+    }
+
+    /// As Redisson's own test of it: the server pauses while somebody tries.
+    #[test]
+    fn ours_does_not() {
+        steady(|| async {
+            let Some(bed) = Bed::redis70() else { return };
+            let (one, two) = (bed.client().await, bed.client().await);
+            let held = bed.hold(one.fair_lock("job").lease(60 * LEASE)).await;
+            bed.call(&["CLIENT", "PAUSE", "700", "ALL"]);
+            let began = Instant::now();
+            let result = two.fair_lock("job").try_lock_for(ms(200)).await;
+            measured("#5019 200 ms of waiting for a paused server", began.elapsed());
+            assert!(result.expect("no error").is_none());
+            eventually("it is out of the queue", ms(700) + 2 * SLACK, || {
+                bed.queue("job").is_empty()
+            });
+            // The pause costs the holder nothing.
+            held.becomes(GuardState::Held, 2 * SLACK).await;
+            let next = bed.enter(&two, "job").await;
+            assert_eq!(held.release().await, Release::Released);
+            next.granted(SLACK).await.release().await;
+            assert_eq!((bed.holder("job"), bed.queue("job")), (None, vec![]));
+        });
+    }
+}
+
+/// Redisson #7272 (and #2714, #4368, #5358). A thread was interrupted in `lockInterruptibly()` and
+/// ran its `finally`: nothing to unlock, nothing to cancel. Its request was still on its way. When
+/// that had been carried out, its reply made the watchdog renew: a lock without a holder, for as
+/// long as the JVM ran.
+mod issue_7272_no_renewal_without_a_holder {
+    use super::*;
+
+    #[test]
+    fn redisson_fails() {
+        let Some(stage) = Stage::open() else { return };
+        let mut java = stage.jvm(Version::V4);
+        let mut watchdog = Watchdog::default();
+        assert_eq!(java.plain_unlock(LOCK, 1), None, "an exception, on another connection");
+        watchdog.cancel(LOCK, 1);
+        assert_eq!(java.plain_acquire(LOCK, 1, WATCHDOG_LEASE_MS), None);
+        watchdog.schedule(LOCK, 1);
+        let mut other = stage.jvm(Version::V4);
+        for _ in 0..360 {
+            stage.pass(WATCHDOG_PERIOD_MS);
+            watchdog.round(&mut java);
+            let left_ms = other.plain_acquire(LOCK, 1, WATCHDOG_LEASE_MS);
+            assert_eq!(left_ms, Some(WATCHDOG_LEASE_MS), "renewed");
+        }
+        assert_eq!(stage.elapsed_ms(), 60 * MINUTE_MS);
+    }
+
+    /// The same race one step later: unlocked in Redis, and renewed all the same. What that thread
+    /// locks next is renewed too, whatever lease it has.
+    #[test]
+    fn redisson_renews_what_has_a_lease() {
+        let Some(stage) = Stage::open() else { return };
+        let mut java = stage.jvm(Version::V4);
+        let mut watchdog = Watchdog::default();
+        assert_eq!(java.plain_acquire(LOCK, 1, WATCHDOG_LEASE_MS), None);
+        assert_eq!(java.plain_unlock(LOCK, 1), Some(1));
+        watchdog.cancel(LOCK, 1);
+        watchdog.schedule(LOCK, 1);
+        assert!(watchdog.renews(LOCK) && stage.is_free());
+        let lease_ms = WATCHDOG_PERIOD_MS + SECOND_MS;
+        assert_eq!(java.plain_acquire(LOCK, 1, lease_ms), None);
+        for _ in 0..6 {
+            stage.pass(WATCHDOG_PERIOD_MS);
+            watchdog.round(&mut java);
+        }
+        assert!(!stage.is_free(), "held for a minute with a lease of eleven seconds");
+    }
+
+    #[test]
+    fn ours_does_not() {
+        steady(|| async {
+            let Some(bed) = Bed::redis70() else { return };
+            let client = bed.client().await;
+            for lock in [client.fair_lock("fair"), client.plain_lock("plain")] {
+                for _ in 0..20 {
+                    let mut cut_short = Box::pin(lock.lock());
+                    // Sent, and its reply is not waited for.
+                    if let Some(guard) = poll_once(&mut cut_short).await {
+                        guard.unwrap().release().await.unwrap();
+                    }
+                }
+            }
+            // All of it is sent, answered and taken back.
+            let mut seen = (0, Instant::now());
+            eventually("nothing is under way any more", 5 * SLACK, || {
+                let calls = bed.script_calls();
+                if calls != seen.0 {
+                    seen = (calls, Instant::now());
+                }
+                seen.1.elapsed() > ms(200)
+            });
+            assert_eq!((bed.holder("fair"), bed.holder("plain")), (None, None));
+            let calls = bed.script_calls();
+            // Three renewals of whatever is still renewed.
+            tokio::time::sleep(LEASE).await;
+            assert_eq!(bed.script_calls(), calls, "somebody renews, and nobody holds");
+            assert_eq!((bed.holder("fair"), bed.holder("plain")), (None, None));
+
+            // What had a renewed hold before has an end all the same if a lease says so.
+            let held = bed.hold(client.fair_lock("fair").lease(ms(500))).await;
+            held.lost(ms(500) + SLACK).await;
+            eventually("the lease ends", SLACK, || bed.holder("fair").is_none());
+        });
+    }
+}
+
+/// Redisson #7367 (and #6025, #4109). With replicas, a request travels in a pipeline, and the mark
+/// "send this once" is forgotten there. The reply was late, the acquire script was sent again, and
+/// the second copy found its own thread holding the lock: one `tryLock`, hold count 2. One `unlock`
+/// later the lock was still taken.
+mod issue_7367_a_repeated_request_counts_once {
+    use super::*;
+
+    #[test]
+    fn redisson_fails() {
+        let Some(stage) = Stage::open() else { return };
+        let mut java = stage.jvm(Version::V4);
+        for _copy in 0..2 {
+            assert_eq!(java.plain_acquire(LOCK, 1, WATCHDOG_LEASE_MS), None);
+        }
+        assert_eq!(stage.call(&["HGET", LOCK, &java.owner(1)]).text(), "2");
+        assert_eq!(java.plain_unlock(LOCK, 1), Some(0), "one lock, one unlock");
+        assert!(stage.jvm(Version::V4).plain_acquire(LOCK, 1, SECOND_MS).is_some());
+
+        // The fair lock is no better.
+        let Some(stage) = Stage::open() else { return };
+        let mut java = stage.jvm(Version::V4);
+        for _copy in 0..2 {
+            assert_eq!(java.acquire(LOCK, 1, SECOND_MS, WATCHDOG_LEASE_MS), None);
+        }
+        assert_eq!(java.unlock(LOCK, 1), Some(0));
+        assert!(!stage.is_free());
+    }
+
+    #[test]
+    fn ours_does_not() {
+        steady(|| async {
+            let Some(bed) = Bed::redis70() else { return };
+            let proxy = Proxy::start(bed.server.addr());
+            let client = client(&proxy.url()).await;
+            for lock in [client.fair_lock("fair"), client.plain_lock("plain")] {
+                // The server knows the script, so that the next reply is that of the request.
+                bed.hold(lock.clone()).await.release().await;
+                let dropped = proxy.counts().replies_dropped;
+                proxy.drop_replies(1);
+                let held = bed.hold(lock).await;
+                assert_eq!(proxy.counts().replies_dropped, dropped + 1, "it was sent twice");
+                let name = String::from_utf8_lossy(held.guard.name().as_bytes()).into_owned();
+                assert_eq!(bed.call(&["HVALS", &name]).array()[0].text(), "1");
+                assert_eq!(held.release().await, Release::Released);
+                assert_eq!(bed.holder(&name), None);
+            }
+        });
+    }
+}

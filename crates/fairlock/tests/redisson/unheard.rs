@@ -1,0 +1,220 @@
+//! A free lock, and nobody is told.
+
+use super::stage::{LOCK, MINUTE_MS, SECOND_MS, Stage};
+use crate::faults::bed::{Bed, HB, LEASE, SELDOM, SLACK, all_in_turn, measured, ms, steady};
+use fairlock::Release;
+use fairlock_testkit::redisson::{
+    Call, DEFAULT_WAIT_MS, JavaClient, State, Version, WATCHDOG_LEASE_MS,
+};
+use std::time::Instant;
+
+/// Redisson #3730 ("deadlock again"). Two threads, `tryLock(20, 5, SECONDS)`, and the program ended
+/// without unlocking. When a lease ends nobody says so; the second has to look by itself, at the
+/// end of the time it was told. That was counted from its own clock, read before its request was
+/// carried out; so it looked a moment too early, and the next time it was told was below zero, which
+/// meant: sleep until somebody says something. Nobody did.
+mod issue_3730_a_lease_that_ends_is_noticed {
+    use super::*;
+
+    const CALL: Call = Call::TryLock { wait_ms: 20 * SECOND_MS, lease_ms: 5 * SECOND_MS };
+
+    #[test]
+    fn redisson_fails() {
+        let Some(stage) = Stage::open() else { return };
+        let first = stage.start(Version::V3_31, CALL);
+        assert!(first.holds());
+        // It reads its clock, and its request is carried out three milliseconds later.
+        let mut threads = [stage.on_its_way(3, || stage.start(Version::V3_31, CALL))];
+        stage.run(5 * SECOND_MS - 3 - 1, &mut threads);
+        assert!(!stage.is_free(), "it has asked, a moment too early");
+        stage.run(MINUTE_MS, &mut threads);
+        assert!(stage.is_free());
+        assert_eq!(threads[0].state(), State::GaveUp, "the lock was free for 15 of its 20 s");
+    }
+
+    #[test]
+    fn ours_does_not() {
+        steady(|| async {
+            let Some(bed) = Bed::redis70() else { return };
+            // Their regular heartbeats come too late to help.
+            let client = bed.seldom().await;
+            for round in 0..3 {
+                let name = format!("job{round}");
+                let held = bed.hold(client.fair_lock(&name).lease(ms(400))).await;
+                let lock = client.fair_lock(&name).lease(ms(400));
+                let guard = tokio::time::timeout(ms(400) + SLACK, lock.try_lock_for(4 * LEASE));
+                let guard = guard.await.expect("in time").unwrap().expect("the lease has ended");
+                measured("#3730 after the end of a lease of 400 ms", held.at.elapsed());
+                assert_eq!(guard.release().await.unwrap(), Release::Released);
+                assert_eq!(held.release().await, Release::Lost);
+            }
+        });
+    }
+}
+
+/// Redisson #5503 (and #4705). One thread worked for forty seconds, renewed by its watchdog; another
+/// waited. The time that the second was told is counted down from its entry and knows nothing of
+/// renewals: after half a minute it was below zero, and the thread slept until somebody would say
+/// something. The unlock found it dead, dropped it, and said nothing.
+mod issue_5503_a_renewed_hold_is_waited_for {
+    use super::*;
+
+    #[test]
+    fn redisson_fails() {
+        let Some(stage) = Stage::open() else { return };
+        let mut threads = vec![stage.start(Version::V3_12, Call::Lock)];
+        threads.push(stage.start(Version::V3_12, Call::Lock));
+        stage.run(40 * SECOND_MS, &mut threads);
+        assert_eq!(threads[1].state(), State::Sleeps { until_ms: None });
+        assert_eq!(threads[0].unlock(), Some(1));
+        assert_eq!(stage.queue(), [""; 0], "dropped, although it waits");
+        stage.run(60 * MINUTE_MS, &mut threads);
+        assert!(stage.is_free() && !threads[1].holds(), "an hour later");
+    }
+
+    #[test]
+    fn ours_does_not() {
+        steady(|| async {
+            let Some(bed) = Bed::redis70() else { return };
+            let client = bed.client().await;
+            let held = bed.take(&client, "job").await;
+            let next = bed.enter(&client, "job").await;
+            tokio::time::sleep(2 * LEASE).await;
+            assert!(!next.is_over());
+            assert_eq!(held.release().await, Release::Released);
+            next.granted(SLACK).await.release().await;
+        });
+    }
+}
+
+/// F17, found by reading: the release tells the head, and the head's time is over in that moment. It
+/// leaves without a word, and the next one, whose turn it is now, sleeps until the end of a TTL that
+/// nobody has any more.
+mod f17_the_head_gives_up_as_it_is_told {
+    use super::*;
+
+    #[test]
+    fn redisson_fails() {
+        let Some(stage) = Stage::open() else { return };
+        let head = Call::TryLock { wait_ms: 10 * SECOND_MS, lease_ms: 30 * SECOND_MS };
+        let mut threads = vec![stage.start(Version::V4, Call::Lock)];
+        threads.push(stage.start(Version::V4, head));
+        threads.push(stage.start(Version::V4, Call::Lock));
+        stage.pass(10 * SECOND_MS);
+        threads[0].unlock();
+        assert_eq!(threads[1].step(), State::GaveUp, "although it was told");
+        assert_eq!(stage.queue(), [threads[2].owner()]);
+        assert!(stage.is_free() && !threads[2].is_told(), "its turn, and it does not know");
+        stage.run(19 * SECOND_MS, &mut threads);
+        assert!(stage.is_free() && !threads[2].holds());
+        stage.run(SECOND_MS, &mut threads);
+        assert!(threads[2].holds(), "after 20 s, when it looked by itself");
+    }
+
+    /// The head gives up at about the time of the release, a little earlier or later each round. One
+    /// of ours is next, then one of Java's. No heartbeat comes.
+    #[test]
+    fn ours_does_not() {
+        steady(|| async {
+            let Some(bed) = Bed::redis70() else { return };
+            let (one, two) = (bed.seldom().await, bed.seldom().await);
+            for round in 0..20_u64 {
+                let name = format!("job{round}");
+                let held = bed.take(&one, &name).await;
+                let lock = two.fair_lock(&name);
+                let head = tokio::spawn(async move { lock.try_lock_for(ms(60)).await.unwrap() });
+                bed.joined(&name, &[]);
+                let next = bed.enter(&one, &name).await;
+                let mut java = JavaClient::new(&bed.server, 0);
+                assert!(java.acquire(&name, 1, DEFAULT_WAIT_MS, WATCHDOG_LEASE_MS).is_some());
+                let mut wakes_java = java.subscribe(&name, 1);
+                let until = held.at + ms(50 + round);
+                tokio::time::sleep_until(until.into()).await;
+                held.release().await;
+                // A grant that came in the last moment is one, and is passed on.
+                if let Some(guard) = head.await.unwrap() {
+                    guard.release().await.unwrap();
+                }
+                next.granted(SLACK.min(SELDOM / 2)).await.release().await;
+                assert!(wakes_java.woken_within(SLACK), "nobody told Java in round {round}");
+                assert!(java.acquire(&name, 1, DEFAULT_WAIT_MS, WATCHDOG_LEASE_MS).is_none());
+            }
+        });
+    }
+}
+
+/// F18, found by reading: an unlock that drops stale heads tells the new head, if there is one. Who
+/// was dropped is told nothing, dead or alive, and sleeps on beside a free lock. A thread that comes
+/// later takes it.
+mod f18_the_dropped_are_served {
+    use super::*;
+
+    #[test]
+    fn redisson_fails() {
+        let Some(stage) = Stage::open() else { return };
+        let mut threads: Vec<_> = (0..2).map(|_| stage.start(Version::V4, Call::Lock)).collect();
+        // The waiter has asked every half minute; its five minutes are just over.
+        stage.run(DEFAULT_WAIT_MS + WATCHDOG_LEASE_MS - SECOND_MS, &mut threads);
+        assert_eq!(stage.queue(), [threads[1].owner()]);
+        stage.pass(2 * SECOND_MS);
+        threads[0].unlock();
+        assert_eq!(stage.queue(), [""; 0], "dropped by the unlock");
+        assert!(stage.is_free() && !threads[1].is_told());
+        stage.pass(SECOND_MS);
+        assert!(stage.start(Version::V4, Call::Lock).holds(), "overtaken");
+    }
+
+    /// A Java holder whose clock is ten minutes ahead drops our waiters by its unlock.
+    #[test]
+    fn ours_does_not() {
+        steady(|| async {
+            let Some(bed) = Bed::redis70() else { return };
+            let client = bed.client().await;
+            let mut java = JavaClient::new(&bed.server, 600_000);
+            assert!(java.acquire("job", 1, DEFAULT_WAIT_MS, WATCHDOG_LEASE_MS).is_none());
+            let places = vec![bed.enter(&client, "job").await, bed.enter(&client, "job").await];
+            assert_eq!(java.unlock("job", 1), Some(1));
+            let unlocked = Instant::now();
+            let mut places = places.into_iter();
+            let held = places.next().unwrap().granted(HB + ms(300) + SLACK).await;
+            measured("F18 dropped by an unlock, to the grant", held.at - unlocked);
+            held.release().await;
+            all_in_turn(places.collect(), HB + SLACK).await;
+            bed.history.assert_sound();
+        });
+    }
+}
+
+/// F19, Redisson #3829: the lock's key is deleted, evicted, or lost in a fail-over. Without an
+/// unlock there is no message: the lock is free, and the waiters sleep until the end of a TTL that
+/// does not exist any more.
+mod f19_a_lost_key_is_noticed {
+    use super::*;
+
+    #[test]
+    fn redisson_fails() {
+        let Some(stage) = Stage::open() else { return };
+        let mut threads: Vec<_> = (0..2).map(|_| stage.start(Version::V4, Call::Lock)).collect();
+        assert_eq!(stage.call(&["DEL", LOCK]).int(), 1);
+        // The holder's watchdog finds nothing to renew, and says nothing either.
+        stage.run(29 * SECOND_MS, &mut threads);
+        assert!(stage.is_free() && !threads[1].holds(), "free for 29 s");
+        assert_eq!(stage.queue(), [threads[1].owner()]);
+    }
+
+    #[test]
+    fn ours_does_not() {
+        steady(|| async {
+            let Some(bed) = Bed::redis70() else { return };
+            let client = bed.client().await;
+            let held = bed.take(&client, "job").await;
+            let next = bed.enter(&client, "job").await;
+            assert_eq!(bed.call(&["DEL", "job"]).int(), 1);
+            let lost = Instant::now();
+            let next = next.granted(HB + ms(300) + SLACK).await;
+            measured("F19 after DEL", next.at - lost);
+            held.lost(LEASE / 3 + SLACK).await;
+            assert_eq!(next.release().await, Release::Released);
+        });
+    }
+}
