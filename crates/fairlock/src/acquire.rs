@@ -7,8 +7,9 @@ use crate::caller::{self, Copies};
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
 use crate::hold::{Hold, Lease, valid_until};
-use crate::hub::{Entry, Outcome};
+use crate::hub::{Entry, Outcome, Waiter};
 use crate::observe::{self, Way};
+use crate::owner::{self, Seat};
 use crate::reaper::{self, Abandoned, Ticket};
 use crate::shared::{ConnectionState, Shared, new_request};
 use crate::store::{Reply, Topic};
@@ -35,8 +36,13 @@ const RACES: u32 = 8;
 /// Time from one attempt of such a waiter to the next, at least.
 const PACE: Duration = Duration::from_millis(20);
 
+/// First and longest pause before an owner whose former hold is still being given up is asked for
+/// again.
+const GIVEN_UP_PAUSE: (Duration, Duration) =
+    (Duration::from_millis(10), Duration::from_millis(250));
+
 /// What is wanted.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Wanted {
     pub(crate) name: LockName,
     pub(crate) kind: Kind,
@@ -49,6 +55,8 @@ pub(crate) struct Wanted {
     /// Do not stand in the queue.
     pub(crate) try_once: bool,
     pub(crate) asked: observe::Asked,
+    /// Set for an explicit owner, which other requests may use as well.
+    pub(crate) seat: Option<Arc<Seat>>,
 }
 
 impl Wanted {
@@ -73,7 +81,7 @@ impl Wanted {
             order: None,
             not_after_ms: u64::MAX,
             sure: !shared.store.inbox_up(),
-            shared_owner: false,
+            shared_owner: self.seat.is_some(),
         }
     }
 
@@ -91,11 +99,14 @@ impl Wanted {
         let end = if renewed { self.max_hold } else { Some(Duration::from_millis(ms)) };
         let lease = Lease { ms, renewed, end: end.map(|end| base.plus(end)) };
         let until = valid_until(base, grant.ttl_ms);
-        Hold::new(self.name.clone(), self.kind, owner, grant.token, lease, until, doubtful)
+        let mut hold =
+            Hold::new(self.name.clone(), self.kind, owner, grant.token, lease, until, doubtful);
+        hold.seat = self.seat.clone();
+        hold
     }
 }
 
-type Caller = oneshot::Sender<Result<Option<Delivery>, Error>>;
+pub(crate) type Caller = oneshot::Sender<Result<Option<Delivery>, Error>>;
 
 /// A hold on its way from the driver to the caller. It may lie in the channel when the caller's
 /// future is dropped: then nobody ever sees it, and it is released here.
@@ -105,6 +116,10 @@ pub(crate) struct Delivery {
 }
 
 impl Delivery {
+    pub(crate) fn new(hold: Arc<Hold>, shared: &Arc<Shared>) -> Self {
+        Self { hold: Some(hold), shared: Arc::clone(shared) }
+    }
+
     /// The caller has it, and makes a guard of it.
     pub(crate) fn accept(mut self) -> Option<Arc<Hold>> {
         self.hold.take()
@@ -115,7 +130,9 @@ impl Drop for Delivery {
     fn drop(&mut self) {
         let Some(hold) = self.hold.take() else { return };
         let change = hold.leave();
-        self.shared.watchdog.forget(&hold);
+        if hold.is_unattended() {
+            self.shared.watchdog.forget(&hold);
+        }
         reaper::release_later(&self.shared, hold, change);
     }
 }
@@ -129,9 +146,8 @@ pub(crate) async fn run(ticket: Ticket, shared: Arc<Shared>, wanted: Wanted, mut
         result = Err(Error::closed().on(&wanted.name));
     }
     waiting.ended(&result, caller.is_closed());
-    let deliver = |hold| Delivery { hold: Some(hold), shared: Arc::clone(&shared) };
     // What a caller that went away does not take releases itself.
-    let _ = caller.send(result.map(|hold| hold.map(deliver)));
+    let _ = caller.send(result);
     drop(ticket);
 }
 
@@ -139,8 +155,21 @@ async fn drive(
     shared: &Arc<Shared>,
     wanted: &Wanted,
     caller: &mut Caller,
+) -> Result<Option<Delivery>, Error> {
+    if let Some(seat) = &wanted.seat {
+        return owner::drive(shared, wanted, seat, caller).await;
+    }
+    let hold = ask(shared, wanted, shared.new_owner()?, caller).await?;
+    Ok(hold.map(|hold| Delivery::new(hold, shared)))
+}
+
+/// Asks the store for the lock in the name of `owner`.
+pub(crate) async fn ask(
+    shared: &Arc<Shared>,
+    wanted: &Wanted,
+    owner: OwnerId,
+    caller: &mut Caller,
 ) -> Result<Option<Arc<Hold>>, Error> {
-    let owner = shared.new_owner()?;
     observe::asked_as(wanted, &owner);
     match wanted.kind {
         Kind::Plain | Kind::Simple => plain(shared, wanted, owner, caller).await,
@@ -150,7 +179,7 @@ async fn drive(
 
 /// Resolves when the wait ends without the lock: nobody waits for the result any more, time is
 /// up, or the client was shut down.
-async fn stop(shared: &Shared, caller: &mut Caller, until: Option<Moment>) {
+pub(crate) async fn stop(shared: &Shared, caller: &mut Caller, until: Option<Moment>) {
     let deadline = async {
         match until {
             Some(until) => tokio::time::sleep(until.left()).await,
@@ -176,8 +205,13 @@ async fn fair(
     loop {
         let request = new_request()?;
         let lease_ms = wanted.lease_ms(shared);
-        let (entry, mut outcome) =
-            shared.hub.enter(wanted.name.clone(), owner.clone(), lease_ms, request, order);
+        let waiter = Waiter {
+            name: wanted.name.clone(),
+            owner: owner.clone(),
+            lease_ms,
+            shared_owner: wanted.seat.is_some(),
+        };
+        let (entry, mut outcome) = shared.hub.enter(waiter, request, order);
         let mut op = wanted.op(shared, &owner, request);
         op.order = order;
         let got = wait_fair(shared, wanted, op, &entry, &mut outcome, caller).await;
@@ -244,7 +278,7 @@ async fn wait_fair(
     let mut stopped = false;
     let mut overtaken = None;
     let reply = {
-        let call = answered(shared, &wanted.name, op, &mut copies);
+        let call = answered_to_owner(shared, wanted, op, &mut copies);
         tokio::pin!(call);
         tokio::select! {
             biased;
@@ -273,6 +307,7 @@ async fn wait_fair(
             return Ok(Some(Outcome::Granted { grant, base: reply.sent }));
         }
         Body::Busy { .. } => return Ok(None),
+        Body::HeldBySelf { .. } if wanted.seat.is_some() => return Ok(None),
         Body::Queued { order, retry_ms, foreign, length } => {
             observe::queued(&wanted.name, &entry.owner, returning, length);
             shared.hub.queued(shared, entry, order);
@@ -292,6 +327,27 @@ async fn wait_fair(
         biased;
         granted = outcome => Ok(granted.ok()),
         () = &mut stop => Ok(None),
+    }
+}
+
+/// As [`answered`], and again while the owner still holds the lock by a request that was given up,
+/// or a hold that was lost: that one is not taken over. It is about to be released, or ends with
+/// its lease.
+async fn answered_to_owner(
+    shared: &Arc<Shared>,
+    wanted: &Wanted,
+    acquire: Acquire,
+    copies: &mut Copies,
+) -> Result<Reply, Error> {
+    let (mut pause, longest) = GIVEN_UP_PAUSE;
+    loop {
+        let reply = answered(shared, &wanted.name, acquire.clone(), copies).await?;
+        let given_up = matches!(reply.answer.body, Body::HeldBySelf { .. });
+        if !given_up || wanted.seat.is_none() || wanted.try_once {
+            return Ok(reply);
+        }
+        tokio::time::sleep(pause).await;
+        pause = (2 * pause).min(longest);
     }
 }
 
@@ -375,6 +431,7 @@ fn give_up(
         owner: owner.clone(),
         request,
         doubt,
+        shared_owner: wanted.seat.is_some(),
     };
     if !wanted.try_once || doubt {
         reaper::abandon(shared, gone(request, doubt));
@@ -457,6 +514,13 @@ async fn plain_attempts(
             Body::Busy { .. } | Body::Taken { .. } if wanted.try_once => return Ok(None),
             Body::Busy { ttl_ms } | Body::Taken { ttl_ms, foreign: false } => (ttl_ms, period),
             Body::Taken { ttl_ms, foreign: true } => (ttl_ms, poll.next()),
+            // A hold of this owner that was given up, or is lost: it is not taken over.
+            Body::HeldBySelf { .. } if wanted.seat.is_some() => {
+                if wanted.try_once {
+                    return Ok(None);
+                }
+                (None, GIVEN_UP_PAUSE.1)
+            }
             body => return Err(unexpected(wanted, &body)),
         };
         if listening.is_none() {

@@ -4,6 +4,7 @@ use crate::background;
 use crate::config::Config;
 use crate::error::Error;
 use crate::lock::Lock;
+use crate::owner::Owner;
 use crate::shared::{ConnectionState, Shared};
 use fairlock_core::Kind;
 use std::fmt;
@@ -95,6 +96,12 @@ impl Client {
     /// or plain lock is [`WrongType`](crate::ErrorKind::WrongType).
     pub fn simple_lock(&self, name: impl AsRef<[u8]>) -> Lock {
         Lock::new(self.clone(), name.as_ref(), Kind::Simple)
+    }
+
+    /// A new owner, for requests that shall count as one: see [`Owner`].
+    pub fn owner(&self) -> Owner {
+        let id = self.shared.new_owner();
+        Owner::new(id.expect("10^15 of them take 31 years at a million a second"))
     }
 
     /// A round trip to the store.

@@ -121,8 +121,7 @@ impl Guard {
         self.ensure_valid()?;
         self.ensure_open()?;
         let Some(change) = self.hold.enter() else {
-            let message = "a lock can be entered at most 2^31 - 1 times";
-            return Err(self.about(Error::misuse(message)));
+            return Err(too_deep(&self.hold));
         };
         // From here on dropping `second` takes the entry back.
         let second = Self::new(Arc::clone(&self.hold), self.client.clone());
@@ -221,11 +220,20 @@ impl Guard {
     }
 }
 
-async fn enter(
+pub(crate) fn too_deep(hold: &Hold) -> Error {
+    let message = "a lock can be entered at most 2^31 - 1 times";
+    Error::misuse(message).on(&hold.name).by(&hold.owner)
+}
+
+/// Tells the store of one more guard.
+pub(crate) async fn enter(
     shared: &Arc<crate::shared::Shared>,
     hold: &Arc<Hold>,
     change: Change,
 ) -> Result<(), Error> {
+    if hold.is_counted_here() {
+        return Ok(());
+    }
     let op = Op::Reenter {
         owner: hold.owner.clone(),
         token: hold.token,
@@ -257,6 +265,9 @@ fn release_now(client: &Client, hold: &Arc<Hold>, change: Change) -> Option<Rele
     let outcome = match reply.map(|reply| reply.answer.body) {
         Ok(Body::Released) => Release::Released,
         Ok(Body::StillHeld { count }) => Release::StillHeld(count),
+        Ok(Body::NotHeld { .. }) if reaper::overtaken(hold, change) => {
+            Release::StillHeld(change.count)
+        }
         Ok(_) => {
             hold.lose();
             Release::Lost

@@ -3,9 +3,10 @@
 use crate::clock::{Moment, lock};
 use crate::error::{Error, ErrorKind};
 use crate::observe;
+use crate::owner::Seat;
 use fairlock_core::{Kind, LockName, Op, OwnerId, RequestId, Token};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::watch;
 
@@ -56,6 +57,8 @@ pub(crate) struct Hold {
     pub(crate) token: Token,
     /// Requests of which a copy was never answered: buried when the hold ends.
     pub(crate) doubtful: Vec<RequestId>,
+    /// Set for an explicit owner: where its other requests find this hold.
+    pub(crate) seat: Option<Arc<Seat>>,
     /// Whether the server was told of the whole lease and the connection held since.
     whole_lease: AtomicBool,
     inner: Mutex<Inner>,
@@ -111,6 +114,7 @@ impl Hold {
             owner,
             token,
             doubtful,
+            seat: None,
             whole_lease: AtomicBool::new(false),
             inner: Mutex::new(Inner {
                 lease,
@@ -262,6 +266,11 @@ impl Hold {
             }
             changed
         });
+    }
+
+    /// Whether the last guard is gone.
+    pub(crate) fn has_ended(&self) -> bool {
+        lock(&self.inner).ended
     }
 
     /// One more guard; `None` when the count is at its limit or the hold has ended.

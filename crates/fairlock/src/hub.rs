@@ -26,12 +26,27 @@ pub(crate) enum Outcome {
     Failed(Error),
 }
 
-/// One waiter of this client on one fair lock.
-pub(crate) struct Entry {
+/// Who waits for what, whatever becomes of it.
+pub(crate) struct Waiter {
     pub(crate) name: LockName,
     pub(crate) owner: OwnerId,
     pub(crate) lease_ms: u64,
+    /// The owner is explicit: other requests may use it.
+    pub(crate) shared_owner: bool,
+}
+
+/// One waiter of this client on one fair lock.
+pub(crate) struct Entry {
+    waiter: Waiter,
     state: Mutex<EntryState>,
+}
+
+impl std::ops::Deref for Entry {
+    type Target = Waiter;
+
+    fn deref(&self) -> &Waiter {
+        &self.waiter
+    }
 }
 
 struct EntryState {
@@ -119,17 +134,13 @@ impl Hub {
     /// Makes a waiter known before its request is sent, so that no grant can come too early.
     pub(crate) fn enter(
         &self,
-        name: LockName,
-        owner: OwnerId,
-        lease_ms: u64,
+        waiter: Waiter,
         request: RequestId,
         order: Option<u64>,
     ) -> (Arc<Entry>, oneshot::Receiver<Outcome>) {
         let (sender, receiver) = oneshot::channel();
         let entry = Arc::new(Entry {
-            name,
-            owner,
-            lease_ms,
+            waiter,
             state: Mutex::new(EntryState {
                 request,
                 order,

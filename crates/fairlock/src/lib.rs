@@ -55,6 +55,7 @@ mod hold;
 mod hub;
 mod lock;
 mod observe;
+mod owner;
 mod reaper;
 mod shared;
 mod shepherd;
@@ -71,6 +72,7 @@ pub use fairlock_core::{ClientId, Kind, LockName, OwnerId, Token as FencingToken
 pub use guard::Guard;
 pub use hold::GuardState;
 pub use lock::Lock;
+pub use owner::Owner;
 pub use reaper::Release;
 pub use shared::ConnectionState;
 pub use status::{Holder, LockStatus, QueuedWaiter};

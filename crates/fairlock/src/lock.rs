@@ -7,6 +7,7 @@ use crate::config::MIN_LEASE;
 use crate::error::{Error, ErrorKind};
 use crate::guard::Guard;
 use crate::observe;
+use crate::owner::Owner;
 use crate::reaper::Ticket;
 use crate::shared::new_request;
 use crate::status::{self, Holder, LockStatus};
@@ -35,12 +36,13 @@ pub struct Lock {
     kind: Kind,
     lease: Option<Duration>,
     max_hold: Option<Duration>,
+    owner: Option<Owner>,
 }
 
 impl Lock {
     pub(crate) fn new(client: Client, name: &[u8], kind: Kind) -> Self {
         let name = LockName::new(name).map_err(Error::from);
-        Self { client, name, kind, lease: None, max_hold: None }
+        Self { client, name, kind, lease: None, max_hold: None, owner: None }
     }
 
     /// The same lock with an explicit lease: a guard ends after it and is never renewed. Without
@@ -74,6 +76,16 @@ impl Lock {
     #[must_use]
     pub fn max_hold(mut self, most: Duration) -> Self {
         self.max_hold = Some(most);
+        self
+    }
+
+    /// The same lock, asked for by `owner`: while it holds the lock, `lock()` and its kin enter it
+    /// once more. See [`Owner`] for what that means. The default is a new owner for each call.
+    ///
+    /// An owner of another client is an error of the next call.
+    #[must_use]
+    pub fn owned_by(mut self, owner: &Owner) -> Self {
+        self.owner = Some(owner.clone());
         self
     }
 
@@ -127,7 +139,7 @@ impl Lock {
     async fn acquire(&self, until: Option<Moment>, try_once: bool) -> Result<Option<Guard>, Error> {
         let shared = self.client.shared();
         let name = self.name.clone()?;
-        let wanted = Wanted {
+        let mut wanted = Wanted {
             asked: observe::Asked::now(shared, &name, self.kind),
             name,
             kind: self.kind,
@@ -135,11 +147,14 @@ impl Lock {
             max_hold: self.max_hold,
             until,
             try_once,
+            seat: None,
         };
         self.check_times()?;
+        self.check_owner()?;
         if shared.is_closed() {
             return Err(Error::closed());
         }
+        wanted.seat = self.owner.as_ref().map(|owner| shared.owners.seat(&wanted.name, owner));
         if let Some(result) = self.acquire_now(&wanted)? {
             return Ok(Some(result));
         }
@@ -154,7 +169,7 @@ impl Lock {
     /// A store inside this process gives a free lock without any task or wait.
     fn acquire_now(&self, wanted: &Wanted) -> Result<Option<Guard>, Error> {
         let shared = self.client.shared();
-        if !shared.is_embedded {
+        if !shared.is_embedded || wanted.seat.is_some() {
             return Ok(None);
         }
         let owner = shared.new_owner()?;
@@ -189,6 +204,19 @@ impl Lock {
             }
         }
         Ok(())
+    }
+
+    fn check_owner(&self) -> Result<(), Error> {
+        let Some(owner) = &self.owner else { return Ok(()) };
+        if owner.id().client() == Some(self.client.id()) {
+            return Ok(());
+        }
+        let message = "the owner belongs to another client; make one with this client's `owner()`";
+        Err(match &self.name {
+            Ok(name) => Error::misuse(message).on(name),
+            Err(_) => Error::misuse(message),
+        }
+        .by(owner.id()))
     }
 
     /// Who holds the lock and who waits; the first 1 000 waiters are listed.

@@ -117,12 +117,21 @@ pub(crate) async fn release(shared: &Arc<Shared>, hold: &Arc<Hold>, change: Chan
         Ok(Body::Released) => Release::Released,
         Ok(Body::StillHeld { count }) => Release::StillHeld(count),
         Ok(Body::Stale) => Release::StillHeld(change.count),
+        Ok(Body::NotHeld { .. }) if !was_lost && overtaken(hold, change) => {
+            Release::StillHeld(change.count)
+        }
         Ok(_) => outcome_of_gone(hold, was_lost, copies, valid_until),
         // What the store would say changes nothing about that.
         Err(_) if was_lost => Release::Lost,
         Err(_) => Release::Unknown,
     };
     observe::released(hold, outcome)
+}
+
+/// Whether the last guard went after this one, and its release may have arrived before this one's.
+/// What came of the lock is then for the last one to say.
+pub(crate) fn overtaken(hold: &Hold, change: Change) -> bool {
+    change.count > 0 && hold.has_ended()
 }
 
 /// The server says that the hold is gone. When an earlier copy may have released it, that is
@@ -163,6 +172,8 @@ pub(crate) struct Abandoned {
     pub(crate) request: RequestId,
     /// A copy of it was never answered.
     pub(crate) doubt: bool,
+    /// The owner is explicit: it may hold the lock by another request.
+    pub(crate) shared_owner: bool,
 }
 
 impl Abandoned {
@@ -173,6 +184,7 @@ impl Abandoned {
             owner: hold.owner.clone(),
             request,
             doubt: true,
+            shared_owner: hold.seat.is_some(),
         }
     }
 }
@@ -193,7 +205,7 @@ async fn take_back(shared: &Arc<Shared>, gone: Abandoned) {
         owner: gone.owner,
         request: gone.request,
         bury: gone.doubt,
-        shared_owner: false,
+        shared_owner: gone.shared_owner,
     };
     // After this long every copy is refused by its own not-after, and a hold that it got has
     // run out: twice, for clocks and queues on the way.

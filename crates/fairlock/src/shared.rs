@@ -5,6 +5,7 @@ use crate::config::Config;
 use crate::error::Error;
 use crate::hub::Hub;
 use crate::observe;
+use crate::owner::Owners;
 use crate::reaper::Pending;
 use crate::store::{Event, Store};
 use crate::watchdog::Watchdog;
@@ -36,6 +37,7 @@ pub(crate) struct Shared {
     pub(crate) is_embedded: bool,
     pub(crate) clock: ServerClock,
     pub(crate) hub: Hub,
+    pub(crate) owners: Arc<Owners>,
     pub(crate) watchdog: Watchdog,
     pub(crate) pending: Pending,
     /// The runtime of the background thread: all work of the client happens there.
@@ -63,6 +65,7 @@ impl Shared {
             is_embedded,
             clock: ServerClock::default(),
             hub: Hub::default(),
+            owners: Arc::default(),
             watchdog: Watchdog::default(),
             pending: Pending::default(),
             runtime,

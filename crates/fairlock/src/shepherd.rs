@@ -182,7 +182,7 @@ async fn return_to_place(shared: &Arc<Shared>, entry: &Arc<Entry>) -> Result<(),
         order: Some(order),
         not_after_ms: shared.clock.now_ms() + shared.config.store_timeout.as_millis() as u64,
         sure: true,
-        shared_owner: false,
+        shared_owner: entry.shared_owner,
     });
     entry.set_doubt(true);
     let mut copies = Copies::default();
@@ -199,6 +199,8 @@ async fn return_to_place(shared: &Arc<Shared>, entry: &Arc<Entry>) -> Result<(),
             Ok(())
         }
         Body::TooLate | Body::Buried => Ok(()),
+        // A hold of the owner that is being given up: the next heartbeat tries again.
+        Body::HeldBySelf { .. } if entry.shared_owner => Ok(()),
         _ => Err(unexpected()),
     }
 }

@@ -44,6 +44,10 @@ enum Start {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Call {
     Lock,
+    /// By an explicit owner, whose next request follows at once.
+    OwnedLock,
+    /// By the owner that holds the lock.
+    OwnedReenter,
     TryLockFor(Duration),
     TryLock,
     Reenter,
@@ -130,7 +134,7 @@ fn acquisition(lock: Lock, call: Call) -> Acquisition {
 /// Runs a case; says whether the call came to its end.
 async fn run_case(world: &mut World, case: &Case) -> bool {
     let ended = match case.call {
-        Call::Reenter => reenter(world, case).await,
+        Call::Reenter | Call::OwnedReenter => reenter(world, case).await,
         Call::Release => release(world, case).await,
         Call::Detach => detach(world, case).await,
         _ => acquire(world, case).await,
@@ -149,7 +153,10 @@ async fn acquire(world: &mut World, case: &Case) -> bool {
         Start::Queued => Some(wait_behind(&holders, 1).await),
         _ => None,
     };
-    let mut call = acquisition(world.lock(&world.caller, case), case.call);
+    let lock = world.lock(&world.caller, case);
+    let owned = case.call == Call::OwnedLock;
+    let lock = if owned { lock.owned_by(&world.caller.owner()) } else { lock };
+    let mut call = acquisition(lock.clone(), case.call);
     if case.start == Start::Granting || case.start == Start::Removed {
         let early = poll_once(&mut call).await;
         assert!(early.is_none(), "{case:?}");
@@ -167,6 +174,8 @@ async fn acquire(world: &mut World, case: &Case) -> bool {
     }
     let result = poll_n(call, case.polls, case.pause).await;
     let ended = result.is_some();
+    // Behind the one that was dropped, and never with its hold.
+    let again = if owned && !ended { Some(tokio::spawn(take_and_release(lock))) } else { None };
     if let Some(Some(guard)) = result {
         guard.ensure_valid().unwrap();
         if case.number.is_multiple_of(2) {
@@ -181,7 +190,16 @@ async fn acquire(world: &mut World, case: &Case) -> bool {
     if let Some(ahead) = ahead {
         assert_eq!(granted(ahead).await.release().await.unwrap(), Release::Released, "{case:?}");
     }
+    if let Some(again) = again {
+        assert_eq!(soon("its turn", again).await.unwrap(), Release::Released, "{case:?}");
+    }
     ended
+}
+
+async fn take_and_release(lock: Lock) -> Release {
+    let guard = lock.lock().await.unwrap();
+    assert_eq!(lock.inspect().await.unwrap().holder.unwrap().count, 1);
+    guard.release().await.unwrap()
 }
 
 /// As an operator does it, or a Java client that takes the waiter for dead.
@@ -194,13 +212,18 @@ fn remove_from_queue(raw: &mut Raw, case: &Case) {
 }
 
 async fn reenter(world: &mut World, case: &Case) -> bool {
-    let guard = world.lock(&world.caller, case).lock().await.unwrap();
+    let lock = world.lock(&world.caller, case).owned_by(&world.caller.owner());
+    let guard = lock.lock().await.unwrap();
     if case.start == Start::Granting {
         // Somebody takes the lock away meanwhile: an error, and nothing is left either.
         let lock = world.lock(&world.holder, case);
         tokio::spawn(async move { lock.force_unlock().await.unwrap() });
     }
-    let again = poll_n(guard.reenter(), case.polls, case.pause).await;
+    let again = if case.call == Call::Reenter {
+        poll_n(guard.reenter(), case.polls, case.pause).await
+    } else {
+        poll_n(lock.lock(), case.polls, case.pause).await
+    };
     let ended = again.is_some();
     let taken = case.start == Start::Granting;
     if let Some(result) = again {
@@ -208,7 +231,9 @@ async fn reenter(world: &mut World, case: &Case) -> bool {
         drop(result);
     }
     let released = guard.release().await.unwrap();
-    assert!(released == Release::Released || taken, "{case:?}: {released:?}");
+    // What was dropped is taken back by the client's thread, perhaps after this.
+    let later = case.call == Call::OwnedReenter && released == Release::StillHeld(1);
+    assert!(released == Release::Released || taken || later, "{case:?}: {released:?}");
     ended
 }
 
@@ -321,10 +346,12 @@ fn cases(at: At) -> Vec<Case> {
     };
     let ends = |start, call| {
         matches!(start, Start::Free | Start::Granting)
-            || !matches!(call, Call::Lock) && call != long
+            || !matches!(call, Call::Lock | Call::OwnedLock) && call != long
     };
     let fair = [
         (Call::Lock, &[Start::Free, Start::Held, Start::Queued, Start::Granting][..]),
+        (Call::OwnedLock, &[Start::Free, Start::Held, Start::Queued, Start::Granting]),
+        (Call::OwnedReenter, &[Start::Held, Start::Granting]),
         (short, &[Start::Free, Start::Held, Start::Queued]),
         (long, &[Start::Held, Start::Queued, Start::Granting]),
         (Call::TryLock, &[Start::Free, Start::Held]),
@@ -334,6 +361,8 @@ fn cases(at: At) -> Vec<Case> {
     ];
     let plain = [
         (Call::Lock, &[Start::Free, Start::Held, Start::Granting][..]),
+        (Call::OwnedLock, &[Start::Free, Start::Held, Start::Granting]),
+        (Call::OwnedReenter, &[Start::Held, Start::Granting]),
         (short, &[Start::Free, Start::Held]),
         (long, &[Start::Granting]),
         (Call::Reenter, &[Start::Held, Start::Granting]),
@@ -348,7 +377,9 @@ fn cases(at: At) -> Vec<Case> {
                     add(kind, *start, *call, Some(polls), pause);
                 }
             }
-            if ends(*start, *call) || matches!(call, Call::Reenter | Call::Release | Call::Detach) {
+            if ends(*start, *call)
+                || matches!(call, Call::Reenter | Call::OwnedReenter | Call::Release | Call::Detach)
+            {
                 add(kind, *start, *call, None, us(0));
             }
         }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use fairlock::{
     Client, ClientId, Config, ConnectionState, Detached, Error, ErrorKind, FencingToken, Guard,
-    GuardState, Holder, Kind, Lock, LockName, LockStatus, OwnerId, QueuedWaiter, Release,
+    GuardState, Holder, Kind, Lock, LockName, LockStatus, Owner, OwnerId, QueuedWaiter, Release,
 };
 
 fn is_any<T: Send + Sync + Unpin + 'static>() {}
@@ -22,12 +22,13 @@ macro_rules! each {
 #[test]
 fn types() {
     each!(is_any: Client, ClientId, Config, ConnectionState, Detached, Error, ErrorKind, FencingToken,
-        Guard, GuardState, Holder, Kind, Lock, LockName, LockStatus, OwnerId, QueuedWaiter, Release);
+        Guard, GuardState, Holder, Kind, Lock, LockName, LockStatus, Owner, OwnerId, QueuedWaiter,
+        Release);
     each!(is_shown: Client, ClientId, Config, ConnectionState, Detached, Error, ErrorKind,
-        FencingToken, Guard, GuardState, Holder, Kind, Lock, LockName, LockStatus, OwnerId,
+        FencingToken, Guard, GuardState, Holder, Kind, Lock, LockName, LockStatus, Owner, OwnerId,
         QueuedWaiter, Release);
-    each!(is_cloned: Client, Config, Detached, Error, Holder, Lock, LockName, LockStatus, OwnerId,
-        QueuedWaiter);
+    each!(is_cloned: Client, Config, Detached, Error, Holder, Lock, LockName, LockStatus, Owner,
+        OwnerId, QueuedWaiter);
     each!(is_compared: ClientId, ConnectionState, ErrorKind, FencingToken, GuardState, Release);
     each!(is_unwind_safe: Config, Error, LockStatus);
 }

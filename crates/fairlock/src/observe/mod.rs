@@ -22,7 +22,6 @@ use crate::reaper::Release;
 use crate::shared::{ConnectionState, Shared};
 use fairlock_core::{Answer, ClientId, Kind, LockName, OwnerId};
 use std::future::Future;
-use std::sync::Arc;
 use std::time::Duration;
 
 #[cfg(any(feature = "metrics", feature = "tracing"))]
@@ -124,7 +123,7 @@ impl Waiting<'_> {
     }
 
     /// The driver knows what came of it; `cancelled`: nobody waits for that any more.
-    pub(crate) fn ended(&self, result: &Result<Option<Arc<Hold>>, Error>, cancelled: bool) {
+    pub(crate) fn ended<T>(&self, result: &Result<Option<T>, Error>, cancelled: bool) {
         let outcome = match result {
             _ if cancelled => "cancelled",
             Ok(Some(_)) => "granted",

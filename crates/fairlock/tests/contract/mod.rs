@@ -10,6 +10,7 @@ mod looking;
 mod loss;
 mod max_hold;
 mod names;
+mod owners;
 mod plain;
 mod turns;
 
@@ -71,6 +72,13 @@ macro_rules! on {
             names: [
                 odd_names_work, odd_names_wait, names_that_share_a_queue_do_not_share_grants, bad_names_are_refused, bad_leases_are_refused,
                 the_shortest_and_the_longest_lease,
+            ];
+            owners: [
+                reentry, others_wait_for_all_of_them, requests_at_once_are_one_waiter,
+                a_request_behind_another_has_its_own_end, nothing_that_is_given_up_is_taken_over,
+                a_dropped_reentry_beside_a_release_loses_nothing,
+                an_unknown_hold_of_ones_own_is_waited_for, a_lost_hold_is_not_entered,
+                a_hold_keeps_its_lease, errors_name_lock_owner_and_holder,
             ];
             plain: [
                 exclusion, a_release_wakes, a_timed_wait_ends, zero_wait, reentry, expiry,

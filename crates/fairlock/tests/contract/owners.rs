@@ -1,0 +1,326 @@
+//! Explicit owners: what holds a lock once may enter it again, and nobody else.
+
+use std::time::{Duration, Instant};
+
+use crate::support::{Store, granted, is_free, no_beats, poll_once, queue_is, soon};
+use fairlock::{Client, ErrorKind, GuardState, Kind, Lock, Release};
+
+const KINDS: [Kind; 3] = [Kind::Fair, Kind::Plain, Kind::Simple];
+
+fn of_kind(client: &Client, kind: Kind) -> Lock {
+    match kind {
+        Kind::Plain => client.plain_lock("plain"),
+        Kind::Simple => client.simple_lock("simple"),
+        _ => client.fair_lock("fair"),
+    }
+}
+
+fn each_kind(client: &Client) -> [Lock; 3] {
+    KINDS.map(|kind| of_kind(client, kind))
+}
+
+/// The store knows how often a lock is held, unless it is a simple one.
+async fn count_is(lock: &Lock, count: u32) {
+    let known = if lock.kind() == Kind::Simple { 1 } else { count };
+    assert_eq!(lock.inspect().await.unwrap().holder.unwrap().count, known);
+}
+
+pub(super) async fn reentry(store: Store) {
+    let client = store.client_with(no_beats).await;
+    let owner = client.owner();
+    assert_eq!(owner.to_string(), format!("{}:1", client.id()));
+    for lock in each_kind(&client) {
+        let own = lock.clone().owned_by(&owner);
+        let first = own.lock().await.unwrap();
+        assert_eq!(first.owner(), owner.id());
+        let second = own.try_lock().await.unwrap().unwrap();
+        let third = own.try_lock_for(Duration::from_secs(5)).await.unwrap().unwrap();
+        let fourth = first.reenter().await.unwrap();
+        assert_eq!((second.token(), third.token()), (first.token(), first.token()));
+        assert_eq!(fourth.hold_count(), 4);
+        count_is(&lock, 4).await;
+        // Neither nobody in particular nor another owner is let in.
+        assert!(lock.try_lock().await.unwrap().is_none());
+        assert!(lock.clone().owned_by(&client.owner()).try_lock().await.unwrap().is_none());
+        assert_eq!(first.release().await.unwrap(), Release::StillHeld(3));
+        assert_eq!(fourth.release().await.unwrap(), Release::StillHeld(2));
+        assert_eq!(third.release().await.unwrap(), Release::StillHeld(1));
+        second.ensure_valid().unwrap();
+        let token = second.token();
+        assert_eq!(second.release().await.unwrap(), Release::Released);
+        assert!(!lock.is_locked().await.unwrap());
+        // The hold is over: the next one is new.
+        let next = own.lock().await.unwrap();
+        assert!(next.token() > token);
+        drop(next);
+        is_free(&lock).await;
+    }
+}
+
+/// Inner calls may wait with a time of their own, and may be far away from the outer guard.
+pub(super) async fn others_wait_for_all_of_them(store: Store) {
+    let client = store.client_with(no_beats).await;
+    let (owner, other) = (client.owner(), client.owner());
+    let lock = client.fair_lock("job");
+    let outer = lock.clone().owned_by(&owner).lock().await.unwrap();
+    let inner = {
+        let lock = lock.clone().owned_by(&owner);
+        tokio::spawn(async move { lock.lock().await.unwrap() }).await.unwrap()
+    };
+    let waiter = {
+        let lock = lock.clone().owned_by(&other);
+        tokio::spawn(async move { lock.lock().await })
+    };
+    queue_is(&lock, 1).await;
+    assert_eq!(lock.inspect().await.unwrap().queue[0].owner, *other.id());
+    // With a queue behind it too.
+    let third = lock.clone().owned_by(&owner).lock().await.unwrap();
+    drop(outer);
+    drop(third);
+    assert_eq!(lock.inspect().await.unwrap().queue_len, 1);
+    let token = inner.token();
+    assert_eq!(inner.release().await.unwrap(), Release::Released);
+    let next = granted(waiter).await;
+    assert!(next.token() > token);
+    assert_eq!(next.owner(), other.id());
+    assert_eq!(next.release().await.unwrap(), Release::Released);
+}
+
+/// Ten requests of one owner are one waiter, and in the end ten guards of one hold.
+pub(super) async fn requests_at_once_are_one_waiter(store: Store) {
+    const REQUESTS: u32 = 10;
+    for kind in KINDS {
+        let client = store.client().await;
+        let owner = client.owner();
+        let lock = of_kind(&client, kind);
+        let holder = lock.lock().await.unwrap();
+        let requests: Vec<_> = (0..REQUESTS)
+            .map(|_| {
+                let lock = lock.clone().owned_by(&owner);
+                tokio::spawn(async move { lock.lock().await.unwrap() })
+            })
+            .collect();
+        if kind == Kind::Fair {
+            queue_is(&lock, 1).await;
+        }
+        assert!(lock.clone().owned_by(&owner).try_lock().await.unwrap().is_none());
+        holder.release().await.unwrap();
+        let mut guards = Vec::new();
+        for request in requests {
+            guards.push(soon("its turn", request).await.unwrap());
+        }
+        count_is(&lock, REQUESTS).await;
+        assert_eq!(lock.inspect().await.unwrap().queue_len, 0);
+        assert!(guards.iter().all(|guard| guard.token() == guards[0].token()));
+        for (left, guard) in (0..REQUESTS).rev().zip(guards) {
+            let outcome = guard.release().await.unwrap();
+            let expected = if left == 0 { Release::Released } else { Release::StillHeld(left) };
+            assert_eq!(outcome, expected);
+        }
+    }
+}
+
+/// The second request waits for the first: for as long as it may, and it may go at any time.
+pub(super) async fn a_request_behind_another_has_its_own_end(store: Store) {
+    let client = store.client_with(no_beats).await;
+    let owner = client.owner();
+    let lock = client.fair_lock("job");
+    let own = lock.clone().owned_by(&owner);
+    let holder = lock.lock().await.unwrap();
+    let first = {
+        let own = own.clone();
+        tokio::spawn(async move { own.lock().await })
+    };
+    queue_is(&lock, 1).await;
+    let began = Instant::now();
+    let wait = Duration::from_millis(120);
+    assert!(soon("its end", own.try_lock_for(wait)).await.unwrap().is_none());
+    assert!(began.elapsed() >= wait);
+    let mut dropped = Box::pin(own.lock());
+    assert!(poll_once(&mut dropped).await.is_none());
+    drop(dropped);
+    let second = {
+        let own = own.clone();
+        tokio::spawn(async move { own.lock().await })
+    };
+    queue_is(&lock, 1).await;
+    // The one that asked goes: the one behind it asks for itself.
+    first.abort();
+    assert!(soon("its end", first).await.unwrap_err().is_cancelled());
+    holder.release().await.unwrap();
+    let guard = granted(second).await;
+    assert_eq!(lock.inspect().await.unwrap().holder.unwrap().count, 1);
+    assert_eq!(guard.release().await.unwrap(), Release::Released);
+    is_free(&lock).await;
+}
+
+/// Requests come and go as fast as they can: whatever their fate, the lock is free in the end, and
+/// in between nobody gets a hold that another request is about to give up.
+pub(super) async fn nothing_that_is_given_up_is_taken_over(store: Store) {
+    const ROUNDS: u32 = 60;
+    for kind in KINDS {
+        let client = store.client().await;
+        let lock = of_kind(&client, kind);
+        let owner = client.owner();
+        let own = lock.clone().owned_by(&owner);
+        for round in 0..ROUNDS {
+            let mut dropped = Box::pin(own.lock());
+            for _ in 0..round % 4 {
+                if poll_once(&mut dropped).await.is_some() {
+                    break;
+                }
+                tokio::task::yield_now().await;
+            }
+            drop(dropped);
+            let guard = soon("a free lock", own.lock()).await.unwrap();
+            for _ in 0..3 {
+                let holder = lock.inspect().await.unwrap().holder.unwrap();
+                assert_eq!((&holder.owner, holder.count), (owner.id(), 1), "round {round}");
+            }
+            assert_eq!(guard.state(), GuardState::Held);
+            assert_eq!(guard.release().await.unwrap(), Release::Released, "round {round}");
+        }
+        is_free(&lock).await;
+    }
+}
+
+/// Two threads each count one guard down, and send what they counted in the other order: the one
+/// that was not the last met a lock that was free already, and called it lost. Found by the
+/// cancellation driver, with a re-entry that was dropped while the outer guard was released.
+pub(super) async fn a_dropped_reentry_beside_a_release_loses_nothing(store: Store) {
+    const ROUNDS: u32 = 400;
+    let client = store.client_with(no_beats).await;
+    for lock in each_kind(&client) {
+        let own = lock.clone().owned_by(&client.owner());
+        for round in 0..ROUNDS {
+            let guard = own.lock().await.unwrap();
+            let mut dropped = Box::pin(own.lock());
+            for _ in 0..round % 8 {
+                if poll_once(&mut dropped).await.is_some() {
+                    break;
+                }
+                tokio::task::yield_now().await;
+            }
+            drop(dropped);
+            let outcome = guard.release().await.unwrap();
+            let fine = [Release::Released, Release::StillHeld(1)].contains(&outcome);
+            assert!(fine, "round {round}: {outcome:?}");
+            is_free(&lock).await;
+        }
+    }
+}
+
+/// The server knows a hold of this owner that the client does not: of a request that it gave up
+/// and could not take back yet. It is waited for, not taken over.
+pub(super) async fn an_unknown_hold_of_ones_own_is_waited_for(store: Store) {
+    let Some(mut raw) = store.raw() else { return };
+    let client = store.client().await;
+    let ttl = Duration::from_millis(400);
+    for lock in each_kind(&client) {
+        let owner = client.owner();
+        let own = lock.clone().owned_by(&owner);
+        let key = format!("{:?}", lock.kind()).to_lowercase();
+        let left = |raw: &mut fairlock_testkit::raw::Raw| {
+            if lock.kind() == Kind::Simple {
+                let request = "0".repeat(32);
+                raw.call(&["SET", &key, &format!("{owner}:{request}:1")]);
+            } else {
+                raw.call(&["HSET", &key, &owner.to_string(), "1"]);
+            }
+            raw.call(&["PEXPIRE", &key, &ttl.as_millis().to_string()]);
+        };
+        left(&mut raw);
+        assert!(own.try_lock().await.unwrap().is_none());
+        assert!(own.try_lock_for(ttl / 4).await.unwrap().is_none());
+        let began = Instant::now();
+        left(&mut raw);
+        let guard = soon("the end of the lease", own.lock()).await.unwrap();
+        assert!(began.elapsed() >= ttl, "{:?}", began.elapsed());
+        assert_eq!(lock.inspect().await.unwrap().token, Some(guard.token()));
+        assert_eq!(guard.release().await.unwrap(), Release::Released);
+    }
+}
+
+pub(super) async fn a_lost_hold_is_not_entered(store: Store) {
+    let client = store.client_with(no_beats).await;
+    let operator = store.client_with(no_beats).await;
+    let owner = client.owner();
+    for lock in each_kind(&client) {
+        let own = lock.clone().owned_by(&owner);
+        // Known to be lost.
+        let lost = own.clone().lease(Duration::from_millis(150)).lock().await.unwrap();
+        soon("the end of the lease", lost.lost()).await;
+        let next = soon("a free lock", own.lock()).await.unwrap();
+        assert!(next.token() > lost.token());
+        assert_eq!(lost.release().await.unwrap(), Release::Lost);
+        if lock.kind() == Kind::Simple {
+            // Its re-entries do not ask the store: they find out with the next renewal.
+            continue;
+        }
+        // Taken away, which the re-entry finds out.
+        assert!(of_kind(&operator, lock.kind()).force_unlock().await.unwrap());
+        let after = soon("a free lock", own.lock()).await.unwrap();
+        assert!(after.token() > next.token());
+        assert_eq!(next.state(), GuardState::Lost);
+        assert_eq!(next.release().await.unwrap(), Release::Lost);
+        after.ensure_valid().unwrap();
+        assert_eq!(lock.inspect().await.unwrap().holder.unwrap().count, 1);
+        assert_eq!(after.release().await.unwrap(), Release::Released);
+    }
+}
+
+/// In Java the lease of the re-entry replaces the first one; here the hold keeps its own.
+pub(super) async fn a_hold_keeps_its_lease(store: Store) {
+    let client = store.client_with(no_beats).await;
+    let owner = client.owner();
+    let own = client.fair_lock("job").owned_by(&owner);
+    let lease = Duration::from_secs(50);
+    let outer = own.clone().lease(lease).lock().await.unwrap();
+    let inner = own.clone().lease(Duration::from_secs(500)).lock().await.unwrap();
+    let unlimited = own.lock().await.unwrap();
+    for guard in [&outer, &inner, &unlimited] {
+        assert_eq!(guard.lease(), lease);
+        assert!(guard.remaining() <= lease);
+    }
+    assert!(own.inspect().await.unwrap().ttl.unwrap() <= lease);
+}
+
+pub(super) async fn errors_name_lock_owner_and_holder(store: Store) {
+    let client = store.client_with(no_beats).await;
+    let operator = store.client_with(no_beats).await;
+    let stranger = Client::connect("memory:").await.unwrap().owner();
+    let lock = client.fair_lock("job").owned_by(&stranger);
+    for error in [
+        lock.lock().await.unwrap_err(),
+        lock.try_lock().await.unwrap_err(),
+        lock.try_lock_for(Duration::from_secs(1)).await.unwrap_err(),
+    ] {
+        assert_eq!(error.kind(), ErrorKind::Misuse);
+        assert_eq!(error.owner(), Some(stranger.id()));
+        let text = error.to_string();
+        assert!(text.contains("job") && text.contains(&stranger.to_string()), "{text}");
+    }
+    assert!(!lock.is_locked().await.unwrap());
+
+    // Somebody else holds it by now: the error says who.
+    let owner = client.owner();
+    let lock = client.fair_lock("job").owned_by(&owner);
+    let guard = lock.lock().await.unwrap();
+    assert!(operator.fair_lock("job").force_unlock().await.unwrap());
+    let next = soon("a free lock", operator.fair_lock("job").lock()).await.unwrap();
+    let error = guard.reenter().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Lost);
+    assert_eq!(error.lock().unwrap().as_bytes(), b"job");
+    assert_eq!((error.owner(), error.holder()), (Some(owner.id()), Some(next.owner())));
+    let text = error.to_string();
+    for part in ["job", &owner.to_string(), &next.owner().to_string()] {
+        assert!(text.contains(part), "{text}");
+    }
+
+    // One name, two kinds.
+    let fair = client.fair_lock("mixed").owned_by(&owner).lock().await.unwrap();
+    let error = client.plain_lock("mixed").owned_by(&owner).lock().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Misuse);
+    fair.ensure_valid().unwrap();
+    assert_eq!(client.fair_lock("mixed").inspect().await.unwrap().holder.unwrap().count, 1);
+}
