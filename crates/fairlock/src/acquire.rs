@@ -102,7 +102,8 @@ impl Wanted {
         let mut hold =
             Hold::new(self.name.clone(), self.kind, owner, grant.token, lease, until, doubtful);
         hold.seat = self.seat.clone();
-        hold
+        // A store inside the process is copied with it.
+        if shared.is_embedded { hold } else { hold.at_home(shared.home) }
     }
 }
 
@@ -129,6 +130,11 @@ impl Delivery {
 impl Drop for Delivery {
     fn drop(&mut self) {
         let Some(hold) = self.hold.take() else { return };
+        if self.shared.is_left() {
+            // It is the parent's.
+            std::mem::forget((hold, Arc::clone(&self.shared)));
+            return;
+        }
         let change = hold.leave();
         if hold.is_unattended() {
             self.shared.watchdog.forget(&hold);

@@ -6,20 +6,19 @@
 
 use crate::config::{Address, Config};
 use crate::error::{Error, ErrorKind};
+use crate::process;
 use crate::shared::{ConnectionState, Shared, random_bits};
 use crate::store::memory::MemoryStore;
 use crate::store::{Event, Events};
 use crate::watchdog;
 use fairlock_core::ClientId;
 use std::sync::{Arc, OnceLock, Weak};
-use std::thread::ThreadId;
 use tokio::sync::oneshot;
 
 /// What runs for a client.
 pub(crate) struct Started {
     pub(crate) shared: Arc<Shared>,
     pub(crate) stop: oneshot::Sender<()>,
-    pub(crate) thread: ThreadId,
 }
 
 type FirstContact = oneshot::Receiver<Result<(), Error>>;
@@ -48,15 +47,16 @@ pub(crate) fn start(config: Config) -> Result<(Started, FirstContact), Error> {
     // Set before the runtime runs: no event can come earlier.
     let _ = slot.set(Arc::downgrade(&shared));
     runtime.spawn(watchdog::run(Arc::clone(&shared)));
-    let thread = std::thread::Builder::new()
+    std::thread::Builder::new()
         .name("fairlock".into())
         .spawn(move || {
+            process::enter_background();
             // An error means that the last handle is gone, which is the same thing.
             let _ = runtime.block_on(stopped);
             runtime.shutdown_background();
         })
         .map_err(|error| no_thread(&error))?;
-    Ok((Started { shared, stop, thread: thread.thread().id() }, first_contact))
+    Ok((Started { shared, stop }, first_contact))
 }
 
 fn no_thread(error: &std::io::Error) -> Error {

@@ -5,6 +5,7 @@ use crate::config::Config;
 use crate::error::Error;
 use crate::lock::Lock;
 use crate::owner::Owner;
+use crate::process::{self, LAST_WORDS};
 use crate::shared::{ConnectionState, Shared};
 use fairlock_core::Kind;
 use std::fmt;
@@ -13,15 +14,22 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 
-/// How long the last handle, when it is dropped, waits for guards that were dropped just before
-/// it: releases take a round trip; a store that does not answer must not hold a program up.
-const LAST_WORDS: Duration = Duration::from_secs(1);
-
 /// A client of one store. Cheap to clone; all clones share its connections.
 ///
 /// Heartbeats, renewals and releases run on a thread of the client's own: they go on while the
 /// application's runtime is blocked, and work where there is none. When the last clone, lock and
-/// guard is gone, that thread ends; releases that are under way then get up to a second.
+/// guard is gone, that thread ends; releases that are under way then get up to a second. So they do
+/// when the main thread ends, by returning from `main` or by `std::process::exit`, while a client in
+/// a static is never dropped.
+///
+/// # After `fork()`
+/// A client, and all that came from it, belongs to the process that made it. In a child of `fork()`
+/// that goes on without `exec` every call is an error ([`Misuse`](crate::ErrorKind::Misuse)), guards
+/// say that they are lost, and dropping any of them does nothing: the parent keeps its locks. Futures
+/// that were begun before the `fork()` never end there. Make a new client in the child: it has ids of
+/// its own, drawn from the operating system when it is made. (So has a virtual machine that was
+/// cloned; clients that were running in it before are the same client twice, and must not go on in
+/// both.) A `memory:` store is copied with the process.
 #[derive(Clone)]
 pub struct Client {
     shared: Arc<Shared>,
@@ -32,7 +40,6 @@ pub struct Client {
 struct Life {
     shared: Arc<Shared>,
     stop: Option<oneshot::Sender<()>>,
-    thread: std::thread::ThreadId,
 }
 
 impl Client {
@@ -61,13 +68,10 @@ impl Client {
         let lazy = config.lazy_connect;
         let (started, first_contact) = background::start(config)?;
         let client = Self {
-            _life: Arc::new(Life {
-                shared: Arc::clone(&started.shared),
-                stop: Some(started.stop),
-                thread: started.thread,
-            }),
+            _life: Arc::new(Life { shared: Arc::clone(&started.shared), stop: Some(started.stop) }),
             shared: started.shared,
         };
+        process::wait_at_end(&client.shared);
         if !lazy {
             first_contact.await.map_err(|_| Error::closed())??;
         }
@@ -109,9 +113,7 @@ impl Client {
     /// # Errors
     /// The store's errors; it is not tried again.
     pub async fn ping(&self) -> Result<(), Error> {
-        if self.shared.is_closed() {
-            return Err(Error::closed());
-        }
+        self.shared.usable()?;
         let shared = Arc::clone(&self.shared);
         let pong = self.on_background(async move { shared.store.ping().await });
         pong.await?.map_err(|failure| failure.error)
@@ -144,6 +146,10 @@ impl Client {
     /// # Cancel safety
     /// Dropping the future leaves the client shut down; what is under way goes on.
     pub async fn shutdown(self) {
+        if self.shared.home.is_left() {
+            // The work is the parent's, and goes on there.
+            return;
+        }
         self.shared.close();
         let shared = Arc::clone(&self.shared);
         let flushed = self.on_background(async move {
@@ -166,7 +172,7 @@ impl Client {
         work: impl Future<Output = T> + Send + 'static,
     ) -> Result<T, Error> {
         let (done, result) = oneshot::channel();
-        self.shared.runtime.spawn(async move {
+        self.shared.background()?.spawn(async move {
             // Whoever asked may have gone.
             let _ = done.send(work.await);
         });
@@ -176,7 +182,13 @@ impl Client {
 
 impl Drop for Life {
     fn drop(&mut self) {
-        if std::thread::current().id() != self.thread {
+        if self.shared.home.is_left() {
+            // What the parent goes on to use: its sockets are registered with its event queue, which
+            // a forked child shares, so that even closing them would be felt there.
+            std::mem::forget((Arc::clone(&self.shared), self.stop.take()));
+            return;
+        }
+        if !process::in_background() {
             self.shared.pending.wait(LAST_WORDS);
         }
         self.shared.close();

@@ -68,6 +68,13 @@ impl Error {
         Self::new(ErrorKind::Closed, "the client was shut down")
     }
 
+    pub(crate) fn forked() -> Self {
+        Self::misuse(
+            "this client belongs to the parent process: nothing made before fork() can be used \
+             after it; make a new client in the child",
+        )
+    }
+
     fn change(self, change: impl FnOnce(&mut Inner)) -> Self {
         let mut inner = Inner {
             kind: self.0.kind,

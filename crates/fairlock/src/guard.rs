@@ -98,10 +98,7 @@ impl Guard {
     }
 
     fn ensure_open(&self) -> Result<(), Error> {
-        if self.client.shared().is_closed() {
-            return Err(self.about(Error::closed()));
-        }
-        Ok(())
+        self.client.shared().usable().map_err(|error| self.about(error))
     }
 
     fn about(&self, error: Error) -> Error {
@@ -118,8 +115,8 @@ impl Guard {
     /// # Cancel safety
     /// Dropping the future takes the entry back.
     pub async fn reenter(&self) -> Result<Self, Error> {
-        self.ensure_valid()?;
         self.ensure_open()?;
+        self.ensure_valid()?;
         let Some(change) = self.hold.enter() else {
             return Err(too_deep(&self.hold));
         };
@@ -166,8 +163,8 @@ impl Guard {
     /// # Cancel safety
     /// When the future is dropped before it is ready, the guard is released.
     pub async fn detach(mut self) -> Result<Detached, Error> {
-        self.ensure_valid()?;
         self.ensure_open()?;
+        self.ensure_valid()?;
         let hold = Arc::clone(&self.hold);
         let shared = Arc::clone(self.client.shared());
         let renewed =
@@ -186,8 +183,8 @@ impl Guard {
     /// the hold would have ended by itself.
     ///
     /// # Errors
-    /// [`ErrorKind::Closed`] when the client was shut down. How the release ended, [`Lost`] and
-    /// [`Unknown`] included, is no error.
+    /// [`ErrorKind::Closed`] when the client was shut down, [`ErrorKind::Misuse`] in a forked child.
+    /// How the release ended, [`Lost`] and [`Unknown`] included, is no error.
     ///
     /// [`Lost`]: Release::Lost
     /// [`Unknown`]: Release::Unknown
@@ -195,6 +192,11 @@ impl Guard {
     /// # Cancel safety
     /// The release goes on when the future is dropped; only its outcome is lost.
     pub async fn release(mut self) -> Result<Release, Error> {
+        if self.client.shared().is_left() {
+            let error = Error::forked().on(&self.hold.name).by(&self.hold.owner);
+            std::mem::forget(self);
+            return Err(error);
+        }
         let (hold, change) = self.end();
         let shared = Arc::clone(self.client.shared());
         if let Some(outcome) = release_now(&self.client, &hold, change) {
@@ -280,6 +282,11 @@ fn release_now(client: &Client, hold: &Arc<Hold>, change: Change) -> Option<Rele
 impl Drop for Guard {
     fn drop(&mut self) {
         if self.done {
+            return;
+        }
+        if self.client.shared().is_left() {
+            // The hold is the parent's, and so is all that dropping its last copy would touch.
+            std::mem::forget((Arc::clone(&self.hold), self.client.clone()));
             return;
         }
         let (hold, change) = self.end();

@@ -4,6 +4,7 @@ use crate::clock::{Moment, lock};
 use crate::error::{Error, ErrorKind};
 use crate::observe;
 use crate::owner::Seat;
+use crate::process::Home;
 use fairlock_core::{Kind, LockName, Op, OwnerId, RequestId, Token};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -55,6 +56,8 @@ pub(crate) struct Hold {
     pub(crate) kind: Kind,
     pub(crate) owner: OwnerId,
     pub(crate) token: Token,
+    /// Where it can be held: not in a forked child. `None` when that does not matter.
+    home: Option<Home>,
     /// Requests of which a copy was never answered: buried when the hold ends.
     pub(crate) doubtful: Vec<RequestId>,
     /// Set for an explicit owner: where its other requests find this hold.
@@ -113,6 +116,7 @@ impl Hold {
             kind,
             owner,
             token,
+            home: None,
             doubtful,
             seat: None,
             whole_lease: AtomicBool::new(false),
@@ -128,6 +132,12 @@ impl Hold {
             story: observe::Story::default(),
             state: watch::Sender::new(GuardState::Held),
         }
+    }
+
+    /// Can be held in this process only.
+    pub(crate) fn at_home(mut self, home: Home) -> Self {
+        self.home = Some(home);
+        self
     }
 
     /// The call that renews this hold.
@@ -170,6 +180,10 @@ impl Hold {
 
     /// The state at this moment, by the clock as well as by what was heard.
     pub(crate) fn state(&self) -> GuardState {
+        // First: in a forked child the copy of a mutex may be locked for ever.
+        if self.home.is_some_and(Home::is_left) {
+            return GuardState::Lost;
+        }
         let known = *self.state.borrow();
         if known != GuardState::Lost && self.valid_until().left().is_zero() {
             self.lose();

@@ -56,6 +56,7 @@ mod hub;
 mod lock;
 mod observe;
 mod owner;
+mod process;
 mod reaper;
 mod shared;
 mod shepherd;

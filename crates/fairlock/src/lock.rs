@@ -139,6 +139,7 @@ impl Lock {
     async fn acquire(&self, until: Option<Moment>, try_once: bool) -> Result<Option<Guard>, Error> {
         let shared = self.client.shared();
         let name = self.name.clone()?;
+        shared.usable()?;
         let mut wanted = Wanted {
             asked: observe::Asked::now(shared, &name, self.kind),
             name,
@@ -151,16 +152,14 @@ impl Lock {
         };
         self.check_times()?;
         self.check_owner()?;
-        if shared.is_closed() {
-            return Err(Error::closed());
-        }
         wanted.seat = self.owner.as_ref().map(|owner| shared.owners.seat(&wanted.name, owner));
         if let Some(result) = self.acquire_now(&wanted)? {
             return Ok(Some(result));
         }
         let (caller, result) = oneshot::channel();
+        let runtime = shared.background()?;
         let ticket = Ticket::new(shared);
-        shared.runtime.spawn(acquire::run(ticket, Arc::clone(shared), wanted, caller));
+        runtime.spawn(acquire::run(ticket, Arc::clone(shared), wanted, caller));
         let delivery = result.await.map_err(|_| Error::closed())??;
         let hold = delivery.and_then(acquire::Delivery::accept);
         Ok(hold.map(|hold| Guard::new(hold, self.client.clone())))
@@ -303,9 +302,7 @@ impl Lock {
     async fn operate(&self, op: Op) -> Result<Body, Error> {
         let name = self.name.clone()?;
         let shared = Arc::clone(self.client.shared());
-        if shared.is_closed() {
-            return Err(Error::closed());
-        }
+        shared.usable()?;
         let reply = self.client.on_background(async move {
             let until = shared.store_deadline();
             let mut copies = crate::caller::Copies::default();

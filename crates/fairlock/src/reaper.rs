@@ -5,6 +5,7 @@ use crate::caller::{self, Copies};
 use crate::clock::{Moment, lock};
 use crate::hold::{Change, GuardState, Hold};
 use crate::observe;
+use crate::process;
 use crate::shared::Shared;
 use fairlock_core::{Body, Kind, LockName, Op, OwnerId, RequestId};
 use std::sync::{Arc, Condvar, Mutex};
@@ -95,6 +96,7 @@ pub(crate) fn release_later(shared: &Arc<Shared>, hold: Arc<Hold>, change: Chang
         release(&ticket.0, &hold, change).await;
         drop(ticket);
     });
+    process::wait_at_end(shared);
 }
 
 /// Sends a release until it is answered, at most until the hold is over by itself.

@@ -6,6 +6,7 @@ use crate::error::Error;
 use crate::hub::Hub;
 use crate::observe;
 use crate::owner::Owners;
+use crate::process::Home;
 use crate::reaper::Pending;
 use crate::store::{Event, Store};
 use crate::watchdog::Watchdog;
@@ -32,6 +33,7 @@ pub(crate) struct Shared {
     pub(crate) config: Config,
     pub(crate) rules: Rules,
     pub(crate) client_id: ClientId,
+    pub(crate) home: Home,
     pub(crate) store: Arc<dyn Store>,
     /// The store is inside this process and answers at once.
     pub(crate) is_embedded: bool,
@@ -61,6 +63,7 @@ impl Shared {
             rules,
             config,
             client_id,
+            home: Home::here(),
             store,
             is_embedded,
             clock: ServerClock::default(),
@@ -80,6 +83,38 @@ impl Shared {
     pub(crate) fn new_owner(&self) -> Result<OwnerId, Error> {
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
         Ok(OwnerId::ours(self.client_id, number)?)
+    }
+
+    /// Whether this is a forked child's copy, in which nothing may be touched. A store inside the
+    /// process is copied with it as a whole: only its background work is missing.
+    pub(crate) fn is_left(&self) -> bool {
+        !self.is_embedded && self.home.is_left()
+    }
+
+    /// The runtime of the background thread, for a call of the application.
+    ///
+    /// # Errors
+    /// In a forked child, which has no such thread.
+    pub(crate) fn background(&self) -> Result<&Handle, Error> {
+        if self.home.is_left() {
+            return Err(Error::forked());
+        }
+        Ok(&self.runtime)
+    }
+
+    /// Checks that the client can be used.
+    ///
+    /// # Errors
+    /// In a forked child, and after a shutdown.
+    pub(crate) fn usable(&self) -> Result<(), Error> {
+        // First: a copy of a mutex may be locked for ever.
+        if self.is_left() {
+            return Err(Error::forked());
+        }
+        if self.is_closed() {
+            return Err(Error::closed());
+        }
+        Ok(())
     }
 
     pub(crate) fn is_closed(&self) -> bool {

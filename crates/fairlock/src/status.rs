@@ -70,9 +70,7 @@ pub(crate) async fn look(
     limit: u32,
 ) -> Result<LockStatus, Error> {
     let shared = Arc::clone(client.shared());
-    if shared.is_closed() {
-        return Err(Error::closed());
-    }
+    shared.usable()?;
     let rules = shared.rules.clone();
     let answer = client.on_background(async move {
         let op = Op::Inspect { kind, limit };

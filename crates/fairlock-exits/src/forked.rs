@@ -1,0 +1,149 @@
+//! F13: the process forks while a client lives in it, and the child goes on without `exec`.
+
+use crate::{LEASE, connect, say, start, take};
+use fairlock::{Client, Error, ErrorKind, Guard, GuardState, Release};
+use rustix::process::{Pid, WaitOptions, waitpid};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Nothing that the child asks for takes any time.
+const AT_ONCE: Duration = Duration::from_secs(5);
+
+/// Children are made in the middle of whatever the client's thread does.
+const FORKS: u32 = 50;
+
+/// Forks: `None` in the child, which must end by [`end_child`].
+#[allow(unsafe_code, reason = "no crate offers fork as a safe function")]
+fn fork() -> Option<Pid> {
+    // SAFETY: the other threads of this process are at any point, also in the child, where they are
+    // no more. The child uses nothing that they may have locked: the C library's allocator is made
+    // whole by fork itself, standard output is not in use, and the library under test must not touch
+    // its copies of anything, which is what is tested.
+    let id = unsafe { libc::fork() };
+    assert!(id >= 0, "fork: {}", std::io::Error::last_os_error());
+    if id == 0 {
+        // Unwinding would drop what is the parent's.
+        std::panic::set_hook(Box::new(|panic| {
+            eprintln!("in the child: {panic}");
+            std::process::abort();
+        }));
+    }
+    Pid::from_raw(id)
+}
+
+/// Not through the `main` of the parent, whose values are not ours to drop.
+fn end_child() -> ! {
+    std::process::exit(0);
+}
+
+/// The child ended well, in time.
+fn await_child(child: Pid) {
+    let until = Instant::now() + 4 * AT_ONCE;
+    loop {
+        if let Some((_, status)) = waitpid(Some(child), WaitOptions::NOHANG).unwrap() {
+            assert_eq!(status.exit_status(), Some(0), "the child: {status:?}");
+            return;
+        }
+        assert!(Instant::now() < until, "the child hangs");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// A parent that holds locks, and a child that lives for three leases and drops all it has of them.
+pub(crate) fn once(url: &str) {
+    let (runtime, client) = start(url);
+    let guard = take(&client);
+    let inner = runtime.block_on(guard.reenter()).unwrap();
+    let plain = runtime.block_on(client.plain_lock("plain").lock()).unwrap();
+    let Some(child) = fork() else {
+        refuses(&client, &guard);
+        let error = block_on(inner.release()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Misuse, "{error}");
+        let id = client.id();
+        drop(plain);
+        drop(guard);
+        drop(client);
+        // Time is what this is about: in the child's name nobody renews, nor releases.
+        std::thread::sleep(3 * LEASE);
+        let own_runtime = super::runtime();
+        let own = connect(&own_runtime, url);
+        assert_ne!(own.id(), id);
+        assert!(block_on(own.fair_lock("job").try_lock()).unwrap().is_none());
+        assert!(block_on(own.plain_lock("plain").try_lock()).unwrap().is_none());
+        let other = block_on(own.fair_lock("other").lock()).unwrap();
+        assert_eq!(block_on(other.release()).unwrap(), Release::Released);
+        end_child();
+    };
+    await_child(child);
+    assert_eq!(guard.state(), GuardState::Held);
+    runtime.block_on(async {
+        client.ping().await.unwrap();
+        assert_eq!(inner.release().await.unwrap(), Release::StillHeld(1));
+        assert_eq!(guard.release().await.unwrap(), Release::Released);
+        assert_eq!(plain.release().await.unwrap(), Release::Released);
+    });
+}
+
+/// The parent works with the client all the time, and forks again and again.
+pub(crate) fn under_load(url: &str) {
+    let (runtime, client) = start(url);
+    let guard = take(&client);
+    let over = Arc::new(AtomicBool::new(false));
+    let tasks: Vec<_> = (0..8)
+        .map(|n| {
+            let lock = client.fair_lock(format!("load{}", n % 4));
+            let over = Arc::clone(&over);
+            runtime.spawn(async move {
+                let mut turns = 0_u32;
+                while !over.load(Ordering::Relaxed) {
+                    let guard = lock.lock().await.unwrap();
+                    assert_eq!(guard.release().await.unwrap(), Release::Released);
+                    turns += 1;
+                }
+                turns
+            })
+        })
+        .collect();
+    for _ in 0..FORKS {
+        let Some(child) = fork() else {
+            refuses(&client, &guard);
+            drop(guard);
+            drop(client);
+            end_child();
+        };
+        await_child(child);
+        assert_eq!(guard.state(), GuardState::Held);
+    }
+    over.store(true, Ordering::Relaxed);
+    let turns: u32 = tasks.into_iter().map(|task| runtime.block_on(task).unwrap()).sum();
+    say(&format!("{turns} turns beside {FORKS} forks"));
+    runtime.block_on(client.ping()).unwrap();
+    assert_eq!(runtime.block_on(guard.release()).unwrap(), Release::Released);
+}
+
+/// In the child: every use of what the parent has is a clear error, at once.
+fn refuses(client: &Client, guard: &Guard) {
+    assert_eq!(guard.state(), GuardState::Lost);
+    assert!(guard.remaining().is_zero());
+    assert_eq!(guard.ensure_valid().unwrap_err().kind(), ErrorKind::Lost);
+    let lock = client.fair_lock("free");
+    let plain = client.plain_lock("job");
+    let misuse = |what: &str, error: Error| {
+        assert_eq!(error.kind(), ErrorKind::Misuse, "{what}: {error}");
+    };
+    block_on(guard.lost());
+    misuse("ping", block_on(client.ping()).unwrap_err());
+    misuse("lock", block_on(lock.lock()).unwrap_err());
+    misuse("try_lock", block_on(lock.try_lock()).unwrap_err());
+    misuse("try_lock_for", block_on(plain.try_lock_for(AT_ONCE)).unwrap_err());
+    misuse("inspect", block_on(lock.inspect()).unwrap_err());
+    misuse("force_unlock", block_on(plain.force_unlock()).unwrap_err());
+    misuse("reenter", block_on(guard.reenter()).unwrap_err());
+    block_on(client.clone().shutdown());
+}
+
+fn block_on<T>(work: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    runtime.block_on(async { tokio::time::timeout(AT_ONCE, work).await.expect("at once") })
+}
