@@ -1,0 +1,45 @@
+//! What the library tells of itself: metrics and tracing. A binary of its own, because recorder
+//! and subscriber belong to a whole process.
+//!
+//! - `recorder`, `subscriber`: what listens here
+//! - `table`: every metric is provoked, and documented as it is
+//! - `events`: which events come, and what none of them may say
+
+#![allow(clippy::unwrap_used, reason = "in a test an error is a failure")]
+
+mod events;
+mod recorder;
+mod subscriber;
+mod table;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// What takes milliseconds gets this long before the test fails: the machine may be busy.
+const SOON: Duration = Duration::from_secs(10);
+
+/// The tests of this binary share one recorder and one subscriber: one test at a time.
+fn alone() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    recorder::install();
+    subscriber::install();
+    turn
+}
+
+/// Waits until `condition` holds.
+#[track_caller]
+fn until(what: &str, mut condition: impl FnMut() -> bool) -> impl Future<Output = ()> {
+    let deadline = Instant::now() + SOON;
+    let place = std::panic::Location::caller();
+    async move {
+        while !condition() {
+            assert!(Instant::now() < deadline, "{what}: not within {SOON:?} ({place})");
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
+}
