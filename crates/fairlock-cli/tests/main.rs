@@ -5,6 +5,7 @@
 //! - `command`: the guarded command, on `memory:`, where one process is enough;
 //! - `queue`: several processes on one server;
 //! - `loss`: the lock is taken away, or its server;
+//! - `simple`: the simple lock, beside a client that keeps the same string;
 //! - `secrets`: passwords get in, and never out.
 
 mod command;
@@ -12,5 +13,6 @@ mod fixture;
 mod loss;
 mod queue;
 mod secrets;
+mod simple;
 mod terminal;
 mod usage;

@@ -5,6 +5,7 @@
 //! - [`proxy`]: a fault proxy between client and server that acts on whole frames;
 //! - [`raw`]: a tiny synchronous client, so that a test can look at the server past fairlock;
 //! - [`redisson`]: the Java side of the shared queue without a JVM;
+//! - [`python`]: redis-py in a process of its own, as a foreign client of simple locks;
 //! - [`history`]: what happened to a lock, and checkers that find what must not happen;
 //! - [`tempdir`]: folders that go away with their owner.
 //!
@@ -14,6 +15,7 @@
 pub mod clock;
 pub mod history;
 pub mod proxy;
+pub mod python;
 pub mod raw;
 pub mod redisson;
 pub mod resp;

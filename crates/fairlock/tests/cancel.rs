@@ -76,7 +76,11 @@ struct World {
 impl World {
     fn lock(&self, client: &Client, case: &Case) -> Lock {
         let name = case.name();
-        if case.kind == Kind::Plain { client.plain_lock(name) } else { client.fair_lock(name) }
+        match case.kind {
+            Kind::Simple => client.simple_lock(name),
+            Kind::Plain => client.plain_lock(name),
+            _ => client.fair_lock(name),
+        }
     }
 }
 
@@ -370,7 +374,8 @@ fn cases(at: At) -> Vec<Case> {
         (Call::Detach, &[Start::Held]),
     ];
     let table = fair.iter().map(|row| (Kind::Fair, row));
-    for (kind, (call, starts)) in table.chain(plain.iter().map(|row| (Kind::Plain, row))) {
+    let table = table.chain(plain.iter().map(|row| (Kind::Plain, row)));
+    for (kind, (call, starts)) in table.chain(plain.iter().map(|row| (Kind::Simple, row))) {
         for start in *starts {
             for pause in [us(0), us(10), us(40), us(150)] {
                 for polls in 0..=POLLS_MAX {

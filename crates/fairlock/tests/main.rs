@@ -2,6 +2,7 @@
 //!
 //! - `faults`: what faults of every kind may cost
 //! - `background`: what goes on while the application blocks its threads, or ends its runtimes
+//! - `simple`: the simple lock beside the foreign clients that it is for, and its faults
 //! - `smoke`: the shortest path on every store
 //! - `contract`: what every store must do, on each
 //! - `cancel`: futures dropped after every number of polls
@@ -21,6 +22,7 @@ mod faults;
 mod many;
 mod redisson;
 mod send_sync;
+mod simple;
 mod smoke;
 mod support;
 mod tidy;

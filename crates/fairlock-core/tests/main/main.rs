@@ -12,4 +12,5 @@ mod java;
 mod lab;
 mod property;
 mod sim;
+mod simple;
 mod support;

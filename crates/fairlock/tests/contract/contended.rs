@@ -49,6 +49,10 @@ pub(super) async fn plain(store: Store) {
     mix(&store, |client| client.plain_lock("counter")).await;
 }
 
+pub(super) async fn simple(store: Store) {
+    mix(&store, |client| client.simple_lock("counter")).await;
+}
+
 async fn mix(store: &Store, lock: impl Fn(&Client) -> Lock) {
     let clients = [store.client_with(no_beats).await, store.client_with(no_beats).await];
     let history = History::new();

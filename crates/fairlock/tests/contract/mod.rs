@@ -12,6 +12,7 @@ mod max_hold;
 mod names;
 mod owners;
 mod plain;
+mod simple;
 mod turns;
 
 use crate::support::{At, run};
@@ -44,7 +45,7 @@ macro_rules! on {
                 calls_after_it_are_closed, waiters_end, a_held_guard_ends_with_its_lease,
                 releases_are_waited_for, the_connection_can_be_watched,
             ];
-            contended: [fair, plain, fair_and_plain_names_do_not_touch];
+            contended: [fair, plain, simple, fair_and_plain_names_do_not_touch];
             detached: [
                 it_stays_until_its_lease_ends, the_next_is_served_at_its_end,
                 it_is_renewed_once, an_end_is_not_moved, others_do_not_free_it,
@@ -83,6 +84,11 @@ macro_rules! on {
             plain: [
                 exclusion, a_release_wakes, a_timed_wait_ends, zero_wait, reentry, expiry,
                 force_unlock, a_cancelled_wait_leaves_nothing,
+            ];
+            simple: [
+                exclusion, a_release_wakes, a_timed_wait_ends, zero_wait, guards_are_counted,
+                a_lost_guard_counts_nothing, expiry, force_unlock, a_cancelled_wait_leaves_nothing,
+                the_watchdog_keeps_it, tokens_rise_across_kinds, kinds_do_not_mix, inspection,
             ];
             turns: [
                 exclusion, first_in_first_out, a_timed_wait_ends, zero_wait, no_barging,

@@ -12,7 +12,16 @@ pub(super) async fn exclusion(store: Store) {
 
 /// Begins to wait for a plain lock in a task; returns once it waits to be woken.
 async fn wait(store: &Store, client: &Client, name: &str) -> JoinHandle<Guard> {
-    let lock = client.plain_lock(name);
+    wait_for(store, client, client.plain_lock(name), name).await
+}
+
+/// The same for a lock of any kind that has no queue.
+pub(super) async fn wait_for(
+    store: &Store,
+    client: &Client,
+    lock: Lock,
+    name: &str,
+) -> JoinHandle<Guard> {
     let task = tokio::spawn(async move { lock.lock().await.unwrap() });
     if let Some(mut raw) = store.raw() {
         let channel = format!("redisson_lock__channel:{{{name}}}");

@@ -60,7 +60,7 @@ pub(crate) fn steady<F: Future<Output = ()>>(test: impl Fn() -> F) {
     }
 }
 
-pub(crate) fn ms(millis: u64) -> Duration {
+pub(crate) const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 

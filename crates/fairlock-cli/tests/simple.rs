@@ -1,0 +1,46 @@
+//! `--kind simple`: one string, shared with clients that know nothing of fairlock.
+
+use fairlock_testkit::server::{Generation, Server};
+use fairlock_testkit::tempdir::TempDir;
+use serde_json::Value;
+
+use crate::fixture::{Running, fairlock, finish, hold_until, run_script};
+
+const SIMPLE: &[&str] = &["--kind", "simple"];
+
+#[test]
+fn a_foreign_holder_keeps_us_out() {
+    let Some(server) = Server::start(Generation::Redis70) else { return };
+    let (url, mut raw) = (server.url(), server.client());
+    raw.call(&["SET", "x", "a\tvalue\x1b[31m", "NX", "PX", "60000"]);
+    let once = ["--kind", "simple", "--wait", "0"];
+    finish(run_script(&url, &once, "x", "echo never")).expect(75, "x");
+    let shown = finish(fairlock(["status", "--kind", "simple", "--url", &url, "x"]));
+    shown.expect(0, "");
+    assert!(shown.stdout.starts_with("x: held by a\\tvalue\\x1b[31m, runs out in"), "{shown:?}");
+    // Of another kind: refused, with the key's name.
+    finish(fairlock(["run", "--url", &url, "x", "--", "true"])).expect(64, "`x` holds a string");
+    let unlocked = finish(fairlock(["unlock", "--force", "--kind", "simple", "--url", &url, "x"]));
+    unlocked.expect(0, "");
+    assert_eq!(unlocked.stdout, "x: unlocked\n");
+    assert_eq!(raw.call(&["EXISTS", "x"]).int(), 0);
+}
+
+#[test]
+fn we_keep_a_foreign_client_out() {
+    let Some(server) = Server::start(Generation::Redis70) else { return };
+    let (url, dir, mut raw) = (server.url(), TempDir::new(), server.client());
+    let file = dir.path().join("go");
+    let mut running = Running::start(run_script(&url, SIMPLE, "x", &hold_until(&file)));
+    assert_eq!(running.line(), "holding");
+    assert!(raw.call(&["SET", "x", "theirs", "NX", "PX", "60000"]).is_nil());
+    let shown = finish(fairlock(["status", "--json", "--kind", "simple", "--url", &url, "x"]));
+    let shown: Value = serde_json::from_str(&shown.stdout).expect("JSON");
+    let value = raw.call(&["GET", "x"]);
+    let owner = shown["holder"]["owner"].as_str().expect("an owner");
+    assert!(value.text().starts_with(&format!("{owner}:")), "{value:?}, {shown}");
+    assert_eq!((&shown["held"], &shown["queue_len"]), (&true.into(), &0.into()));
+    std::fs::write(&file, "").expect("the folder is there");
+    running.wait().expect(0, "");
+    assert_eq!(raw.call(&["SET", "x", "theirs", "NX", "PX", "60000"]).text(), "OK");
+}
