@@ -173,7 +173,8 @@ impl LockState {
 
     fn take_now(&mut self, a: &Acquire, cx: &Cx<'_>) -> Body {
         let foreign = a.kind == Kind::Fair && self.foreign_waiting() > 0;
-        let token = self.take(&a.owner, a.lease_ms, foreign, cx);
+        let token = self.mint(foreign, cx);
+        self.take(&a.owner, a.lease_ms, cx);
         if a.shared_owner {
             self.keys.record.grant = Some((token.get(), a.request));
             let kept = crate::REGISTRY_TTL_MS.max(a.lease_ms + cx.rules.dead_ms);

@@ -5,7 +5,6 @@ use crate::id::OwnerId;
 use crate::liveness::Verdict;
 use crate::op::{Channel, Effect, Grant, Payload};
 use crate::queue::to_score;
-use crate::rules::Token;
 use crate::snapshot::Watch;
 use crate::state::{Cx, LockState};
 
@@ -126,20 +125,24 @@ impl LockState {
         let Some(client) = owner.client() else { return };
         let Some(waiter) = self.keys.waiters.get(owner).cloned() else { return };
         let own_call = cx.caller.as_ref() == Some(owner);
+        let beat = self.beat_of(client).unwrap_or(0).min(cx.now_ms);
         let ttl_ms = if own_call {
             waiter.lease_ms
         } else {
-            let beat = self.beat_of(client).unwrap_or(0).min(cx.now_ms);
             let alive_for = (beat + cx.rules.dead_ms).saturating_sub(cx.now_ms);
             alive_for.max(cx.rules.beat_ms).min(waiter.lease_ms)
         };
-        let foreign = self.foreign_waiting() > 0;
-        let token = self.take(owner, ttl_ms, foreign, cx);
+        let token = self.mint_in_queue(cx);
+        self.take(owner, ttl_ms, cx);
         self.unlist(owner);
-        self.drop_order(owner);
+        // Before the waiter's record goes: without any content the state is gone, its TTL with it.
         self.keys.record.grant = Some((token.get(), waiter.request));
-        let kept = crate::REGISTRY_TTL_MS.max(ttl_ms + cx.rules.dead_ms);
-        self.keys.state_expires = Some(cx.now_ms + kept);
+        self.drop_order(owner);
+        let kept = ttl_ms + cx.rules.dead_ms;
+        // The client's last beat has kept the state long enough for a short hold.
+        if own_call || cx.now_ms - beat + kept > crate::REGISTRY_TTL_MS {
+            self.keys.state_expires = Some(cx.now_ms + kept.max(crate::REGISTRY_TTL_MS));
+        }
         if !own_call {
             let grant = Grant { request: waiter.request, token, ttl_ms };
             let payload = Payload::Grant { grant, at_ms: cx.now_ms };
@@ -148,18 +151,10 @@ impl LockState {
         self.settle();
     }
 
-    /// Writes the hold and mints its token.
-    pub(crate) fn take(
-        &mut self,
-        owner: &OwnerId,
-        ttl_ms: u64,
-        foreign: bool,
-        cx: &Cx<'_>,
-    ) -> Token {
-        let token = self.mint(foreign, cx);
+    /// Writes the hold.
+    pub(crate) fn take(&mut self, owner: &OwnerId, ttl_ms: u64, cx: &Cx<'_>) {
         self.keys.hold.insert(owner.clone(), 1);
         self.keys.hold_expires = Some(cx.now_ms + ttl_ms);
-        token
     }
 }
 

@@ -178,6 +178,21 @@ impl LockState {
         Token::new(value).expect("can_mint was asked before the operation began")
     }
 
+    /// The next token at a hand-over, which leaves the TTL of the series as it is, or ends it where
+    /// others than ours have a score.
+    pub(crate) fn mint_in_queue(&mut self, cx: &Cx<'_>) -> Token {
+        let before = self.keys.token.map(|_| self.keys.token_expires);
+        let foreign = self.keys.scores.len() > self.keys.order.len();
+        let token = self.mint(foreign, cx);
+        if let Some(expires) = before
+            && !foreign
+            && !cx.rules.java_fleet
+        {
+            self.keys.token_expires = expires;
+        }
+        token
+    }
+
     /// Puts a token that the caller knows back where the key has lost it.
     pub(crate) fn raise_token(&mut self, floor: Token, foreign: bool, cx: &Cx<'_>) {
         if self.keys.token.is_none_or(|last| last < floor.get()) {

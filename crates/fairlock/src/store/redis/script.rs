@@ -5,42 +5,65 @@ use fairlock_core::{Kind, LockName, Mode, Op, RequestId, Rules};
 use redis::Cmd;
 use std::sync::LazyLock;
 
-/// A script: the prelude of its kind and one operation, byte for byte as on disk.
+/// A script: the files in `lua/` that make it up, byte for byte as on disk.
 pub(crate) struct Script {
     pub(crate) text: &'static str,
     sha: LazyLock<String>,
+    /// Without its common case.
+    #[cfg(test)]
+    long_way: &'static str,
 }
 
 macro_rules! script {
-    ($file:literal) => {
-        script!("lua/prelude.lua", $file)
+    // Fair and plain locks.
+    ($operation:literal) => {
+        script!(["lua/head.lua", "lua/rules.lua", $operation])
     };
-    ($prelude:literal, $file:literal) => {{
-        const TEXT: &str = concat!(include_str!($prelude), include_str!($file));
-        Script { text: TEXT, sha: LazyLock::new(|| redis::Script::new(TEXT).get_hash().to_owned()) }
+    ($operation:literal, common case $first:literal) => {
+        script!(
+            ["lua/head.lua", $first, "lua/rules.lua", $operation],
+            ["lua/head.lua", "lua/rules.lua", $operation]
+        )
+    };
+    (simple $operation:literal) => {
+        script!(["lua/simple_prelude.lua", $operation])
+    };
+    ([$($file:literal),+]) => {
+        script!([$($file),+], [$($file),+])
+    };
+    ([$($file:literal),+], [$($long_way:literal),+]) => {{
+        const TEXT: &str = concat!($(include_str!($file)),+);
+        Script {
+            text: TEXT,
+            sha: LazyLock::new(|| redis::Script::new(TEXT).get_hash().to_owned()),
+            #[cfg(test)]
+            long_way: concat!($(include_str!($long_way)),+),
+        }
     }};
 }
 
-static ACQUIRE: Script = script!("lua/acquire.lua");
+static ACQUIRE: Script = script!("lua/acquire.lua", common case "lua/short_acquire.lua");
 static BEAT: Script = script!("lua/beat.lua");
 static FORCE: Script = script!("lua/force.lua");
 static INSPECT: Script = script!("lua/inspect.lua");
 static LEAVE: Script = script!("lua/leave.lua");
 static NUDGE: Script = script!("lua/nudge.lua");
 static PLACE: Script = script!("lua/place.lua");
-static PLAIN_ACQUIRE: Script = script!("lua/plain_acquire.lua");
+static PLAIN_ACQUIRE: Script =
+    script!("lua/plain_acquire.lua", common case "lua/short_acquire.lua");
 static PLAIN_LEAVE: Script = script!("lua/plain_leave.lua");
-static PLAIN_RELEASE: Script = script!("lua/plain_release.lua");
+static PLAIN_RELEASE: Script =
+    script!("lua/plain_release.lua", common case "lua/short_plain_release.lua");
 static REENTER: Script = script!("lua/reenter.lua");
-static RELEASE: Script = script!("lua/release.lua");
+static RELEASE: Script = script!("lua/release.lua", common case "lua/short_release.lua");
 static RENEW: Script = script!("lua/renew.lua");
 
-static SIMPLE_ACQUIRE: Script = script!("lua/simple_prelude.lua", "lua/simple_acquire.lua");
-static SIMPLE_FORCE: Script = script!("lua/simple_prelude.lua", "lua/simple_force.lua");
-static SIMPLE_INSPECT: Script = script!("lua/simple_prelude.lua", "lua/simple_inspect.lua");
-static SIMPLE_LEAVE: Script = script!("lua/simple_prelude.lua", "lua/simple_leave.lua");
-static SIMPLE_RELEASE: Script = script!("lua/simple_prelude.lua", "lua/simple_release.lua");
-static SIMPLE_RENEW: Script = script!("lua/simple_prelude.lua", "lua/simple_renew.lua");
+static SIMPLE_ACQUIRE: Script = script!(simple "lua/simple_acquire.lua");
+static SIMPLE_FORCE: Script = script!(simple "lua/simple_force.lua");
+static SIMPLE_INSPECT: Script = script!(simple "lua/simple_inspect.lua");
+static SIMPLE_LEAVE: Script = script!(simple "lua/simple_leave.lua");
+static SIMPLE_RELEASE: Script = script!(simple "lua/simple_release.lua");
+static SIMPLE_RENEW: Script = script!(simple "lua/simple_renew.lua");
 
 /// How a call names its script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +72,9 @@ pub(crate) enum By {
     Hash,
     /// By its text.
     Text,
+    /// By its text without the common case: the rest must do the same there.
+    #[cfg(test)]
+    LongWay,
 }
 
 /// The script of an operation.
@@ -94,11 +120,13 @@ pub(crate) fn call(by: By, rules: &Rules, name: &LockName, op: &Op) -> Cmd {
     let request = named_request(op);
     let mut cmd = match by {
         By::Hash => redis::cmd("EVALSHA"),
-        By::Text => redis::cmd("EVAL"),
+        _ => redis::cmd("EVAL"),
     };
     match by {
         By::Hash => cmd.arg(script.sha.as_str()),
         By::Text => cmd.arg(script.text),
+        #[cfg(test)]
+        By::LongWay => cmd.arg(script.long_way),
     };
     cmd.arg(7 + usize::from(request.is_some()));
     for key in keys.all() {

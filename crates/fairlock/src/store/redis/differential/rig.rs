@@ -30,6 +30,8 @@ pub(super) struct Rig {
     listener: Raw,
     pub(super) present: Present,
     pub(super) java: [JavaClient; 2],
+    /// Call the scripts without their common cases.
+    pub(super) long_way: bool,
     now_us: u64,
 }
 
@@ -67,7 +69,19 @@ impl Rig {
         let name = LockName::new(NAME.as_bytes()).expect("a legal name");
         let keys = Keys::new(&name);
         let present = Present::default();
-        Some(Self { server, name, keys, link, raw, observer, listener, present, java, now_us: 0 })
+        Some(Self {
+            server,
+            name,
+            keys,
+            link,
+            raw,
+            observer,
+            listener,
+            present,
+            java,
+            long_way: false,
+            now_us: 0,
+        })
     }
 
     /// An empty server at this time, nobody listening.
@@ -134,7 +148,8 @@ impl Rig {
     /// # Errors
     /// What the server says.
     pub(super) fn call(&mut self, rules: &Rules, op: &Op) -> Result<Answer, String> {
-        let mut result = self.query(By::Hash, rules, op);
+        let by = if self.long_way { By::LongWay } else { By::Hash };
+        let mut result = self.query(by, rules, op);
         if result.as_ref().is_err_and(classify::is_noscript) {
             result = self.query(By::Text, rules, op);
         }

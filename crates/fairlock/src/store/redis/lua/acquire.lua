@@ -18,7 +18,8 @@ end
 
 local function take_now(foreign)
   if shared then call('HLEN', state) end -- a key of a wrong type is found here
-  take(owner, lease, foreign)
+  write_token(next_token(), foreign)
+  take(owner, lease)
   if shared then
     call('HSET', state, 'grant', int(last_token) .. ' ' .. request)
     keep_state(max(REGISTRY_TTL, lease + D))

@@ -8,7 +8,8 @@ if now > tonumber(ARGV[13]) then return { now, 0, 'late' } end
 if call('EXISTS', KEYS[8]) == 1 then return { now, 0, 'buried' } end
 if free then
   if shared then call('HLEN', state) end -- a key of a wrong type is found here
-  take(owner, lease, false)
+  write_token(next_token(), false)
+  take(owner, lease)
   if shared then
     call('HSET', state, 'grant', int(last_token) .. ' ' .. request)
     keep_state(max(REGISTRY_TTL, lease + D))

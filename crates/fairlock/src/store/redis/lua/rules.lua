@@ -1,62 +1,15 @@
--- What every script begins with: the text sent is this file followed by one operation.
---
--- KEYS  1 lock hash      {owner -> hold count}                 shared with Redisson
---       2 queue list     owners, head first                    shared
---       3 scores zset    owner -> epoch ms                     shared
---       4 token string   last token                            shared
---       5 order zset     our waiters -> order number           ours
---       6 state hash     records of our waiters and the lock   ours
---       7 beats zset     our clients -> epoch ms of last beat  ours
---       8 buried string  only where an operation names a request, ours
--- ARGV  1 publish command (PUBLISH or SPUBLISH)
---       2 base channel of the lock
---       3 prefix of inbox channels
---       4 heartbeat period HB, ms
---       5 D: silent for longer is dead, ms
---       6 fairLockWaitTimeout, ms
---       7 flags: j = a Java fleet uses the shared keys; p = subscriber counts mean something
---       8 and on: the operation's own
--- Reply {server ms, MORE, tag, ...}; tokens as strings. MORE: 1 = dead waiters remain in front, plus
---     2 for each that this call removed.
---
--- The rules are those of fairlock-core, function by function under the same names. Everything is
--- read and checked before the first write. Numbers above 2^53 never occur; numbers are never
--- joined to strings without %.0f, because Lua would shorten them.
-local call, floor, max, fmt = redis.call, math.floor, math.max, string.format
-local lock, queue, scores, tokens, order, state, beats =
-  KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
-local publish, base, inbox_prefix = ARGV[1], ARGV[2], ARGV[3]
-local HB, D, FAIR_WAIT = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
-local fleet = string.find(ARGV[7], 'j', 1, true) ~= nil
-local presence = string.find(ARGV[7], 'p', 1, true) ~= nil
-
+-- The rules of fairlock-core, function by function under the same names.
+-- To make these functions costs the server more than the writes of a common case, which therefore
+-- ends before this file (short_*.lua).
 local LOOKED_AT_MAX = 64            -- members of the queue one call looks at
-local REGISTRY_TTL = 60000          -- ms, our own keys while somebody waits
 local BEATS_KEPT = 60000            -- ms, older beats are forgotten
 local QUEUE_TTL = 86400000          -- ms, shared queue keys while only ours use them
-local TOKEN_TTL = 604800000         -- ms, token key while only ours use it
 local MENDED_HOLD = 30000           -- ms at least, a hold whose TTL was taken away
 local HEAD_SCORE = 30000            -- ms, what Java waits for a dead head of ours
 local JAVA_PATIENCE = 8000          -- ms, a free lock is kept for a Java head nobody hears
 local JAVA_PASSED = 60000           -- ms, a passed-over head stays so
 local JAVA_PING = 1000              -- ms, between messages to a head that listens and waits
 
-local clock = call('TIME')
-local now_us = clock[1] * 1000000 + clock[2]
-local now = floor(now_us / 1000)
-
-local last_token = call('GET', tokens)
-if last_token then
-  if #last_token > 16 or not string.find(last_token, '^%d+$') then
-    return redis.error_reply('FAIRLOCK_TOKEN the token key does not hold a whole number below 2^53')
-  end
-  last_token = tonumber(last_token)
-  if last_token >= 9007199254740991 then
-    return redis.error_reply('FAIRLOCK_TOKEN the token key has reached 2^53')
-  end
-end
-local hold = call('HGETALL', lock)  -- owner, count
-local free = #hold == 0
 -- freed: this call made the lock free. wiped: the lock's key is gone by a DEL of this call.
 -- caller, calling: the owner and the client whose own call this is; they hear by the reply.
 local freed, wiped, more, caller, calling = false, false, 0, nil, nil
@@ -142,9 +95,20 @@ local function write_token(value, foreign)
   last_token = value
 end
 
--- Writes the hold and mints its token: above the last one, and carried by time.
-local function take(owner, ttl, foreign)
-  write_token(max((last_token or 0) + 1, now_us), foreign)
+-- Above the last token, and carried by time.
+local function next_token()
+  return max((last_token or 0) + 1, now_us)
+end
+
+-- A hand-over leaves the TTL of the series as it is, or ends it where others than ours have a score.
+local function mint_in_queue()
+  local foreign = call('ZCARD', scores) > call('ZCARD', order)
+  if foreign or fleet or not last_token then return write_token(next_token(), foreign) end
+  last_token = next_token()
+  call('SET', tokens, int(last_token), 'KEEPTTL')
+end
+
+local function take(owner, ttl)
   call('HSET', lock, owner, 1)
   call('PEXPIREAT', lock, now + ttl)
   hold, free = { owner, '1' }, false
@@ -297,17 +261,22 @@ local function next_holder()
   -- Makes a waiter of ours the holder, and tells its client unless this is its own call.
   local function grant(owner, record, beat)
     local request, lease = string.match(record, '^(%x+) (%d+) ')
-    lease = tonumber(lease)
+    lease, beat = tonumber(lease), math.min(beat, now)
     local ttl = lease
     if caller ~= owner then
-      ttl = math.min(max(math.min(beat or 0, now) + D - now, HB), lease)
+      ttl = math.min(max(beat + D - now, HB), lease)
     end
-    take(owner, ttl, foreign_waiting() > 0)
+    mint_in_queue()
+    take(owner, ttl)
     unlist(owner)
-    drop_order(owner)
     local token = int(last_token)
+    -- Before the record goes: a hash without fields is gone, and its TTL with it.
     call('HSET', state, 'grant', token .. ' ' .. request)
-    keep_state(max(REGISTRY_TTL, ttl + D))
+    drop_order(owner)
+    -- The client's last beat has kept the state long enough for a short hold.
+    if caller == owner or now - beat + ttl + D > REGISTRY_TTL then
+      keep_state(max(REGISTRY_TTL, ttl + D))
+    end
     if caller ~= owner then
       call(publish, inbox_prefix .. client_of(owner),
         'g1 ' .. request .. ' ' .. token .. ' ' .. int(now) .. ' ' .. int(ttl))
