@@ -145,7 +145,7 @@ fn every_script_says_what_it_takes_and_gives() {
         }
         assert!(header[0].len() > 10, "{}: the first line says what it does", script.path);
     }
-    // Time comes from the server's clock through the prelude, randomness from nowhere.
+    // Time comes from the server's clock at the head of each, randomness from nowhere.
     let words = ["math.random", "os.time", "os.clock", "loadstring"];
     none("scripts are deterministic", uses(&scripts, &words));
 }

@@ -44,6 +44,7 @@ fn random_histories(generation: Generation) {
     while operations < OPERATIONS {
         let mut rng = Rng::new(seed);
         let plan = Plan::draw(seed);
+        rig.long_way = seed.is_multiple_of(3);
         rig.reset(START_US);
         let mut run = Run::new(&mut rig, plan.rules.clone(), Snapshot::default(), &mut seen);
         for step in &plan.steps {

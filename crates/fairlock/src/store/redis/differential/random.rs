@@ -63,7 +63,7 @@ fn agree(generation: Generation, default_operations: usize) {
     let mut seed = first;
     while operations < wanted {
         let plan = Plan::draw(seed);
-        rig.long_way = seed % 3 == 0;
+        rig.long_way = seed.is_multiple_of(3);
         if let Err(mismatch) = run(&mut rig, &plan, &mut seen) {
             let (plan, mismatch) = shrink(&mut rig, &plan, mismatch);
             panic!(

@@ -105,6 +105,7 @@ fn refused_without_a_trace(generation: Generation) {
     while tried < TRIES {
         let mut rng = Rng::new(seed);
         let plan = Plan::draw(seed);
+        rig.long_way = seed.is_multiple_of(3);
         rig.reset(START_US);
         let mut run = Run::new(&mut rig, plan.rules.clone(), Snapshot::default(), &mut seen);
         for step in plan.steps.iter().filter(|step| !matches!(step, Step::Meddle(_))) {

@@ -1,6 +1,8 @@
--- The rules of fairlock-core, function by function under the same names.
--- To make these functions costs the server more than the writes of a common case, which therefore
--- ends before this file (short_*.lua).
+-- The rules of fairlock-core, function by function under the same names. To make these functions costs
+-- the server more than the writes of a common case, which therefore stands before them (short_*.lua).
+-- KEYS as in head.lua
+-- ARGV as in head.lua
+-- Reply as in head.lua
 local LOOKED_AT_MAX = 64            -- members of the queue one call looks at
 local BEATS_KEPT = 60000            -- ms, older beats are forgotten
 local QUEUE_TTL = 86400000          -- ms, shared queue keys while only ours use them

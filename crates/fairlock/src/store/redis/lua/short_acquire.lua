@@ -1,5 +1,8 @@
 -- The common case of acquire and plain_acquire: the lock is free and nobody waits. Same result as
 -- theirs; whatever is not plainly that case is left to them.
+-- KEYS as in acquire.lua
+-- ARGV as in acquire.lua
+-- Reply as in acquire.lua
 if free and ARGV[12] == '0' and ARGV[15] == '0' and now <= tonumber(ARGV[13])
   and call('EXISTS', queue, KEYS[8]) == 0 then
   local persistent = fleet or (last_token and call('PTTL', tokens) == -1)

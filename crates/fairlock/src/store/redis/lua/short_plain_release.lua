@@ -1,4 +1,7 @@
 -- The common case of plain_release: no queue was ever used. Same result as plain_release's.
+-- KEYS as in plain_release.lua
+-- ARGV as in plain_release.lua
+-- Reply as in plain_release.lua
 if hold[1] == ARGV[8] and not hold[3] and ARGV[10] == '0' and last_token == tonumber(ARGV[9])
   and call('EXISTS', queue, scores, order, state, beats) == 0 then
   call('DEL', lock)

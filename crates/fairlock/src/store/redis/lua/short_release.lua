@@ -1,5 +1,8 @@
 -- The common cases of release: nobody waits, or the head of the queue is one of ours, alive, with
 -- everything on record. Same result as release's; whatever is not plainly one of them is left to it.
+-- KEYS as in release.lua
+-- ARGV as in release.lua
+-- Reply as in release.lua
 if hold[1] == ARGV[8] and not hold[3] and ARGV[10] == '0' and last_token == tonumber(ARGV[9]) then
   local head = call('LINDEX', queue, 0)
   if not head then

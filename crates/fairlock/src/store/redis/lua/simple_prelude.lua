@@ -5,8 +5,8 @@
 -- KEYS  1 lock string      the value of whoever holds the lock   shared with everybody
 --       4 token string     last token                            shared with the other kinds
 --       8 buried string    only where an operation names a request, ours
---       the others as in prelude.lua, not looked at
--- ARGV  as in prelude.lua; 1 publish command, 2 base channel and 7 flags count
+--       the others as in head.lua, not looked at
+-- ARGV  as in head.lua; 1 publish command, 2 base channel and 7 flags count
 -- Reply {server ms, 0, tag, ...}; tokens as strings
 local call, floor, max, match = redis.call, math.floor, math.max, string.match
 local lock, tokens = KEYS[1], KEYS[4]
