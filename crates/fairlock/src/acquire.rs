@@ -13,6 +13,7 @@ use crate::owner::{self, Seat};
 use crate::reaper::{self, Abandoned, Ticket};
 use crate::shared::{ConnectionState, Shared, new_request};
 use crate::store::{Reply, Topic};
+use crate::turn::Link;
 use fairlock_core::{Acquire, Body, Grant, Kind, LockName, Mode, Op, OwnerId, RequestId};
 use std::sync::Arc;
 use std::time::Duration;
@@ -54,6 +55,8 @@ pub(crate) struct Wanted {
     pub(crate) until: Option<Moment>,
     /// Do not stand in the queue.
     pub(crate) try_once: bool,
+    /// To the turn that waits for it, if it is one.
+    pub(crate) link: Option<Arc<Link>>,
     pub(crate) asked: observe::Asked,
     /// Set for an explicit owner, which other requests may use as well.
     pub(crate) seat: Option<Arc<Seat>>,
@@ -109,16 +112,20 @@ impl Wanted {
 
 pub(crate) type Caller = oneshot::Sender<Result<Option<Delivery>, Error>>;
 
+/// Where the driver's result comes. Who drops this gives the request up.
+pub(crate) type Requested = oneshot::Receiver<Result<Option<Delivery>, Error>>;
+
 /// A hold on its way from the driver to the caller. It may lie in the channel when the caller's
 /// future is dropped: then nobody ever sees it, and it is released here.
 pub(crate) struct Delivery {
     hold: Option<Arc<Hold>>,
     shared: Arc<Shared>,
+    link: Option<Arc<Link>>,
 }
 
 impl Delivery {
     pub(crate) fn new(hold: Arc<Hold>, shared: &Arc<Shared>) -> Self {
-        Self { hold: Some(hold), shared: Arc::clone(shared) }
+        Self { hold: Some(hold), shared: Arc::clone(shared), link: None }
     }
 
     /// The caller has it, and makes a guard of it.
@@ -139,7 +146,7 @@ impl Drop for Delivery {
         if hold.is_unattended() {
             self.shared.watchdog.forget(&hold);
         }
-        reaper::release_later(&self.shared, hold, change);
+        reaper::release_later(&self.shared, hold, change, self.link.take());
     }
 }
 
@@ -149,9 +156,13 @@ pub(crate) async fn run(ticket: Ticket, shared: Arc<Shared>, wanted: Wanted, mut
     let waiting = observe::waiting(&wanted);
     let mut result = waiting.within(drive(&shared, &wanted, &mut caller)).await;
     if shared.is_closed() && matches!(result, Ok(None)) {
-        result = Err(Error::closed().on(&wanted.name));
+        result = Err(Error::closed());
     }
     waiting.ended(&result, caller.is_closed());
+    let mut result = result.map_err(|error| error.on(&wanted.name));
+    if let Ok(Some(delivery)) = &mut result {
+        delivery.link = wanted.link.clone();
+    }
     // What a caller that went away does not take releases itself.
     let _ = caller.send(result);
     drop(ticket);
@@ -317,6 +328,9 @@ async fn wait_fair(
         Body::Queued { order, retry_ms, foreign, length } => {
             observe::queued(&wanted.name, &entry.owner, returning, length);
             shared.hub.queued(shared, entry, order);
+            if let Some(link) = &wanted.link {
+                link.queued(&entry.owner);
+            }
             // The first heartbeat is early where something is expected before the regular one,
             // and where it has to find out on which channel Java will wake us.
             let soon = shared.config.heartbeat;
@@ -438,6 +452,7 @@ fn give_up(
         request,
         doubt,
         shared_owner: wanted.seat.is_some(),
+        link: wanted.link.clone(),
     };
     if !wanted.try_once || doubt {
         reaper::abandon(shared, gone(request, doubt));

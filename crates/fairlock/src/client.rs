@@ -166,6 +166,21 @@ impl Client {
         &self.shared
     }
 
+    /// Sleeps on the background thread: works where the caller has no runtime.
+    pub(crate) async fn sleep(&self, time: Duration) {
+        struct Timer(tokio::task::JoinHandle<()>);
+        impl Drop for Timer {
+            fn drop(&mut self) {
+                self.0.abort();
+            }
+        }
+        let mut timer = Timer(self.shared.runtime.spawn(async move {
+            tokio::time::sleep(time).await;
+        }));
+        // It fails when the background thread is gone: there is nothing to wait for then.
+        let _ = (&mut timer.0).await;
+    }
+
     /// Runs `work` on the background thread; once begun it goes on when the future is dropped.
     pub(crate) async fn on_background<T: Send + 'static>(
         &self,

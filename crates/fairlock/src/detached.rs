@@ -2,7 +2,7 @@
 
 use crate::caller::{self, Copies};
 use crate::clock::Moment;
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 use crate::hold::Hold;
 use crate::reaper;
 use crate::shared::Shared;
@@ -67,9 +67,7 @@ pub(crate) async fn renew_once(shared: &Arc<Shared>, hold: &Arc<Hold>) -> Result
             hold.lose_to(holder);
             Err(hold.lost_error())
         }
-        _ => {
-            Err(Error::new(ErrorKind::Protocol, "the server's reply belongs to another operation"))
-        }
+        _ => Err(Error::mismatch()),
     }
 }
 

@@ -75,6 +75,12 @@ impl Error {
         )
     }
 
+    /// What came back is no reply to what was asked.
+    #[cold]
+    pub(crate) fn mismatch() -> Self {
+        Self::new(ErrorKind::Protocol, "the server's reply belongs to another operation")
+    }
+
     fn change(self, change: impl FnOnce(&mut Inner)) -> Self {
         let mut inner = Inner {
             kind: self.0.kind,

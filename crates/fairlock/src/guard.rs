@@ -2,7 +2,7 @@
 
 use crate::client::Client;
 use crate::detached::{self, Detached};
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 use crate::hold::{Change, GuardState, Hold};
 use crate::observe;
 use crate::reaper::{self, Release, Ticket};
@@ -92,7 +92,7 @@ impl Guard {
     /// Checks that the guard protects at this moment. No I/O.
     ///
     /// # Errors
-    /// [`ErrorKind::Lost`] when it does not.
+    /// [`Lost`](crate::ErrorKind::Lost) when it does not.
     pub fn ensure_valid(&self) -> Result<(), Error> {
         self.hold.ensure_valid()
     }
@@ -110,7 +110,8 @@ impl Guard {
     /// in this process and the store is not asked.
     ///
     /// # Errors
-    /// [`ErrorKind::Lost`], [`ErrorKind::Misuse`] at 2^31 - 1 guards, or the store's errors.
+    /// [`Lost`](crate::ErrorKind::Lost), [`Misuse`](crate::ErrorKind::Misuse) at 2^31 - 1 guards, or
+    /// the store's errors.
     ///
     /// # Cancel safety
     /// Dropping the future takes the entry back.
@@ -157,8 +158,8 @@ impl Guard {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::Lost`] when the lock is not held any more, [`ErrorKind::Closed`], or the
-    /// store's errors. After any of them this guard is released, as if it had been dropped.
+    /// [`Lost`](crate::ErrorKind::Lost) when the lock is not held any more,
+    /// [`Closed`](crate::ErrorKind::Closed), or the store's errors. After any of them this guard is released, as if it had been dropped.
     ///
     /// # Cancel safety
     /// When the future is dropped before it is ready, the guard is released.
@@ -183,8 +184,9 @@ impl Guard {
     /// the hold would have ended by itself.
     ///
     /// # Errors
-    /// [`ErrorKind::Closed`] when the client was shut down, [`ErrorKind::Misuse`] in a forked child.
-    /// How the release ended, [`Lost`] and [`Unknown`] included, is no error.
+    /// [`Closed`](crate::ErrorKind::Closed) when the client was shut down,
+    /// [`Misuse`](crate::ErrorKind::Misuse) in a forked child. How the release ended, [`Lost`] and
+    /// [`Unknown`] included, is no error.
     ///
     /// [`Lost`]: Release::Lost
     /// [`Unknown`]: Release::Unknown
@@ -252,9 +254,7 @@ pub(crate) async fn enter(
             hold.lose_to(holder);
             Err(hold.lost_error())
         }
-        _ => {
-            Err(Error::new(ErrorKind::Protocol, "the server's reply belongs to another operation"))
-        }
+        _ => Err(Error::mismatch()),
     }
 }
 
@@ -291,7 +291,7 @@ impl Drop for Guard {
         }
         let (hold, change) = self.end();
         if release_now(&self.client, &hold, change).is_none() {
-            reaper::release_later(self.client.shared(), hold, change);
+            reaper::release_later(self.client.shared(), hold, change, None);
         }
     }
 }

@@ -62,6 +62,7 @@ mod shared;
 mod shepherd;
 mod status;
 mod store;
+mod turn;
 mod url;
 mod watchdog;
 
@@ -77,3 +78,4 @@ pub use owner::Owner;
 pub use reaper::Release;
 pub use shared::ConnectionState;
 pub use status::{Holder, LockStatus, QueuedWaiter};
+pub use turn::Turn;

@@ -4,14 +4,16 @@ use crate::acquire::{self, Wanted};
 use crate::client::Client;
 use crate::clock::Moment;
 use crate::config::MIN_LEASE;
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 use crate::guard::Guard;
 use crate::observe;
 use crate::owner::Owner;
 use crate::reaper::Ticket;
 use crate::shared::new_request;
 use crate::status::{self, Holder, LockStatus};
+use crate::turn::{Link, Turn};
 use fairlock_core::{Body, Grant, Kind, LockName, MAX_LEASE_MS, Mode, Op};
+use std::convert::identity;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -37,6 +39,12 @@ pub struct Lock {
     lease: Option<Duration>,
     max_hold: Option<Duration>,
     owner: Option<Owner>,
+}
+
+/// A request for a lock that has begun.
+enum Request {
+    Granted(Guard),
+    Sent(acquire::Requested),
 }
 
 impl Lock {
@@ -97,8 +105,9 @@ impl Lock {
     /// Waits for its turn and takes the lock.
     ///
     /// # Errors
-    /// Bad names and leases, and the store's errors: see [`ErrorKind`]. A store that stays
-    /// unreachable for the store timeout ends the wait with [`ErrorKind::Unavailable`].
+    /// Bad names and leases, and the store's errors: see [`ErrorKind`](crate::ErrorKind). A store
+    /// that stays unreachable for the store timeout ends the wait with
+    /// [`Unavailable`](crate::ErrorKind::Unavailable).
     ///
     /// # Cancel safety
     /// Dropping the future gives the place in the queue up, or releases the lock if it came in
@@ -107,7 +116,7 @@ impl Lock {
         match self.acquire(None, false).await? {
             Some(guard) => Ok(guard),
             // The wait had no end, so only the client's end can have ended it.
-            None => Err(Error::closed()),
+            None => Err(Error::closed().on(self.name()?)),
         }
     }
 
@@ -136,10 +145,55 @@ impl Lock {
         self.acquire(Some(Moment::now().plus(wait)), false).await
     }
 
+    /// Stands in the queue of a fair lock, and goes on from there when it pleases: ready once the
+    /// request stands in the queue, or has got the lock. See [`Turn`]. Of an
+    /// [explicit owner](Self::owned_by) one request at a time stands there: a second one is ready
+    /// when the first has got the lock, or is over.
+    ///
+    /// # Errors
+    /// As [`lock`](Self::lock), and [`Misuse`](crate::ErrorKind::Misuse) for a lock that has no
+    /// queue.
+    ///
+    /// # Cancel safety
+    /// As [`lock`](Self::lock).
+    pub async fn enqueue(&self) -> Result<Turn, Error> {
+        if self.kind != Kind::Fair {
+            let message = "only a fair lock has a queue to stand in; use `fair_lock`, or `lock()`";
+            return Err(Error::misuse(message).on(self.name()?));
+        }
+        let (link, signals) = Link::new();
+        match self.request(None, false, Some(link))? {
+            Request::Granted(guard) => Ok(Turn::granted(self.client.clone(), guard)),
+            Request::Sent(requested) => {
+                Turn::enter(self.client.clone(), self.name()?.clone(), requested, signals).await
+            }
+        }
+    }
+
     async fn acquire(&self, until: Option<Moment>, try_once: bool) -> Result<Option<Guard>, Error> {
+        match self.request(until, try_once, None)? {
+            Request::Granted(guard) => Ok(Some(guard)),
+            Request::Sent(requested) => {
+                let delivery = match requested.await {
+                    Ok(result) => result?,
+                    Err(_) => return Err(Error::closed().on(self.name()?)),
+                };
+                let hold = delivery.and_then(acquire::Delivery::accept);
+                Ok(hold.map(|hold| Guard::new(hold, self.client.clone())))
+            }
+        }
+    }
+
+    /// Begins to get the lock; a store inside this process may give it at once.
+    fn request(
+        &self,
+        until: Option<Moment>,
+        try_once: bool,
+        link: Option<Arc<Link>>,
+    ) -> Result<Request, Error> {
         let shared = self.client.shared();
-        let name = self.name.clone()?;
-        shared.usable()?;
+        let name = self.name()?.clone();
+        shared.usable().map_err(|error| error.on(&name))?;
         let mut wanted = Wanted {
             asked: observe::Asked::now(shared, &name, self.kind),
             name,
@@ -148,21 +202,24 @@ impl Lock {
             max_hold: self.max_hold,
             until,
             try_once,
+            link,
             seat: None,
         };
         self.check_times()?;
         self.check_owner()?;
         wanted.seat = self.owner.as_ref().map(|owner| shared.owners.seat(&wanted.name, owner));
-        if let Some(result) = self.acquire_now(&wanted)? {
-            return Ok(Some(result));
+        if let Some(guard) = self.acquire_now(&wanted)? {
+            return Ok(Request::Granted(guard));
         }
-        let (caller, result) = oneshot::channel();
-        let runtime = shared.background()?;
+        let (caller, requested) = oneshot::channel();
+        let runtime = shared.background().map_err(|error| error.on(&wanted.name))?;
         let ticket = Ticket::new(shared);
         runtime.spawn(acquire::run(ticket, Arc::clone(shared), wanted, caller));
-        let delivery = result.await.map_err(|_| Error::closed())??;
-        let hold = delivery.and_then(acquire::Delivery::accept);
-        Ok(hold.map(|hold| Guard::new(hold, self.client.clone())))
+        Ok(Request::Sent(requested))
+    }
+
+    fn name(&self) -> Result<&LockName, Error> {
+        self.name.as_ref().map_err(Clone::clone)
     }
 
     /// A store inside this process gives a free lock without any task or wait.
@@ -239,14 +296,14 @@ impl Lock {
     ///
     /// # Errors
     /// As [`lock`](Self::lock). A call without an answer is not repeated but
-    /// [`ErrorKind::Unknown`]: a second one could hit the next holder.
+    /// [`Unknown`](crate::ErrorKind::Unknown): a second one could hit the next holder.
     ///
     /// # Cancel safety
     /// A dropped future may have taken the lock away.
     pub async fn force_unlock(&self) -> Result<bool, Error> {
         match self.operate(Op::Force { kind: self.kind }).await? {
             Body::Forced { holder } => Ok(holder.is_some()),
-            _ => Err(mismatch()),
+            _ => Err(Error::mismatch().on(self.name()?)),
         }
     }
 
@@ -300,18 +357,16 @@ impl Lock {
     }
 
     async fn operate(&self, op: Op) -> Result<Body, Error> {
-        let name = self.name.clone()?;
+        let name = self.name()?.clone();
         let shared = Arc::clone(self.client.shared());
-        shared.usable()?;
+        shared.usable().map_err(|error| error.on(&name))?;
+        let lock = name.clone();
         let reply = self.client.on_background(async move {
             let until = shared.store_deadline();
             let mut copies = crate::caller::Copies::default();
             crate::caller::until_answered(&shared, &name, &op, until, &mut copies).await
         });
-        Ok(reply.await??.answer.body)
+        let reply = reply.await.and_then(identity).map_err(|error| error.on(&lock))?;
+        Ok(reply.answer.body)
     }
-}
-
-fn mismatch() -> Error {
-    Error::new(ErrorKind::Protocol, "the server's reply belongs to another operation")
 }

@@ -7,6 +7,7 @@ use crate::hold::{Change, GuardState, Hold};
 use crate::observe;
 use crate::process;
 use crate::shared::Shared;
+use crate::turn::{self, Link};
 use fairlock_core::{Body, Kind, LockName, Op, OwnerId, RequestId};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
@@ -89,11 +90,19 @@ pub(crate) fn release_op(hold: &Hold, change: Change) -> Op {
     }
 }
 
-/// Releases in the background, from any thread, inside a runtime or not.
-pub(crate) fn release_later(shared: &Arc<Shared>, hold: Arc<Hold>, change: Change) {
+/// Releases in the background, from any thread, inside a runtime or not; `link` hears of it.
+pub(crate) fn release_later(
+    shared: &Arc<Shared>,
+    hold: Arc<Hold>,
+    change: Change,
+    link: Option<Arc<Link>>,
+) {
     let ticket = Ticket::new(shared);
     shared.runtime.spawn(async move {
-        release(&ticket.0, &hold, change).await;
+        let outcome = release(&ticket.0, &hold, change).await;
+        if let (Release::Unknown, Some(link)) = (outcome, link) {
+            link.failed(turn::unconfirmed());
+        }
         drop(ticket);
     });
     process::wait_at_end(shared);
@@ -176,6 +185,8 @@ pub(crate) struct Abandoned {
     pub(crate) doubt: bool,
     /// The owner is explicit: it may hold the lock by another request.
     pub(crate) shared_owner: bool,
+    /// Who wants to hear when it is done.
+    pub(crate) link: Option<Arc<Link>>,
 }
 
 impl Abandoned {
@@ -187,6 +198,7 @@ impl Abandoned {
             request,
             doubt: true,
             shared_owner: hold.seat.is_some(),
+            link: None,
         }
     }
 }
@@ -214,6 +226,9 @@ async fn take_back(shared: &Arc<Shared>, gone: Abandoned) {
     let longest = shared.config.store_timeout + shared.config.watchdog_lease;
     let until = Moment::now().plus(2 * longest);
     let mut copies = Copies::default();
+    let result = caller::until_answered(shared, &gone.name, &op, until, &mut copies).await;
     // What cannot be told to the server any more ends by its TTL.
-    let _ = caller::until_answered(shared, &gone.name, &op, until, &mut copies).await;
+    if let (Err(error), Some(link)) = (result, gone.link) {
+        link.failed(error);
+    }
 }

@@ -1,7 +1,7 @@
 //! What a look at a lock shows.
 
 use crate::client::Client;
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 use fairlock_core::{Answer, Body, Inspection, Kind, LockName, Op, OwnerId, Rules, Token};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -70,20 +70,19 @@ pub(crate) async fn look(
     limit: u32,
 ) -> Result<LockStatus, Error> {
     let shared = Arc::clone(client.shared());
-    shared.usable()?;
+    shared.usable().map_err(|error| error.on(&name))?;
     let rules = shared.rules.clone();
+    let lock = name.clone();
     let answer = client.on_background(async move {
         let op = Op::Inspect { kind, limit };
         let until = shared.store_deadline();
         let mut copies = crate::caller::Copies::default();
         crate::caller::until_answered(&shared, &name, &op, until, &mut copies).await
     });
-    let Answer { now_ms, body, .. } = answer.await??.answer;
+    let Answer { now_ms, body, .. } = answer.await.map_err(|error| error.on(&lock))??.answer;
     match body {
         Body::Inspected(seen) => Ok(LockStatus::new(seen, now_ms, &rules)),
-        _ => {
-            Err(Error::new(ErrorKind::Protocol, "the server's reply belongs to another operation"))
-        }
+        _ => Err(Error::mismatch().on(&lock)),
     }
 }
 

@@ -53,6 +53,10 @@ enum Call {
     Reenter,
     Release,
     Detach,
+    /// Enqueues, and waits for its turn.
+    Turn,
+    /// Enqueues, waits for a moment, and leaves.
+    TurnLeaves,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -130,6 +134,13 @@ fn acquisition(lock: Lock, call: Call) -> Acquisition {
         match call {
             Call::TryLockFor(wait) => lock.try_lock_for(wait).await.unwrap(),
             Call::TryLock => lock.try_lock().await.unwrap(),
+            Call::Turn => Some(lock.enqueue().await.unwrap().wait().await.unwrap()),
+            Call::TurnLeaves => {
+                let mut turn = lock.enqueue().await.unwrap();
+                let guard = turn.wait_for(Duration::from_millis(1)).await.unwrap();
+                turn.leave().await.unwrap();
+                guard
+            }
             _ => Some(lock.lock().await.unwrap()),
         }
     })
@@ -350,7 +361,7 @@ fn cases(at: At) -> Vec<Case> {
     };
     let ends = |start, call| {
         matches!(start, Start::Free | Start::Granting)
-            || !matches!(call, Call::Lock | Call::OwnedLock) && call != long
+            || !matches!(call, Call::Lock | Call::OwnedLock | Call::Turn) && call != long
     };
     let fair = [
         (Call::Lock, &[Start::Free, Start::Held, Start::Queued, Start::Granting][..]),
@@ -359,6 +370,8 @@ fn cases(at: At) -> Vec<Case> {
         (short, &[Start::Free, Start::Held, Start::Queued]),
         (long, &[Start::Held, Start::Queued, Start::Granting]),
         (Call::TryLock, &[Start::Free, Start::Held]),
+        (Call::Turn, &[Start::Free, Start::Held, Start::Queued, Start::Granting]),
+        (Call::TurnLeaves, &[Start::Free, Start::Held, Start::Queued, Start::Granting]),
         (Call::Reenter, &[Start::Held, Start::Granting]),
         (Call::Release, &[Start::Held, Start::Queued]),
         (Call::Detach, &[Start::Held, Start::Queued]),
@@ -391,7 +404,7 @@ fn cases(at: At) -> Vec<Case> {
     }
     if matches!(at, At::Server(_)) {
         // A heartbeat finds out that the waiter is gone, and brings it back.
-        for call in [Call::Lock, long] {
+        for call in [Call::Lock, Call::Turn, long] {
             for polls in 0..=80 {
                 add(Kind::Fair, Start::Removed, call, Some(polls), HEARTBEAT / 70);
             }

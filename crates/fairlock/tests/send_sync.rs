@@ -5,6 +5,7 @@ use std::time::Duration;
 use fairlock::{
     Client, ClientId, Config, ConnectionState, Detached, Error, ErrorKind, FencingToken, Guard,
     GuardState, Holder, Kind, Lock, LockName, LockStatus, Owner, OwnerId, QueuedWaiter, Release,
+    Turn,
 };
 
 fn is_any<T: Send + Sync + Unpin + 'static>() {}
@@ -23,10 +24,10 @@ macro_rules! each {
 fn types() {
     each!(is_any: Client, ClientId, Config, ConnectionState, Detached, Error, ErrorKind, FencingToken,
         Guard, GuardState, Holder, Kind, Lock, LockName, LockStatus, Owner, OwnerId, QueuedWaiter,
-        Release);
+        Release, Turn);
     each!(is_shown: Client, ClientId, Config, ConnectionState, Detached, Error, ErrorKind,
         FencingToken, Guard, GuardState, Holder, Kind, Lock, LockName, LockStatus, Owner, OwnerId,
-        QueuedWaiter, Release);
+        QueuedWaiter, Release, Turn);
     each!(is_cloned: Client, Config, Detached, Error, Holder, Lock, LockName, LockStatus, Owner,
         OwnerId, QueuedWaiter);
     each!(is_compared: ClientId, ConnectionState, ErrorKind, FencingToken, GuardState, Release);
@@ -56,6 +57,12 @@ async fn futures() {
     drop(is_sent(guard.lost()));
     assert_eq!(is_sent(guard.release()).await.unwrap(), Release::Lost);
     drop(is_sent(is_sent(lock.lock()).await.unwrap().detach()).await.unwrap());
+    lock.force_unlock().await.unwrap();
+    let mut turn = is_sent(lock.enqueue()).await.unwrap();
+    assert_eq!(is_sent(turn.position()).await.unwrap(), 0);
+    drop(is_sent(turn.wait_for(Duration::from_millis(1))).await.unwrap());
+    drop(is_sent(turn.wait()));
+    is_sent(turn.leave()).await.unwrap();
     is_sent(client.ping()).await.unwrap();
     is_sent(client.shutdown()).await;
 }

@@ -5,6 +5,7 @@ mod closing;
 mod contended;
 mod detached;
 mod drops;
+mod enqueue;
 mod guards;
 mod looking;
 mod loss;
@@ -55,6 +56,14 @@ macro_rules! on {
             drops: [
                 inside_a_runtime, in_a_plain_thread, after_the_runtime_is_gone,
                 then_the_client_at_once, a_cancelled_wait_then_the_client_at_once,
+            ];
+            enqueue: [
+                a_free_lock_is_granted_at_once, it_stands_in_the_queue_when_ready,
+                a_dropped_wait_keeps_the_place, a_timed_wait_keeps_the_place,
+                a_granted_turn_is_renewed, a_granted_turn_ends_with_its_longest_hold,
+                leaving_is_confirmed, dropped_turns_leave, only_fair_locks_have_a_queue,
+                the_shutdown_ends_them, positions, turns_of_one_owner,
+                no_runtime_is_needed,
             ];
             guards: [
                 reentry, hold_counts, the_outer_guard_goes_first, the_inner_guard_goes_first,
