@@ -18,9 +18,10 @@ use fairlock_core::{Acquire, Body, Grant, Kind, LockName, Mode, Op, OwnerId, Req
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 
 /// A request that is given up while its reply is under way gets this long to be answered: then
-/// it can be taken back without a doubt.
+/// it can be taken back without a doubt. A caller that hears "not in time" waits as long for that.
 const ANSWER_GRACE: Duration = Duration::from_millis(50);
 
 /// How often a grant that was over before it could be used is tried again with an explicit
@@ -245,7 +246,13 @@ async fn fair(
             Ok(None) => match outcome.try_recv() {
                 Ok(late @ Outcome::Granted { .. }) => late,
                 _ => {
-                    give_up(shared, wanted, &owner, remains.request, remains.doubt, &doubtful);
+                    let taken_back =
+                        give_up(shared, wanted, &owner, remains.request, remains.doubt, &doubtful);
+                    // Whoever tries next, here or elsewhere, must not find the place of one that
+                    // was told "no". A server that does not answer is not waited for.
+                    if let Some(taken_back) = taken_back.filter(|_| !remains.doubt) {
+                        let _ = tokio::time::timeout(ANSWER_GRACE, taken_back).await;
+                    }
                     return Ok(None);
                 }
             },
@@ -437,6 +444,8 @@ async fn confirm(
     Some(hold)
 }
 
+/// Takes back, in the background, what was asked for. The result is the end of that for `request`
+/// itself, if there is anything to take back.
 fn give_up(
     shared: &Arc<Shared>,
     wanted: &Wanted,
@@ -444,7 +453,7 @@ fn give_up(
     request: RequestId,
     doubt: bool,
     doubtful: &[RequestId],
-) {
+) -> Option<JoinHandle<()>> {
     let gone = |request, doubt| Abandoned {
         name: wanted.name.clone(),
         kind: wanted.kind,
@@ -454,12 +463,10 @@ fn give_up(
         shared_owner: wanted.seat.is_some(),
         link: wanted.link.clone(),
     };
-    if !wanted.try_once || doubt {
-        reaper::abandon(shared, gone(request, doubt));
-    }
     for request in doubtful {
         reaper::abandon(shared, gone(*request, true));
     }
+    (!wanted.try_once || doubt).then(|| reaper::abandon(shared, gone(request, doubt)))
 }
 
 /// A plain or simple lock has no queue: whoever of this client is first here asks, and asks again on

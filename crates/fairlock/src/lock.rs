@@ -133,6 +133,9 @@ impl Lock {
 
     /// Waits for its turn for at most `wait`; zero is [`try_lock`](Self::try_lock).
     ///
+    /// `None`: not in time. The place in the queue is given up by then, so that it is in nobody's way;
+    /// asking for that adds a round trip to `wait`, and at most 100 ms to a server that is silent.
+    ///
     /// # Errors
     /// As [`lock`](Self::lock).
     ///

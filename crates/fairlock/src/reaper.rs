@@ -11,6 +11,7 @@ use crate::turn::{self, Link};
 use fairlock_core::{Body, Kind, LockName, Op, OwnerId, RequestId};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
+use tokio::task::JoinHandle;
 
 /// How many clean-ups are under way, and a way to wait for them.
 #[derive(Default)]
@@ -203,14 +204,15 @@ impl Abandoned {
     }
 }
 
-/// Takes a request back in the background, repeated until answered.
-pub(crate) fn abandon(shared: &Arc<Shared>, gone: Abandoned) {
+/// Takes a request back in the background, repeated until answered. That goes on when the result
+/// is dropped.
+pub(crate) fn abandon(shared: &Arc<Shared>, gone: Abandoned) -> JoinHandle<()> {
     let ticket = Ticket::new(shared);
     shared.runtime.spawn(async move {
         let shared = Arc::clone(&ticket.0);
         take_back(&shared, gone).await;
         drop(ticket);
-    });
+    })
 }
 
 async fn take_back(shared: &Arc<Shared>, gone: Abandoned) {

@@ -13,6 +13,7 @@ mod max_hold;
 mod names;
 mod owners;
 mod plain;
+mod redisson;
 mod simple;
 mod turns;
 
@@ -93,6 +94,11 @@ macro_rules! on {
             plain: [
                 exclusion, a_release_wakes, a_timed_wait_ends, zero_wait, reentry, expiry,
                 force_unlock, a_cancelled_wait_leaves_nothing,
+            ];
+            redisson: [
+                a_timed_wait_is_exact, time_to_live, a_wait_that_is_looked_away_from_goes_on,
+                many_tasks_on_few_names, a_hold_is_renewed_after_whatever_came_before,
+                leases_that_nobody_ends, attempts_leave_no_trace, trying_is_not_delayed,
             ];
             simple: [
                 exclusion, a_release_wakes, a_timed_wait_ends, zero_wait, guards_are_counted,

@@ -1,0 +1,266 @@
+//! What Redisson's own tests ask of its plain and fair locks, in our words. The table in
+//! docs/redisson-tests.md says which test stands for which of Redisson's.
+
+use std::time::{Duration, Instant};
+
+use crate::support::{
+    Pauses, Store, granted, no_beats, poll_once, queue_is, soon, until, wait_behind,
+};
+use fairlock::{Client, Config, GuardState, Kind, Lock, Release};
+
+fn both_kinds(client: &Client) -> [Lock; 2] {
+    [client.fair_lock("fair"), client.plain_lock("plain")]
+}
+
+/// A timed wait ends when it should: not before, and hardly after.
+pub(super) async fn a_timed_wait_is_exact(store: Store) {
+    const WAIT: Duration = Duration::from_millis(300);
+    const LATE: Duration = Duration::from_millis(350);
+    let client = store.client().await;
+    let other = store.client().await;
+    for (lock, other) in both_kinds(&client).into_iter().zip(both_kinds(&other)) {
+        let guard = lock.lock().await.unwrap();
+        for attempt in 1.. {
+            let pauses = Pauses::watch();
+            let began = Instant::now();
+            assert!(soon("the end of the wait", other.try_lock_for(WAIT)).await.unwrap().is_none());
+            let took = began.elapsed();
+            assert!(took >= WAIT, "{took:?}");
+            if took < WAIT + LATE {
+                break;
+            }
+            let longest = pauses.longest();
+            assert!(longest > LATE / 10, "{took:?} without a pause ({longest:?})");
+            assert!(attempt < 8, "this machine pauses all the time");
+        }
+        guard.release().await.unwrap();
+    }
+}
+
+/// The time to live: an hour, nothing after the release, the watchdog's lease, and what is left of
+/// an explicit lease however often it was entered.
+pub(super) async fn time_to_live(store: Store) {
+    let client = store.client_with(no_beats).await;
+    let second = Duration::from_secs(1);
+    for lock in both_kinds(&client) {
+        let ttl = async || lock.remaining_ttl().await.unwrap();
+        let guard = lock.clone().lease(3_600 * second).lock().await.unwrap();
+        let left = ttl().await.unwrap();
+        assert!(left > 3_590 * second && left <= 3_600 * second, "{left:?}");
+        guard.release().await.unwrap();
+        assert_eq!(ttl().await, None);
+
+        let guard = lock.lock().await.unwrap();
+        let left = ttl().await.unwrap();
+        assert!(left > 290 * second && left <= 300 * second, "{left:?}");
+        guard.release().await.unwrap();
+
+        let first = lock.clone().lease(10 * second).lock().await.unwrap();
+        let second_guard = first.reenter().await.unwrap();
+        let third = second_guard.reenter().await.unwrap();
+        assert_eq!(third.release().await.unwrap(), Release::StillHeld(2));
+        assert_eq!(second_guard.release().await.unwrap(), Release::StillHeld(1));
+        let left = ttl().await.unwrap();
+        assert!(left > 9 * second && left <= 10 * second, "{left:?}");
+        assert_eq!(first.release().await.unwrap(), Release::Released);
+        assert_eq!(ttl().await, None);
+    }
+}
+
+/// An interrupt does not end `lock()` in Java. Here: a wait that loses a `select!` again and again
+/// goes on, keeps its place, and does not come back without the lock.
+pub(super) async fn a_wait_that_is_looked_away_from_goes_on(store: Store) {
+    let client = store.client_with(no_beats).await;
+    let other = store.client_with(no_beats).await;
+    for (lock, other) in both_kinds(&client).into_iter().zip(both_kinds(&other)) {
+        let guard = lock.lock().await.unwrap();
+        let mut waiting = Box::pin(other.lock());
+        assert!(poll_once(&mut waiting).await.is_none());
+        let mut behind = None;
+        if lock.kind() == Kind::Fair {
+            queue_is(&lock, 1).await;
+            behind = Some(wait_behind(&lock, 2).await);
+        }
+        for _ in 0..30 {
+            tokio::select! {
+                biased;
+                result = &mut waiting => panic!("came back with {result:?}"),
+                () = tokio::time::sleep(Duration::from_millis(2)) => {}
+            }
+        }
+        let token = guard.token();
+        guard.release().await.unwrap();
+        let guard = soon("its turn", waiting).await.unwrap();
+        assert!(guard.token() > token && guard.state() == GuardState::Held);
+        if let Some(behind) = behind {
+            assert!(!behind.is_finished(), "it was first");
+            guard.release().await.unwrap();
+            granted(behind).await.release().await.unwrap();
+        }
+    }
+}
+
+/// Hundreds of tasks on a handful of names, through the one connection for messages that a client
+/// has: nobody fails, and no channel is left over.
+pub(super) async fn many_tasks_on_few_names(store: Store) {
+    const TASKS: usize = 400;
+    const NAMES: usize = 5;
+    let clients = [store.client_with(no_beats).await, store.client_with(no_beats).await];
+    let mut tasks = Vec::new();
+    for number in 0..TASKS {
+        let (client, name) = (&clients[number % 2], format!("job{}", number % NAMES));
+        let lock = match number % 3 {
+            0 => client.plain_lock(format!("plain{name}")),
+            _ => client.fair_lock(name),
+        };
+        tasks.push(tokio::spawn(async move {
+            let guard = lock.lock().await?;
+            tokio::task::yield_now().await;
+            guard.release().await
+        }));
+    }
+    for task in tasks {
+        assert_eq!(soon("its turn", task).await.unwrap().unwrap(), Release::Released);
+    }
+    let Some(mut raw) = store.raw() else { return };
+    let mut inboxes: Vec<_> =
+        clients.iter().map(|client| format!("fairlock_inbox:{}", client.id())).collect();
+    inboxes.sort();
+    until("only the inboxes are left", async || {
+        let reply = raw.call(&["PUBSUB", "CHANNELS", "*"]);
+        let mut channels: Vec<_> =
+            reply.array().iter().map(|channel| channel.text().to_owned()).collect();
+        channels.sort();
+        channels == inboxes
+    })
+    .await;
+}
+
+fn short_lease(config: Config) -> Config {
+    config.watchdog_lease(Duration::from_millis(600))
+}
+
+/// Whoever holds the lock is renewed, whatever others did with it before: taken and given back by
+/// many at once, entered twice and left twice. Held for several leases.
+pub(super) async fn a_hold_is_renewed_after_whatever_came_before(store: Store) {
+    const HELD: Duration = Duration::from_millis(2_000);
+    let clients = [store.client_with(short_lease).await, store.client_with(short_lease).await];
+    for name in ["fair", "plain"] {
+        let lock = |client: &Client| match name {
+            "fair" => client.fair_lock(name),
+            _ => client.plain_lock(name),
+        };
+        for attempt in 1.. {
+            let pauses = Pauses::watch();
+            let mut tasks = Vec::new();
+            for number in 0..8 {
+                let lock = lock(&clients[number % 2]);
+                tasks.push(tokio::spawn(async move {
+                    for _ in 0..50 {
+                        if let Some(guard) = lock.try_lock().await.unwrap() {
+                            guard.release().await.unwrap();
+                        }
+                    }
+                }));
+            }
+            for task in tasks {
+                soon("its end", task).await.unwrap();
+            }
+            let outer = soon("a free lock", lock(&clients[0]).lock()).await.unwrap();
+            let inner = outer.reenter().await.unwrap();
+            inner.release().await.unwrap();
+            outer.release().await.unwrap();
+
+            let guard = soon("a free lock", lock(&clients[1]).lock()).await.unwrap();
+            let lost = tokio::time::timeout(HELD, guard.lost()).await.is_ok();
+            if !lost && guard.ensure_valid().is_ok() {
+                let holder = lock(&clients[0]).holder().await.unwrap().map(|holder| holder.owner);
+                assert_eq!(holder.as_ref(), Some(guard.owner()));
+                break;
+            }
+            let longest = pauses.longest();
+            assert!(longest > Duration::from_millis(150), "lost without a pause ({longest:?})");
+            assert!(attempt < 8, "this machine pauses all the time");
+        }
+    }
+}
+
+/// Nobody ever releases: each lease ends by itself, and the next one in line gets the lock. With
+/// the default heartbeat of 2 s, so that it is the end of the lease that wakes them.
+pub(super) async fn leases_that_nobody_ends(store: Store) {
+    const WAITERS: u32 = 5;
+    let lease = Duration::from_millis(600);
+    let clients = [store.client().await, store.client().await];
+    let look = clients[0].fair_lock("job");
+    let began = Instant::now();
+    let mut guards = vec![look.clone().lease(lease).lock().await.unwrap()];
+    let mut waiters = Vec::new();
+    for number in 1..=WAITERS {
+        let lock = clients[number as usize % 2].fair_lock("job").lease(lease);
+        let wait = Duration::from_secs(60);
+        waiters.push(tokio::spawn(async move { lock.try_lock_for(wait).await }));
+        // The machine may be so slow that the first is over and another one served.
+        until("it stands in line", async || {
+            let is_over = began.elapsed() >= lease;
+            is_over || look.inspect().await.unwrap().queue_len == number as usize
+        })
+        .await;
+    }
+    for waiter in waiters {
+        guards.push(soon("its turn", waiter).await.unwrap().unwrap().expect("its turn"));
+    }
+    let took = began.elapsed();
+    let at_least = WAITERS * (lease - Duration::from_millis(1));
+    assert!(took >= at_least, "{took:?}: each has the lock for its whole lease");
+    assert!(took < 2 * at_least, "{took:?}: the end of a lease is noticed");
+    let tokens: Vec<_> = guards.iter().map(|guard| guard.token().get()).collect();
+    assert!(tokens.is_sorted(), "in the order in which they came: {tokens:?}");
+    for guard in guards.drain(..guards.len() - 1) {
+        assert_eq!(guard.state(), GuardState::Lost);
+        assert_eq!(guard.release().await.unwrap(), Release::Lost);
+    }
+}
+
+/// Attempts without a wait stand in no queue, take nothing from anybody, and succeed as soon as
+/// the lease of the holder has ended.
+pub(super) async fn attempts_leave_no_trace(store: Store) {
+    let lease = Duration::from_millis(400);
+    let clients = [store.client_with(no_beats).await, store.client_with(no_beats).await];
+    for kind in 0..2 {
+        let lock = |number: usize| both_kinds(&clients[number % 2])[kind].clone();
+        let began = Instant::now();
+        let guard = lock(0).lease(lease).lock().await.unwrap();
+        let mut next = None;
+        let mut refused = 0;
+        while next.is_none() {
+            next = lock(refused).try_lock().await.unwrap();
+            refused += usize::from(next.is_none());
+            assert!(began.elapsed() < Duration::from_secs(10), "refused {refused} times");
+        }
+        assert!(began.elapsed() >= lease - Duration::from_millis(1) && refused > 0);
+        assert_eq!(lock(0).inspect().await.unwrap().queue_len, 0);
+        assert!(next.unwrap().token() > guard.token());
+        assert_eq!(guard.release().await.unwrap(), Release::Lost);
+    }
+}
+
+/// One holds, another tries for a moment and gives up; once the first has released, a third gets
+/// the lock at its first attempt: the place of the second is not in the way.
+pub(super) async fn trying_is_not_delayed(store: Store) {
+    let clients = [
+        store.client_with(no_beats).await,
+        store.client_with(no_beats).await,
+        store.client_with(no_beats).await,
+    ];
+    for kind in 0..2 {
+        let [one, two, three] = clients.each_ref().map(|client| both_kinds(client)[kind].clone());
+        for round in 0..20 {
+            let guard = one.try_lock().await.unwrap().expect("a free lock");
+            let wait = Duration::from_millis(10 + round % 3);
+            assert!(two.try_lock_for(wait).await.unwrap().is_none());
+            assert_eq!(guard.release().await.unwrap(), Release::Released);
+            let guard = three.try_lock().await.unwrap();
+            guard.unwrap_or_else(|| panic!("delayed in round {round}")).release().await.unwrap();
+        }
+    }
+}
