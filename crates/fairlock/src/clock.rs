@@ -12,7 +12,11 @@ impl Moment {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     pub(crate) fn now() -> Self {
         let t = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-        Self((t.tv_sec as u64).saturating_mul(1_000_000_000) + t.tv_nsec as u64)
+        let since_boot = (t.tv_sec as u64).saturating_mul(1_000_000_000) + t.tv_nsec as u64;
+        #[cfg(test)]
+        let since_boot =
+            since_boot + suspended_tests::SLEPT_NS.load(std::sync::atomic::Ordering::Relaxed);
+        Self(since_boot)
     }
 
     #[cfg(not(any(target_os = "linux", target_os = "android")))]
@@ -99,6 +103,9 @@ impl ServerClock {
         Some(base.min(arrived))
     }
 }
+
+#[cfg(test)]
+mod suspended_tests;
 
 /// Locks a mutex of ours. None is held across code that can panic, and the data is whole after
 /// every statement, so a poisoned one is as good as any.

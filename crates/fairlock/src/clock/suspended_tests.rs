@@ -1,0 +1,93 @@
+//! F12, for tests: the machine is suspended. Then the time since boot goes on, while timers stand
+//! still, and so does nothing on the server. Where the clock is read directly no preloaded library
+//! can show another, so the unit tests add to it; each such test runs in a process of its own,
+//! because it moves the clock of all.
+
+use crate::{Client, Config, ErrorKind, GuardState};
+use fairlock_testkit::server::{Generation, Server};
+use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// How long the machine has slept.
+pub(super) static SLEPT_NS: AtomicU64 = AtomicU64::new(0);
+
+/// Names the test that a process of this test binary is to run.
+const ALONE: &str = "FAIRLOCK_SUSPENDED_ALONE";
+
+/// The watchdog looks at least once a second; a busy machine is no reason to fail.
+const TOLD_WITHIN: Duration = Duration::from_millis(1_500);
+
+fn sleep(slept: Duration) {
+    SLEPT_NS.fetch_add(u64::try_from(slept.as_nanos()).unwrap(), Ordering::Relaxed);
+}
+
+fn alone<F: Future<Output = ()>>(name: &str, test: impl FnOnce(Client) -> F) {
+    if std::env::var(ALONE).as_deref() != Ok(name) {
+        let (_, module) = module_path!().split_once("::").unwrap();
+        let test = format!("{module}::{name}");
+        // Not by its path: a build may replace the file while the tests run.
+        let mut child = Command::new("/proc/self/exe");
+        let output = child.args([&test, "--exact", "--nocapture"]).env(ALONE, name).output();
+        let output = output.unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        println!("{said}{}", String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success() && said.contains("1 passed"), "{name}");
+        return;
+    }
+    let Some(server) = Server::start(Generation::Redis70) else { return };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        // Renewed every ten seconds: until then no timer looks at it for its own sake.
+        let config = Config::from_url(&server.url()).unwrap();
+        test(Client::with_config(config).await.unwrap()).await;
+    });
+}
+
+#[test]
+fn f12_a_machine_that_slept_for_longer_than_a_lease() {
+    alone("f12_a_machine_that_slept_for_longer_than_a_lease", |client| async move {
+        let asked = client.fair_lock("asked").lock().await.unwrap();
+        let told = client.fair_lock("told").lock().await.unwrap();
+        let lease = Duration::from_secs(60);
+        let explicit = client.fair_lock("explicit").lease(lease).lock().await.unwrap();
+        let told = tokio::spawn(async move { told.lost().await });
+        // It waits already, and so does the watchdog.
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        sleep(Duration::from_secs(31));
+        let woke = Instant::now();
+        // Whoever asks is told at once.
+        assert_eq!(asked.state(), GuardState::Lost);
+        assert_eq!(asked.ensure_valid().unwrap_err().kind(), ErrorKind::Lost);
+        assert!(asked.remaining().is_zero());
+        // The longer lease is not over; it has become shorter by the time asleep.
+        assert_eq!(explicit.state(), GuardState::Held);
+        assert!(explicit.remaining() < Duration::from_secs(29), "{:?}", explicit.remaining());
+        told.await.unwrap();
+        println!("measured: f12 waking up to lost(): {:?}", woke.elapsed());
+        assert!(woke.elapsed() < TOLD_WITHIN, "{:?}", woke.elapsed());
+        sleep(Duration::from_secs(30));
+        assert_eq!(explicit.state(), GuardState::Lost);
+        let woke = Instant::now();
+        explicit.lost().await;
+        assert!(woke.elapsed() < TOLD_WITHIN, "{:?}", woke.elapsed());
+    });
+}
+
+#[test]
+fn f12_a_machine_that_slept_for_less() {
+    alone("f12_a_machine_that_slept_for_less", |client| async move {
+        let guard = client.fair_lock("job").lock().await.unwrap();
+        sleep(Duration::from_secs(20));
+        assert_eq!(guard.state(), GuardState::Held);
+        let woke = Instant::now();
+        // The renewal was due while it slept.
+        while guard.remaining() < Duration::from_secs(25) {
+            assert_ne!(guard.state(), GuardState::Lost);
+            assert!(woke.elapsed() < TOLD_WITHIN, "left: {:?}", guard.remaining());
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        println!("measured: f12 waking up to the renewal: {:?}", woke.elapsed());
+        assert_eq!(guard.state(), GuardState::Held);
+    });
+}

@@ -1,0 +1,85 @@
+//! F20: a wait ends in the moment in which its turn comes. Either it holds the lock, or nothing is
+//! left of it; never both, never neither.
+
+use crate::support::{At, Store, run, soon};
+use fairlock::{Client, GuardState, Release};
+use fairlock_testkit::server::Generation;
+use std::time::Duration;
+use tokio::task::JoinSet;
+
+/// How long each waits.
+const WAIT: Duration = Duration::from_millis(6);
+
+/// The lock comes so much before or after the end of the wait, at most.
+const SPREAD_US: u64 = 2_000;
+
+/// Locks on which this is played at once.
+const LOCKS: u64 = 40;
+
+/// A race that one side always wins is none: of all runs at least this part ends in each way.
+const EACH_WAY: u64 = 20;
+
+#[test]
+fn f20_in_memory() {
+    run(At::Memory, |store| races(store, 10_000));
+}
+
+#[test]
+fn f20_on_redis() {
+    run(At::Server(Generation::Redis70), |store| races(store, 2_000));
+}
+
+async fn races(store: Store, runs: u64) {
+    let client = store.client().await;
+    let mut tasks = JoinSet::new();
+    for lock in 0..LOCKS {
+        let client = client.clone();
+        tasks.spawn(async move {
+            let mut won = 0;
+            for run in 0..runs / LOCKS {
+                // From 2 ms before to 2 ms after, in steps of its own for each lock.
+                let at_us = (run * 97 + lock * 211) % (2 * SPREAD_US + 1);
+                let offset = Duration::from_micros(at_us);
+                won += u64::from(race(&client, &format!("job{lock}"), offset).await);
+            }
+            won
+        });
+    }
+    let won: u64 = soon_all(tasks).await;
+    println!("measured: f20: {won} of {runs} runs got the lock");
+    assert!(won >= runs / EACH_WAY && runs - won >= runs / EACH_WAY, "{won} of {runs}");
+}
+
+async fn soon_all(tasks: JoinSet<u64>) -> u64 {
+    let limit = Duration::from_secs(90);
+    let all = tokio::time::timeout(limit, tasks.join_all()).await;
+    all.expect("the races hang").into_iter().sum()
+}
+
+/// Whether the waiter got the lock.
+async fn race(client: &Client, name: &str, offset: Duration) -> bool {
+    let lock = client.fair_lock(name);
+    let holder = soon("the first hold", lock.lock()).await.unwrap();
+    let first = holder.token();
+    let own = lock.clone();
+    let waiter = tokio::spawn(async move { own.try_lock_for(WAIT).await.unwrap() });
+    let earliest = WAIT - Duration::from_micros(SPREAD_US);
+    tokio::time::sleep(earliest + offset).await;
+    assert_eq!(soon("the release", holder.release()).await.unwrap(), Release::Released);
+    let got = soon("the end of the wait", waiter).await.unwrap();
+    let won = got.is_some();
+    if let Some(guard) = got {
+        assert_eq!(guard.state(), GuardState::Held);
+        assert!(guard.token() > first);
+        let status = lock.inspect().await.unwrap();
+        assert_eq!(status.holder.unwrap().owner, *guard.owner(), "told that it holds the lock");
+        assert_eq!(soon("the release", guard.release()).await.unwrap(), Release::Released);
+    }
+    // Whoever comes next gets it at once, or as soon as what was given up is taken back.
+    let next = lock.try_lock_for(Duration::from_secs(1)).await.unwrap();
+    let next = next.expect("nothing is left behind");
+    let status = lock.inspect().await.unwrap();
+    assert_eq!((status.queue_len, status.holder.unwrap().count), (0, 1));
+    assert_eq!(soon("the release", next.release()).await.unwrap(), Release::Released);
+    won
+}
