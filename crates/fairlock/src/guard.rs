@@ -34,6 +34,10 @@ impl Guard {
         Self { hold, client, done: false }
     }
 
+    pub(crate) fn hold(&self) -> Arc<Hold> {
+        Arc::clone(&self.hold)
+    }
+
     /// The fencing token: larger than every token granted before on this lock. The same for all
     /// guards of one hold.
     pub fn token(&self) -> Token {

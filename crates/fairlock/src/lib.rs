@@ -16,6 +16,9 @@
 //! if let Some(guard) = lock.try_lock_for(Duration::from_secs(5)).await? {
 //!     drop(guard);
 //! }
+//!
+//! let done = lock.with(async |held| held.token()).await?; // cancelled at once when the lock is lost
+//! assert_eq!(done.release, fairlock::Release::Released); // the value is there in any case
 //! # Ok(())
 //! # }
 //! ```
@@ -65,6 +68,7 @@ mod store;
 mod turn;
 mod url;
 mod watchdog;
+mod with;
 
 pub use client::Client;
 pub use config::Config;
@@ -79,3 +83,4 @@ pub use reaper::Release;
 pub use shared::ConnectionState;
 pub use status::{Holder, LockStatus, QueuedWaiter};
 pub use turn::Turn;
+pub use with::{Done, Held};

@@ -12,8 +12,10 @@ use crate::reaper::Ticket;
 use crate::shared::new_request;
 use crate::status::{self, Holder, LockStatus};
 use crate::turn::{Link, Turn};
+use crate::with::{self, Done, Held};
 use fairlock_core::{Body, Grant, Kind, LockName, MAX_LEASE_MS, Mode, Op};
 use std::convert::identity;
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -170,6 +172,95 @@ impl Lock {
             Request::Sent(requested) => {
                 Turn::enter(self.client.clone(), self.name()?.clone(), requested, signals).await
             }
+        }
+    }
+
+    /// Waits for its turn and runs `work` under the lock. The closure gets a [`Held`], and its future
+    /// is dropped at once when the lock is lost. What it gives is given on whatever comes of the
+    /// release: look at [`Done::release`] where that matters.
+    ///
+    /// ```
+    /// # async fn job(_: fairlock::FencingToken) -> u32 { 42 }
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), fairlock::Error> {
+    /// let client = fairlock::Client::connect("memory:").await?;
+    /// let lock = client.fair_lock("invoice:42");
+    ///
+    /// let done = lock.with(async |held| job(held.token()).await).await?;
+    /// assert_eq!((done.value, done.release), (42, fairlock::Release::Released));
+    ///
+    /// // In a task of its own:
+    /// let task = tokio::spawn(async move {
+    ///     lock.with(|held| async move { job(held.token()).await }).await
+    /// });
+    /// # assert_eq!(task.await.unwrap()?.value, 42);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`lock`](Self::lock); the closure was not called then. [`Lost`](crate::ErrorKind::Lost)
+    /// when the lock was lost before the closure had a value: it was cancelled.
+    ///
+    /// # Panics
+    /// When the closure does; the lock is released in the background.
+    ///
+    /// # Cancel safety
+    /// Dropping the future drops the closure's future first, then releases the lock in the
+    /// background, or leaves the queue.
+    pub async fn with<T, F, Fut>(&self, work: F) -> Result<Done<T>, Error>
+    where
+        F: FnOnce(Held) -> Fut,
+        Fut: Future<Output = T>,
+    {
+        with::run(self.lock().await?, work).await
+    }
+
+    /// As [`with`](Self::with) if the lock is free and nobody waits for it; else `None`, and the
+    /// closure is not called.
+    ///
+    /// # Errors
+    /// As [`with`](Self::with).
+    ///
+    /// # Panics
+    /// As [`with`](Self::with).
+    ///
+    /// # Cancel safety
+    /// As [`with`](Self::with).
+    pub async fn try_with<T, F, Fut>(&self, work: F) -> Result<Option<Done<T>>, Error>
+    where
+        F: FnOnce(Held) -> Fut,
+        Fut: Future<Output = T>,
+    {
+        match self.try_lock().await? {
+            Some(guard) => with::run(guard, work).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// As [`with`](Self::with), and waits for its turn for at most `wait`: `None` after that, and
+    /// the closure is not called. It does not limit the closure.
+    ///
+    /// # Errors
+    /// As [`with`](Self::with).
+    ///
+    /// # Panics
+    /// As [`with`](Self::with).
+    ///
+    /// # Cancel safety
+    /// As [`with`](Self::with).
+    pub async fn try_with_for<T, F, Fut>(
+        &self,
+        wait: Duration,
+        work: F,
+    ) -> Result<Option<Done<T>>, Error>
+    where
+        F: FnOnce(Held) -> Fut,
+        Fut: Future<Output = T>,
+    {
+        match self.try_lock_for(wait).await? {
+            Some(guard) => with::run(guard, work).await.map(Some),
+            None => Ok(None),
         }
     }
 

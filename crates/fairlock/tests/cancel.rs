@@ -57,6 +57,8 @@ enum Call {
     Turn,
     /// Enqueues, waits for a moment, and leaves.
     TurnLeaves,
+    /// Does something under the lock.
+    With,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -135,6 +137,14 @@ fn acquisition(lock: Lock, call: Call) -> Acquisition {
             Call::TryLockFor(wait) => lock.try_lock_for(wait).await.unwrap(),
             Call::TryLock => lock.try_lock().await.unwrap(),
             Call::Turn => Some(lock.enqueue().await.unwrap().wait().await.unwrap()),
+            Call::With => {
+                let work = async |held: fairlock::Held| {
+                    tokio::task::yield_now().await;
+                    held.ensure_valid().unwrap();
+                };
+                assert_eq!(lock.with(work).await.unwrap().release, Release::Released);
+                None
+            }
             Call::TurnLeaves => {
                 let mut turn = lock.enqueue().await.unwrap();
                 let guard = turn.wait_for(Duration::from_millis(1)).await.unwrap();
@@ -361,7 +371,8 @@ fn cases(at: At) -> Vec<Case> {
     };
     let ends = |start, call| {
         matches!(start, Start::Free | Start::Granting)
-            || !matches!(call, Call::Lock | Call::OwnedLock | Call::Turn) && call != long
+            || !matches!(call, Call::Lock | Call::OwnedLock | Call::Turn | Call::With)
+                && call != long
     };
     let fair = [
         (Call::Lock, &[Start::Free, Start::Held, Start::Queued, Start::Granting][..]),
@@ -371,6 +382,7 @@ fn cases(at: At) -> Vec<Case> {
         (long, &[Start::Held, Start::Queued, Start::Granting]),
         (Call::TryLock, &[Start::Free, Start::Held]),
         (Call::Turn, &[Start::Free, Start::Held, Start::Queued, Start::Granting]),
+        (Call::With, &[Start::Free, Start::Held, Start::Queued, Start::Granting]),
         (Call::TurnLeaves, &[Start::Free, Start::Held, Start::Queued, Start::Granting]),
         (Call::Reenter, &[Start::Held, Start::Granting]),
         (Call::Release, &[Start::Held, Start::Queued]),

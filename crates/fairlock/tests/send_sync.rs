@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use fairlock::{
-    Client, ClientId, Config, ConnectionState, Detached, Error, ErrorKind, FencingToken, Guard,
-    GuardState, Holder, Kind, Lock, LockName, LockStatus, Owner, OwnerId, QueuedWaiter, Release,
-    Turn,
+    Client, ClientId, Config, ConnectionState, Detached, Done, Error, ErrorKind, FencingToken,
+    Guard, GuardState, Held, Holder, Kind, Lock, LockName, LockStatus, Owner, OwnerId,
+    QueuedWaiter, Release, Turn,
 };
 
 fn is_any<T: Send + Sync + Unpin + 'static>() {}
@@ -22,13 +22,13 @@ macro_rules! each {
 
 #[test]
 fn types() {
-    each!(is_any: Client, ClientId, Config, ConnectionState, Detached, Error, ErrorKind, FencingToken,
-        Guard, GuardState, Holder, Kind, Lock, LockName, LockStatus, Owner, OwnerId, QueuedWaiter,
+    each!(is_any: Client, ClientId, Config, ConnectionState, Detached, Done<u8>, Error, ErrorKind, FencingToken,
+        Guard, GuardState, Held, Holder, Kind, Lock, LockName, LockStatus, Owner, OwnerId, QueuedWaiter,
         Release, Turn);
-    each!(is_shown: Client, ClientId, Config, ConnectionState, Detached, Error, ErrorKind,
-        FencingToken, Guard, GuardState, Holder, Kind, Lock, LockName, LockStatus, Owner, OwnerId,
+    each!(is_shown: Client, ClientId, Config, ConnectionState, Detached, Done<u8>, Error, ErrorKind,
+        FencingToken, Guard, GuardState, Held, Holder, Kind, Lock, LockName, LockStatus, Owner, OwnerId,
         QueuedWaiter, Release, Turn);
-    each!(is_cloned: Client, Config, Detached, Error, Holder, Lock, LockName, LockStatus, Owner,
+    each!(is_cloned: Client, Config, Detached, Done<u8>, Error, Held, Holder, Lock, LockName, LockStatus, Owner,
         OwnerId, QueuedWaiter);
     each!(is_compared: ClientId, ConnectionState, ErrorKind, FencingToken, GuardState, Release);
     each!(is_unwind_safe: Config, Error, LockStatus);
@@ -58,6 +58,10 @@ async fn futures() {
     assert_eq!(is_sent(guard.release()).await.unwrap(), Release::Lost);
     drop(is_sent(is_sent(lock.lock()).await.unwrap().detach()).await.unwrap());
     lock.force_unlock().await.unwrap();
+    drop(is_sent(lock.with(async |held| held.lost().await)));
+    drop(is_sent(lock.try_with(|held| async move { held.lost().await })));
+    let done = is_sent(lock.try_with_for(Duration::ZERO, async |held| held.token()));
+    assert_eq!(done.await.unwrap().unwrap().release, Release::Released);
     let mut turn = is_sent(lock.enqueue()).await.unwrap();
     assert_eq!(is_sent(turn.position()).await.unwrap(), 0);
     drop(is_sent(turn.wait_for(Duration::from_millis(1))).await.unwrap());

@@ -16,6 +16,7 @@ mod plain;
 mod redisson;
 mod simple;
 mod turns;
+mod with;
 
 use crate::support::{At, run};
 use fairlock_testkit::server::Generation;
@@ -104,6 +105,12 @@ macro_rules! on {
                 exclusion, a_release_wakes, a_timed_wait_ends, zero_wait, guards_are_counted,
                 a_lost_guard_counts_nothing, expiry, force_unlock, a_cancelled_wait_leaves_nothing,
                 the_watchdog_keeps_it, tokens_rise_across_kinds, kinds_do_not_mix, inspection,
+            ];
+            with: [
+                closures_of_both_forms, it_runs_in_a_task, the_lock_is_held_meanwhile,
+                a_loss_cancels_the_closure, a_value_outlives_a_loss, a_value_outlives_the_store,
+                a_panic_releases, a_dropped_future_drops_the_closure_first,
+                nothing_is_held_after_it, it_can_give_up_waiting, errors_come_before_the_closure,
             ];
             turns: [
                 exclusion, first_in_first_out, a_timed_wait_ends, zero_wait, no_barging,
