@@ -8,7 +8,7 @@
 //! - `cancel`: futures dropped after every number of polls
 //! - `bad_input`: what cannot work is told, or ignored and counted; nothing is changed by it
 //! - `send_sync`: what the types and futures can be used for
-//! - `redisson`: what goes wrong in Redisson, beside what happens here
+//! - `redisson`: what goes wrong in Redisson, beside what happens here; and its own tests
 //! - `tidy`: rules about the source that no lint knows
 //! - `many`: thousands of waiters of one client
 

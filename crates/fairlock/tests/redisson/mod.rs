@@ -1,4 +1,4 @@
-//! What goes wrong in Redisson, beside what happens here.
+//! What goes wrong in Redisson, beside what happens here; and Redisson's own tests in our words.
 //!
 //! Each failure from Redisson's issue tracker, or found by reading its rules, is a module with two
 //! halves. `redisson_fails` plays the story with Redisson's rules, as the test kit has them, on a
@@ -9,10 +9,14 @@
 //! - `dropped`: waiters that live and are judged dead
 //! - `unheard`: a free lock, and nobody is told
 //! - `leftovers`: what calls leave behind that failed, were cut short or sent twice
+//! - `ports`: Redisson's tests of plain and fair locks that have no counterpart elsewhere
+//! - `table`: which of our tests stands for which of Redisson's
 
 mod stage;
 
 mod dead;
 mod dropped;
 mod leftovers;
+mod ports;
+mod table;
 mod unheard;

@@ -1,0 +1,309 @@
+//! Redisson's own tests of its plain and fair locks, in our words, where a Java client takes part or
+//! the server fails. Those that make sense on every store are in `contract/redisson.rs`.
+
+use super::stage::tuned;
+use crate::faults::bed::{Bed, LEASE, SLACK, eventually, measured, ms, steady};
+use fairlock::{ConnectionState, ErrorKind, GuardState, Lock, Release};
+use fairlock_testkit::redisson::{
+    DEFAULT_WAIT_MS, JavaClient, WATCHDOG_LEASE_MS, channel_of, queue_key,
+};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Longer than any wait here lasts on any machine.
+const LONG: Duration = Duration::from_secs(20);
+
+/// One of Java's threads with a lock that is either fair or plain.
+struct JavaLock {
+    java: JavaClient,
+    name: &'static str,
+    is_fair: bool,
+}
+
+impl JavaLock {
+    fn new(bed: &Bed, name: &'static str, is_fair: bool) -> Self {
+        Self { java: JavaClient::new(&bed.server, 0), name, is_fair }
+    }
+
+    fn owner(&self) -> String {
+        self.java.owner(1)
+    }
+
+    fn try_lock(&mut self) -> bool {
+        if self.is_fair {
+            self.java.try_acquire(self.name, 1, WATCHDOG_LEASE_MS)
+        } else {
+            self.java.plain_acquire(self.name, 1, WATCHDOG_LEASE_MS).is_none()
+        }
+    }
+
+    /// Waits as Java does, until it holds the lock.
+    fn lock(&mut self, lease_ms: i64) {
+        if self.is_fair {
+            assert!(self.java.acquire_within(self.name, 1, DEFAULT_WAIT_MS, lease_ms, LONG));
+            return;
+        }
+        let mut subscription = self.java.plain_subscribe(self.name);
+        while let Some(ttl_ms) = self.java.plain_acquire(self.name, 1, lease_ms) {
+            subscription.woken_within(ms(u64::try_from(ttl_ms).unwrap_or(0)));
+        }
+    }
+
+    fn unlock(&mut self) -> Option<i64> {
+        if self.is_fair {
+            self.java.unlock(self.name, 1)
+        } else {
+            self.java.plain_unlock(self.name, 1)
+        }
+    }
+}
+
+async fn both_kinds(bed: &Bed) -> [(Lock, JavaLock); 2] {
+    let client = bed.client().await;
+    [
+        (client.fair_lock("fair"), JavaLock::new(bed, "fair", true)),
+        (client.plain_lock("plain"), JavaLock::new(bed, "plain", false)),
+    ]
+}
+
+/// Who holds the lock enters it again; the other side is refused until the last release; and nobody
+/// but the holder unlocks it. Ours holds, then Java.
+#[test]
+fn reentry_and_ownership_beside_java() {
+    steady(|| async {
+        let Some(bed) = Bed::redis70() else { return };
+        for (lock, mut java) in both_kinds(&bed).await {
+            let outer = lock.lock().await.unwrap();
+            let inner = outer.reenter().await.unwrap();
+            assert!(!java.try_lock());
+            assert_eq!(java.unlock(), None, "an exception: it does not hold the lock");
+            assert_eq!(inner.release().await.unwrap(), Release::StillHeld(1));
+            assert!(!java.try_lock(), "still held once");
+            assert_eq!(outer.release().await.unwrap(), Release::Released);
+
+            assert!(java.try_lock() && java.try_lock());
+            let holder = lock.holder().await.unwrap().unwrap();
+            assert_eq!((holder.owner.to_string(), holder.count), (java.owner(), 2));
+            assert!(lock.try_lock().await.unwrap().is_none());
+            assert_eq!(java.unlock(), Some(0));
+            assert!(lock.try_lock().await.unwrap().is_none(), "still held once");
+            assert_eq!(java.unlock(), Some(1));
+            lock.try_lock().await.unwrap().expect("free").release().await.unwrap();
+        }
+    });
+}
+
+/// A lease ends and the other side gets in at once; the late unlock of the first is none, and does
+/// not touch the second.
+#[test]
+fn an_expired_lease_beside_java() {
+    const LEASE_MS: i64 = 400;
+    steady(|| async {
+        let Some(bed) = Bed::redis70() else { return };
+        for (lock, mut java) in both_kinds(&bed).await {
+            // Java's ends, ours waits.
+            let began = Instant::now();
+            java.lock(LEASE_MS);
+            let guard = tokio::time::timeout(LONG, lock.lock()).await.unwrap().unwrap();
+            let took = began.elapsed();
+            measured("a Java lease of 400 ms, to our grant", took);
+            assert!(took >= ms(390) && took < ms(400 + 300) + SLACK, "{took:?}");
+            assert_eq!(java.unlock(), None, "an exception");
+            guard.ensure_valid().unwrap();
+            assert_eq!(guard.release().await.unwrap(), Release::Released);
+
+            // Ours ends, Java waits.
+            let began = Instant::now();
+            let guard = lock.clone().lease(ms(400)).lock().await.unwrap();
+            java.lock(WATCHDOG_LEASE_MS);
+            let took = began.elapsed();
+            measured("a lease of ours of 400 ms, to Java's hold", took);
+            assert!(took >= ms(390) && took < ms(400) + SLACK, "{took:?}");
+            assert_eq!(guard.state(), GuardState::Lost);
+            assert_eq!(guard.release().await.unwrap(), Release::Lost);
+            assert_eq!(java.unlock(), Some(1), "untouched by that");
+        }
+    });
+}
+
+/// Java and ours count together, each with clients of its own, and the counter is exact.
+#[test]
+fn java_and_ours_count_together() {
+    const EACH: u64 = 3;
+    const ROUNDS: u64 = 10;
+    steady(|| async {
+        let Some(bed) = Bed::redis70() else { return };
+        for (name, is_fair) in [("fair", true), ("plain", false)] {
+            let counter = Arc::new(AtomicU64::new(0));
+            // Lost increments unless one at a time reads and writes.
+            let count = |counter: &AtomicU64| {
+                let seen = counter.load(Ordering::Relaxed);
+                thread::yield_now();
+                counter.store(seen + 1, Ordering::Relaxed);
+            };
+            let mut threads = Vec::new();
+            let mut tasks = Vec::new();
+            for _ in 0..EACH {
+                let mut java = JavaLock::new(&bed, name, is_fair);
+                let own = Arc::clone(&counter);
+                threads.push(thread::spawn(move || {
+                    for _ in 0..ROUNDS {
+                        java.lock(WATCHDOG_LEASE_MS);
+                        count(&own);
+                        assert_eq!(java.unlock(), Some(1));
+                    }
+                }));
+                let client = bed.client().await;
+                let lock = if is_fair { client.fair_lock(name) } else { client.plain_lock(name) };
+                let own = Arc::clone(&counter);
+                tasks.push(tokio::spawn(async move {
+                    for _ in 0..ROUNDS {
+                        let guard = lock.lock().await.unwrap();
+                        count(&own);
+                        assert_eq!(guard.release().await.unwrap(), Release::Released);
+                    }
+                }));
+            }
+            let began = Instant::now();
+            for task in tasks {
+                tokio::time::timeout(LONG, task).await.expect("its turns").unwrap();
+            }
+            eventually("Java's turns", LONG, || threads.iter().all(|java| java.is_finished()));
+            threads.into_iter().for_each(|java| java.join().unwrap());
+            measured(&format!("sixty turns, {name}"), began.elapsed());
+            assert_eq!(counter.load(Ordering::Relaxed), 2 * EACH * ROUNDS);
+            assert_eq!((bed.holder(name), bed.queue(name)), (None, vec![]));
+        }
+    });
+}
+
+/// Java and ours by turns in one queue, each with a lease, and nobody ever unlocks: all get the
+/// lock, in the order in which they came.
+#[test]
+fn leases_that_nobody_ends_beside_java() {
+    const PAIRS: usize = 3;
+    const LEASE_MS: u64 = 600;
+    steady(|| async {
+        let Some(bed) = Bed::redis70() else { return };
+        let client = bed.client().await;
+        let lease = ms(LEASE_MS);
+        let held = bed.hold(client.fair_lock("job").lease(lease + lease)).await;
+        let served = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let (mut came, mut threads, mut places) = (Vec::new(), Vec::new(), Vec::new());
+        for _ in 0..PAIRS {
+            let before = bed.queue("job");
+            let mut java = JavaLock::new(&bed, "job", true);
+            came.push(java.owner());
+            let own = Arc::clone(&served);
+            threads.push(thread::spawn(move || {
+                java.lock(i64::try_from(LEASE_MS).unwrap());
+                own.lock().unwrap().push(java.owner());
+            }));
+            eventually("Java stands in line", SLACK, || bed.queue("job").len() == before.len() + 1);
+            let before = bed.queue("job");
+            let (lock, own) = (client.fair_lock("job").lease(lease), Arc::clone(&served));
+            places.push(tokio::spawn(async move {
+                let guard = lock.try_lock_for(LONG).await.unwrap().expect("its turn");
+                own.lock().unwrap().push(guard.owner().to_string());
+                guard
+            }));
+            eventually("ours stands in line", SLACK, || bed.queue("job").len() == before.len() + 1);
+            came.push(bed.queue("job").pop().unwrap());
+        }
+        let began = Instant::now();
+        let mut guards = Vec::new();
+        for place in places {
+            guards.push(tokio::time::timeout(LONG, place).await.expect("its turn").unwrap());
+        }
+        threads.into_iter().for_each(|java| java.join().unwrap());
+        measured("six leases of 600 ms, and what was left of the first", began.elapsed());
+        assert_eq!(*served.lock().unwrap(), came);
+        assert_eq!(held.release().await, Release::Lost);
+        // The last one may still have it.
+        guards.pop();
+        for guard in guards {
+            assert_eq!(guard.release().await.unwrap(), Release::Lost);
+        }
+    });
+}
+
+/// The server is gone: who waits for a lock is told so, and does not hang.
+#[test]
+fn a_server_that_is_gone_is_an_error() {
+    steady(|| async {
+        let Some(bed) = Bed::redis70() else { return };
+        let client = tuned(&bed, |config| config.store_timeout(ms(500))).await;
+        bed.take(&client, "warm").await.release().await;
+        bed.server.kill9();
+        // Before that a request may be sent on a connection that is gone, and its end is unknown.
+        let mut connection = client.connection();
+        let noticed = connection.wait_for(|state| *state == ConnectionState::Reconnecting);
+        tokio::time::timeout(LONG, noticed).await.expect("it notices").unwrap();
+        for lock in [client.fair_lock("fair"), client.plain_lock("plain")] {
+            let began = Instant::now();
+            let lock = lock.lease(2 * LEASE);
+            let result = tokio::time::timeout(LONG, lock.try_lock_for(5 * LEASE)).await;
+            let error = result.expect("it hangs").unwrap_err();
+            measured("a server that is gone, with a store timeout of 500 ms", began.elapsed());
+            assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+            assert!(began.elapsed() < ms(500) + 2 * SLACK);
+        }
+    });
+}
+
+/// The server comes back without the lock. The release says that it was lost, and the next hold of
+/// that name is renewed as any other; twice in a row.
+#[test]
+fn renewal_goes_on_after_a_restart() {
+    steady(|| async {
+        let Some(bed) = Bed::redis70() else { return };
+        let client = bed.client().await;
+        for lock in [client.fair_lock("fair"), client.plain_lock("plain")] {
+            let guard = lock.lock().await.unwrap();
+            for _ in 0..2 {
+                bed.server.kill9();
+                bed.server.restart();
+            }
+            tokio::time::timeout(LEASE + SLACK, guard.lost()).await.expect("the loss");
+            assert_eq!(guard.release().await.unwrap(), Release::Lost);
+            let guard = tokio::time::timeout(LONG, lock.lock()).await.unwrap().unwrap();
+            let lost = tokio::time::timeout(2 * LEASE, guard.lost()).await;
+            assert!(lost.is_err(), "it was not renewed");
+            assert_eq!(guard.release().await.unwrap(), Release::Released);
+        }
+    });
+}
+
+/// Java builds its keys from a mapped name, braces or not. Whoever knows the mapped name shares the
+/// queue, and is woken on its channel.
+#[test]
+fn mapped_names_share_a_queue() {
+    steady(|| async {
+        let Some(bed) = Bed::redis70() else { return };
+        let client = bed.seldom().await;
+        for name in ["prod:stock", "{prod}:stock", "prod:{stock}:7", "a}b"] {
+            let guard = client.fair_lock(name).lock().await.unwrap();
+            let mut java = JavaClient::new(&bed.server, 0);
+            assert!(java.acquire(name, 1, DEFAULT_WAIT_MS, WATCHDOG_LEASE_MS).is_some());
+            let mut wakes_java = java.subscribe(name, 1);
+            let lock = client.fair_lock(name);
+            let behind = tokio::spawn(async move { lock.lock().await.unwrap() });
+            let queue = || bed.call(&["LRANGE", &queue_key(name), "0", "-1"]).array().to_vec();
+            eventually("both stand in one queue", SLACK, || queue().len() == 2);
+            assert_eq!(queue()[0].text(), java.owner(1));
+            let ours = queue()[1].text().to_owned();
+            guard.release().await.unwrap();
+            assert!(wakes_java.woken_within(SLACK), "{name}");
+            assert!(java.acquire(name, 1, DEFAULT_WAIT_MS, WATCHDOG_LEASE_MS).is_none());
+            // Java will tell the next on the channel that it knows.
+            eventually("it listens there", SLACK, || {
+                bed.call(&["PUBSUB", "NUMSUB", &channel_of(name, &ours)]).array()[1].int() == 1
+            });
+            assert_eq!(java.unlock(name, 1), Some(1));
+            let guard = tokio::time::timeout(SLACK, behind).await.expect("woken").unwrap();
+            guard.release().await.unwrap();
+        }
+    });
+}
