@@ -13,7 +13,11 @@ use crate::store::{Event, Events};
 use crate::watchdog;
 use fairlock_core::ClientId;
 use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
 use tokio::sync::oneshot;
+
+/// How long the thread of a client that has ended stays for its last command.
+const FAREWELL: Duration = Duration::from_millis(250);
 
 /// What runs for a client.
 pub(crate) struct Started {
@@ -47,12 +51,16 @@ pub(crate) fn start(config: Config) -> Result<(Started, FirstContact), Error> {
     // Set before the runtime runs: no event can come earlier.
     let _ = slot.set(Arc::downgrade(&shared));
     runtime.spawn(watchdog::run(Arc::clone(&shared)));
+    let store = Arc::clone(&shared.store);
     std::thread::Builder::new()
         .name("fairlock".into())
         .spawn(move || {
             process::enter_background();
             // An error means that the last handle is gone, which is the same thing.
             let _ = runtime.block_on(stopped);
+            // Nor does anybody wait for this: a server that does not answer forgets by itself.
+            let _ =
+                runtime.block_on(async { tokio::time::timeout(FAREWELL, store.farewell()).await });
             runtime.shutdown_background();
         })
         .map_err(|error| no_thread(&error))?;
@@ -73,7 +81,7 @@ fn open_store(
     let handle = runtime.handle().clone();
     match &config.address {
         Address::Memory => {
-            let store = MemoryStore::new(config.rules(), events);
+            let store = MemoryStore::new(&config, client_id, events);
             runtime.spawn(Arc::clone(&store).run_expiry());
             let shared = Shared::new(config, client_id, store, handle, true);
             shared.set_connection(ConnectionState::Connected);

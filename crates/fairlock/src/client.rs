@@ -157,6 +157,8 @@ impl Client {
             while shared.pending.count() > 0 && !until.left().is_zero() {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
+            let _ =
+                tokio::time::timeout(until.left().min(LAST_WORDS), shared.store.farewell()).await;
         });
         // An error means that the background thread is gone, and so is all work.
         let _ = flushed.await;

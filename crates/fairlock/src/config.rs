@@ -1,5 +1,6 @@
 //! Settings: every number with its unit, default and reason.
 
+use crate::client_info::{VALUE_BYTES_MAX, is_printable};
 use crate::error::Error;
 use fairlock_core::{MAX_LEASE_MS, Rules};
 use std::fmt;
@@ -34,6 +35,8 @@ pub struct Config {
     pub(crate) ping_timeout: Duration,
     pub(crate) java_fleet: bool,
     pub(crate) lazy_connect: bool,
+    pub(crate) label: Option<String>,
+    pub(crate) announce: bool,
     pub(crate) log_names: bool,
 }
 
@@ -102,6 +105,8 @@ impl Config {
             ping_timeout: Duration::from_secs(2),
             java_fleet: false,
             lazy_connect: false,
+            label: None,
+            announce: true,
             log_names: false,
         }
     }
@@ -218,6 +223,26 @@ impl Config {
         self
     }
 
+    /// What the application calls itself, for whoever looks at a lock that it holds or waits for:
+    /// 1 to 128 bytes without control characters. Everybody who can read the store can read it.
+    /// Default: none.
+    #[must_use]
+    pub fn label(mut self, label: impl Into<String>) -> Self {
+        self.label = Some(label.into());
+        self
+    }
+
+    /// Tell the other clients of the store who this one is ([`ClientInfo`](crate::ClientInfo):
+    /// host, process, user, label, version), so that a look at a lock shows who holds it and who
+    /// waits. On a server it is a key of this client that lasts 90 s, written when it connects and
+    /// every 30 s, and removed when it ends. Where the server does not allow that, locks work all
+    /// the same. Default: true.
+    #[must_use]
+    pub fn announce(mut self, yes: bool) -> Self {
+        self.announce = yes;
+        self
+    }
+
     /// Checks the settings against each other.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let hour = Duration::from_secs(3_600);
@@ -264,6 +289,11 @@ impl Config {
             return Err(Error::misuse(
                 "client_name must be 1 to 128 printable ASCII characters without spaces",
             ));
+        }
+        if self.label.as_deref().is_some_and(|label| !is_printable(label)) {
+            return Err(Error::misuse(format!(
+                "label must be 1 to {VALUE_BYTES_MAX} bytes of text without control characters"
+            )));
         }
         if !(0..=i64::from(i32::MAX)).contains(&self.database) {
             return Err(Error::misuse(format!("database {} is not a number ≥ 0", self.database)));

@@ -49,6 +49,7 @@ mod background;
 mod backoff;
 mod caller;
 mod client;
+mod client_info;
 mod clock;
 mod config;
 mod detached;
@@ -71,6 +72,7 @@ mod watchdog;
 mod with;
 
 pub use client::Client;
+pub use client_info::ClientInfo;
 pub use config::Config;
 pub use detached::Detached;
 pub use error::{Error, ErrorKind};

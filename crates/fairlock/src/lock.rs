@@ -369,7 +369,9 @@ impl Lock {
         .by(owner.id()))
     }
 
-    /// Who holds the lock and who waits; the first 1 000 waiters are listed.
+    /// Who holds the lock and who waits: places, times, and what the clients say of themselves
+    /// ([`ClientInfo`](crate::ClientInfo)). The first 1 000 waiters are listed. A round trip, and a
+    /// second one when a client of fairlock holds the lock or waits.
     ///
     /// # Errors
     /// As [`lock`](Self::lock).
@@ -377,7 +379,7 @@ impl Lock {
     /// # Cancel safety
     /// Nothing is changed by this call.
     pub async fn inspect(&self) -> Result<LockStatus, Error> {
-        self.look(status::LISTED_MAX).await
+        status::inspect(&self.client, self.name.clone()?, self.kind).await
     }
 
     async fn look(&self, limit: u32) -> Result<LockStatus, Error> {

@@ -1,13 +1,20 @@
 //! What a look at a lock shows.
 
 use crate::client::Client;
+use crate::client_info::ClientInfo;
 use crate::error::Error;
-use fairlock_core::{Answer, Body, Inspection, Kind, LockName, Op, OwnerId, Rules, Token};
+use fairlock_core::{
+    Answer, Body, ClientId, Inspection, Kind, LockName, Op, OwnerId, Rules, Token,
+};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Waiters that are listed: a page. More would make the server and the reader busy for nothing.
-pub(crate) const LISTED_MAX: u32 = 1_000;
+const LISTED_MAX: u32 = 1_000;
+
+/// Clients that are asked about in one look: enough for a person to read, and one small pipeline.
+const CLIENTS_MAX: usize = 100;
 
 /// The state of a lock at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +33,10 @@ pub struct LockStatus {
     pub queue: Vec<QueuedWaiter>,
     /// How many wait altogether.
     pub queue_len: usize,
+    /// What the holder's client, and those of the listed waiters, say of themselves: the first 100
+    /// different ones. A client is missing that does not [announce](crate::Config::announce)
+    /// itself, was not heard for 90 s, or is foreign.
+    pub clients: BTreeMap<ClientId, ClientInfo>,
 }
 
 /// The holder of a lock.
@@ -62,6 +73,22 @@ pub struct QueuedWaiter {
     pub since: Option<SystemTime>,
 }
 
+/// Looks at the lock `name`, and asks who its clients are.
+pub(crate) async fn inspect(
+    client: &Client,
+    name: LockName,
+    kind: Kind,
+) -> Result<LockStatus, Error> {
+    let mut status = look(client, name, kind, LISTED_MAX).await?;
+    let ids = status.client_ids();
+    if !ids.is_empty() {
+        let store = Arc::clone(&client.shared().store);
+        let known = client.on_background(async move { store.clients(&ids).await });
+        status.clients = known.await?;
+    }
+    Ok(status)
+}
+
 /// Looks at the lock `name`, and lists at most `limit` waiters.
 pub(crate) async fn look(
     client: &Client,
@@ -87,6 +114,20 @@ pub(crate) async fn look(
 }
 
 impl LockStatus {
+    /// Who `owner` is, as far as its client says.
+    pub fn client(&self, owner: &OwnerId) -> Option<&ClientInfo> {
+        self.clients.get(&owner.client()?)
+    }
+
+    /// The clients of ours that hold the lock or are listed, in this order.
+    fn client_ids(&self) -> Vec<ClientId> {
+        let owners = self.queue.iter().map(|waiter| &waiter.owner);
+        let owners = self.holder.iter().map(|holder| &holder.owner).chain(owners);
+        let mut seen = BTreeSet::new();
+        let new = owners.filter_map(OwnerId::client).filter(|client| seen.insert(*client));
+        new.take(CLIENTS_MAX).collect()
+    }
+
     fn new(seen: Inspection, now_ms: u64, rules: &Rules) -> Self {
         let token = seen.token;
         let holder = seen.holder.map(|held| {
@@ -117,6 +158,7 @@ impl LockStatus {
             token,
             queue: queue.collect(),
             queue_len: usize::try_from(seen.queue_len).unwrap_or(usize::MAX),
+            clients: BTreeMap::new(),
         }
     }
 }
@@ -131,7 +173,7 @@ fn not_after(us: u64, now_ms: u64) -> Option<SystemTime> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fairlock_core::{ClientId, HeldBy, WaiterView};
+    use fairlock_core::{HeldBy, WaiterView};
 
     const NOW_MS: u64 = 2_000_000_000_000;
 

@@ -464,6 +464,10 @@ async fn drive(store: Store, at: At, at_least: usize) {
     assert_eq!(ended + dropped, count);
     assert!(count >= at_least, "only {count} cases");
     assert!(ended > count / 20 && dropped > count / 3, "{ended} ended, {dropped} were dropped");
+    // The clients end as well: what they said of themselves goes with them.
+    for client in [holder, caller] {
+        client.shutdown().await;
+    }
     let left = store.raw().map(|mut raw| only_what_may_stay_is_left(&mut raw));
     println!("{count} cases: {ended} ended, {dropped} were dropped; left: {left:?}");
 }

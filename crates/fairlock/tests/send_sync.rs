@@ -30,6 +30,9 @@ fn types() {
         QueuedWaiter, Release, Turn);
     each!(is_cloned: Client, Config, Detached, Done<u8>, Error, Held, Holder, Lock, LockName, LockStatus, Owner,
         OwnerId, QueuedWaiter);
+    each!(is_any: fairlock::ClientInfo);
+    each!(is_shown: fairlock::ClientInfo);
+    each!(is_cloned: fairlock::ClientInfo);
     each!(is_compared: ClientId, ConnectionState, ErrorKind, FencingToken, GuardState, Release);
     each!(is_unwind_safe: Config, Error, LockStatus);
 }

@@ -1,14 +1,16 @@
 //! The store inside one process: the core itself, and a task that carries out what time brings.
 
 use super::{Boxed, Event, Events, Reply, Store, StoreError, Topic};
+use crate::client_info::ClientInfo;
 use crate::clock::{Moment, lock};
+use crate::config::Config;
 use crate::error::{Error, ErrorKind};
 use crate::observe;
 use fairlock_core::{
     Answer, Channel, ClientId, CoreError, Effect, LockName, Model, Op, OwnerId, Payload, Rules,
     World,
 };
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::Notify;
@@ -21,6 +23,8 @@ pub(crate) struct MemoryStore {
     events: Events,
     /// Server time is this plus the time since boot, so that no wall-clock change moves it.
     epoch_us: u64,
+    /// The one client, unless it wants to stay unknown.
+    client: Option<(ClientId, ClientInfo)>,
     /// A deadline became earlier than the expiry task knows.
     sooner: Notify,
 }
@@ -47,10 +51,19 @@ impl World for Inside {
 }
 
 impl MemoryStore {
-    pub(crate) fn new(rules: Rules, events: Events) -> Arc<Self> {
+    pub(crate) fn new(config: &Config, client: ClientId, events: Events) -> Arc<Self> {
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+        // To the millisecond, as the other stores tell it.
+        let since = UNIX_EPOCH + Duration::from_millis(wall.as_millis() as u64);
         let epoch_us = wall.as_micros() as u64 - Moment::now().nanos() / 1_000;
-        Arc::new(Self { state: Mutex::default(), rules, events, epoch_us, sooner: Notify::new() })
+        Arc::new(Self {
+            state: Mutex::default(),
+            rules: config.rules(),
+            events,
+            epoch_us,
+            client: config.announce.then(|| (client, ClientInfo::here(config, since))),
+            sooner: Notify::new(),
+        })
     }
 
     fn apply(&self, name: &LockName, op: &Op) -> Result<Reply, StoreError> {
@@ -194,5 +207,10 @@ impl Store for MemoryStore {
 
     fn ping(&self) -> Boxed<'_, Result<(), StoreError>> {
         Box::pin(async { Ok(()) })
+    }
+
+    fn clients<'a>(&'a self, ids: &'a [ClientId]) -> Boxed<'a, BTreeMap<ClientId, ClientInfo>> {
+        let known = self.client.iter().filter(|(id, _)| ids.contains(id)).cloned().collect();
+        Box::pin(async { known })
     }
 }

@@ -7,9 +7,11 @@ pub(crate) mod memory;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
 
+use crate::client_info::ClientInfo;
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
-use fairlock_core::{Answer, Grant, LockName, Op, OwnerId};
+use fairlock_core::{Answer, ClientId, Grant, LockName, Op, OwnerId};
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
 
@@ -100,4 +102,13 @@ pub(crate) trait Store: Send + Sync + 'static {
 
     /// A round trip.
     fn ping(&self) -> Boxed<'_, Result<(), StoreError>>;
+
+    /// What these clients say of themselves. Those that say nothing, or nothing legible, are left
+    /// out; so are all when the store does not answer.
+    fn clients<'a>(&'a self, ids: &'a [ClientId]) -> Boxed<'a, BTreeMap<ClientId, ClientInfo>>;
+
+    /// The client ends: what it said of itself goes, as far as that can be done.
+    fn farewell(&self) -> Boxed<'_, ()> {
+        Box::pin(async {})
+    }
 }

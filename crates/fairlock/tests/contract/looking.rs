@@ -1,6 +1,8 @@
 //! What a look at a lock shows: places, times, who is who.
 
-use crate::support::{Store, granted, no_beats, wait_behind};
+use crate::support::{Store, granted, no_beats, until, wait_behind};
+use fairlock::{Client, Config};
+use fairlock_testkit::raw::Raw;
 use std::time::Duration;
 
 /// Java's id of a thread, and bytes that are no text: both foreign.
@@ -68,4 +70,158 @@ pub(super) async fn foreign_waiters(store: Store) {
     let holder = lock.inspect().await.unwrap().holder.unwrap();
     assert_eq!((holder.count, holder.ours, holder.since), (2, false, None));
     drop(guard);
+}
+
+/// The key of a client's record.
+fn record_of(client: &Client) -> String {
+    format!("fairlock_client:{}", client.id())
+}
+
+fn records(raw: &mut Raw) -> usize {
+    raw.call(&["KEYS", "fairlock_client:*"]).array().len()
+}
+
+pub(super) async fn clients_are_named(store: Store) {
+    let label = "nightly, the café run";
+    let first = store.client_with(|config| no_beats(config).label(label)).await;
+    let second = store.client_with(no_beats).await;
+    let lock = first.fair_lock("job");
+    assert!(lock.inspect().await.unwrap().clients.is_empty(), "nobody holds or waits");
+    let guard = lock.lock().await.unwrap();
+    let waiter = wait_behind(&second.fair_lock("job"), 1).await;
+    let status = lock.inspect().await.unwrap();
+    let holder = status.client(&status.holder.as_ref().unwrap().owner).unwrap();
+    assert_eq!(holder.label.as_deref(), Some(label));
+    assert_eq!(
+        (holder.pid, holder.version.as_str()),
+        (std::process::id(), env!("CARGO_PKG_VERSION"))
+    );
+    assert!(holder.host.is_some() && holder.user.is_some(), "{holder:?}");
+    assert!(holder.since <= status.holder.as_ref().unwrap().since.unwrap(), "{status:?}");
+    let next = status.client(&status.queue[0].owner).unwrap();
+    if store.server().is_some() {
+        assert_eq!((status.clients.len(), next.label.as_deref()), (2, None));
+        assert_eq!((&next.host, &next.user, next.pid), (&holder.host, &holder.user, holder.pid));
+    } else {
+        assert_eq!((status.clients.len(), next), (1, holder));
+    }
+    guard.release().await.unwrap();
+    drop(granted(waiter).await);
+}
+
+/// A client that does not want to be known writes nothing, and locks as any other.
+pub(super) async fn a_silent_client_is_unknown(store: Store) {
+    let client = store.client_with(|config| config.label("secret").announce(false)).await;
+    let lock = client.fair_lock("job");
+    let guard = lock.lock().await.unwrap();
+    let status = lock.inspect().await.unwrap();
+    assert_eq!(status.holder.unwrap().owner, *guard.owner());
+    assert!(status.clients.is_empty(), "{:?}", status.clients);
+    if let Some(mut raw) = store.raw() {
+        assert_eq!(records(&mut raw), 0);
+    }
+    guard.release().await.unwrap();
+}
+
+/// The record belongs to the client: it has a TTL, comes back with the connection, and goes with
+/// the client, by shutdown or with the last handle.
+pub(super) async fn a_record_lives_as_long_as_its_client(store: Store) {
+    let Some(mut raw) = store.raw() else { return };
+    let client = store.client().await;
+    let key = record_of(&client);
+    let ttl_ms = raw.call(&["PTTL", &key]).int();
+    assert!((60_000..=90_000).contains(&ttl_ms), "{ttl_ms}");
+    raw.call(&["FLUSHALL"]);
+    raw.call(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+    until("the record is back", async || records(&mut raw) == 1).await;
+    until("so is the connection", async || client.ping().await.is_ok()).await;
+    let clone = client.clone();
+    client.shutdown().await;
+    assert_eq!(records(&mut raw), 0, "shutdown removes it");
+    drop(clone);
+
+    let client = store.client().await;
+    let guard = client.fair_lock("job").lock().await.unwrap();
+    assert_eq!(records(&mut raw), 1);
+    drop(client);
+    assert_eq!(records(&mut raw), 1, "the guard is a handle too");
+    drop(guard);
+    until("the record is gone", async || records(&mut raw) == 0).await;
+}
+
+/// Who may write to the store can write anything into a record: then the client is unknown, and
+/// the look at the lock is none the worse.
+pub(super) async fn odd_records_are_unknown(store: Store) {
+    let Some(mut raw) = store.raw() else { return };
+    let client = store.client_with(no_beats).await;
+    let other = store.client_with(no_beats).await;
+    let lock = client.fair_lock("job");
+    let guard = lock.lock().await.unwrap();
+    let waiter = wait_behind(&other.fair_lock("job"), 1).await;
+    let key = record_of(&client);
+    let long = "x".repeat(10_000);
+    let fields: [(&str, &[u8]); 9] = [
+        ("host", long.as_bytes()),
+        ("label", b"\x1b]0;title\x07"),
+        ("label", "\u{202e}gpj".as_bytes()),
+        ("user", b"\xff\xfe"),
+        ("version", b""),
+        ("pid", b"-1"),
+        ("pid", b"99999999999"),
+        ("since", b"yesterday"),
+        ("since", b"99999999999999999999"),
+    ];
+    for (field, value) in fields {
+        let had = raw.call(&["HGET", &key, field]);
+        raw.call(&[b"HSET".as_slice(), key.as_bytes(), field.as_bytes(), value]);
+        let status = lock.inspect().await.unwrap();
+        assert_eq!(status.holder.as_ref().unwrap().owner, *guard.owner());
+        let known: Vec<_> = status.clients.keys().copied().collect();
+        assert_eq!(known, [other.id()], "{field}: {}", value.escape_ascii());
+        match had {
+            fairlock_testkit::resp::Value::Bulk(bytes) => {
+                raw.call(&[b"HSET".as_slice(), key.as_bytes(), field.as_bytes(), &bytes]);
+            }
+            _ => drop(raw.call(&["HDEL", &key, field])),
+        }
+        assert_eq!(lock.inspect().await.unwrap().clients.len(), 2, "{field} is mended");
+    }
+    // Fields that no client writes are not looked at.
+    raw.call(&["HSET", &key, "motto", &long]);
+    assert_eq!(lock.inspect().await.unwrap().clients.len(), 2);
+    for odd in [
+        &["SET", key.as_str(), "7"][..],
+        &["RPUSH", key.as_str(), "x"],
+        &["ZADD", key.as_str(), "1", "x"],
+        &["HSET", key.as_str(), "motto", "x"],
+    ] {
+        raw.call(&["DEL", &key]);
+        raw.call(odd);
+        let known: Vec<_> = lock.inspect().await.unwrap().clients.into_keys().collect();
+        assert_eq!(known, [other.id()], "{odd:?}");
+    }
+    guard.release().await.unwrap();
+    drop(granted(waiter).await);
+}
+
+/// A server that allows the keys of locks and no others: locks work, and clients are unknown.
+pub(super) async fn records_may_be_denied(store: Store) {
+    let (Some(mut raw), Some(server)) = (store.raw(), store.server()) else { return };
+    let mut rule = vec!["ACL", "SETUSER", "ann", "on", ">right", "allchannels", "+@all"];
+    let keys = ["~job", "~redisson_lock_*", "~fairlock_order*", "~fairlock_state*"];
+    rule.extend(keys.into_iter().chain(["~fairlock_beats*", "~fairlock_buried*"]));
+    raw.call(&rule);
+    let url = format!("redis://ann:right@{}", server.addr());
+    let config = || no_beats(Config::from_url(&url).unwrap());
+    let client = Client::with_config(config()).await.unwrap();
+    let other = Client::with_config(config()).await.unwrap();
+    let lock = client.fair_lock("job");
+    let guard = lock.lock().await.unwrap();
+    let waiter = wait_behind(&other.fair_lock("job"), 1).await;
+    let status = lock.inspect().await.unwrap();
+    assert_eq!((status.queue_len, status.clients.len()), (1, 0));
+    assert_eq!(records(&mut raw), 0);
+    guard.release().await.unwrap();
+    drop(granted(waiter).await);
+    client.shutdown().await;
 }

@@ -72,7 +72,11 @@ macro_rules! on {
                 a_cancelled_reentry_is_taken_back, tokens_rise, tokens_rise_without_their_key,
                 release_after_force_is_lost, inspection, looks_at_the_holder, guards_name_what_they_hold,
             ];
-            looking: [places_and_times, foreign_waiters];
+            looking: [
+                places_and_times, foreign_waiters, clients_are_named, a_silent_client_is_unknown,
+                a_record_lives_as_long_as_its_client, odd_records_are_unknown,
+                records_may_be_denied,
+            ];
             loss: [
                 the_watchdog_keeps_a_lock, an_explicit_lease_ends, signals_of_a_taken_lock,
                 an_expired_lock_goes_to_the_next, a_lost_guard_does_not_reenter,

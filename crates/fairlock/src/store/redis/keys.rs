@@ -87,6 +87,11 @@ pub(crate) fn inbox(client: ClientId) -> Vec<u8> {
     format!("{INBOX_PREFIX}{client}").into_bytes()
 }
 
+/// The record of a client: it is of no lock, and no lock's name begins like it.
+pub(crate) fn client(client: ClientId) -> Vec<u8> {
+    format!("fairlock_client:{client}").into_bytes()
+}
+
 /// The channel behind a topic.
 pub(crate) fn topic(topic: &Topic) -> Vec<u8> {
     match topic {

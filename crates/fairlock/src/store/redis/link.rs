@@ -3,6 +3,7 @@
 use super::attempt::Attempt;
 use super::classify::classify;
 use super::keys::Keys;
+use super::record::{Record, WRITE_REPLIES};
 use crate::backoff::Backoff;
 use crate::clock::{Moment, lock};
 use crate::config::{Address, Config};
@@ -25,6 +26,7 @@ pub(crate) struct Link {
     response_timeout: Duration,
     ping_interval: Duration,
     ping_timeout: Duration,
+    record: Option<Arc<Record>>,
     events: Events,
     current: watch::Sender<Option<MultiplexedConnection>>,
     /// When the server last answered anything: a busy connection needs no ping.
@@ -69,7 +71,12 @@ pub(crate) fn at(client: &redis::Client, failure: StoreError) -> StoreError {
 }
 
 impl Link {
-    pub(crate) fn new(client: redis::Client, config: &Config, events: Events) -> Arc<Self> {
+    pub(crate) fn new(
+        client: redis::Client,
+        config: &Config,
+        record: Option<Arc<Record>>,
+        events: Events,
+    ) -> Arc<Self> {
         Arc::new(Self {
             client,
             name: connection_name(config),
@@ -77,6 +84,7 @@ impl Link {
             response_timeout: config.response_timeout,
             ping_interval: config.ping_interval,
             ping_timeout: config.ping_timeout,
+            record,
             events,
             current: watch::Sender::new(None),
             last_answer: Mutex::new(Moment::now()),
@@ -147,12 +155,23 @@ impl Link {
         let connect = async {
             let mut conn =
                 self.client.get_multiplexed_async_connection_with_config(&config).await?;
-            name_connection(&mut conn, &self.name).await?;
+            self.introduce(&mut conn).await?;
             Ok(conn)
         };
         let made = tokio::time::timeout(self.connect_timeout, connect).await;
         made.map_err(|_| StoreError::unavailable("connecting took too long".into(), false))?
             .map_err(|error: RedisError| StoreError { doubt: false, ..classify(&error) })
+    }
+
+    /// Says whose connection it is, and who this client is. Whatever the server says to the
+    /// latter: locks work without.
+    async fn introduce(&self, conn: &mut MultiplexedConnection) -> Result<(), RedisError> {
+        let Some(record) = &self.record else { return name_connection(conn, &self.name).await };
+        if record.connected() {
+            record.note_time(conn.send_packed_command(&redis::cmd("TIME")).await?);
+        }
+        name_connection(conn, &self.name).await?;
+        announce(conn, record).await
     }
 
     /// Returns when the connection is dead: a call failed on it, or a ping was not answered.
@@ -179,6 +198,24 @@ impl Link {
             }
         }
     }
+}
+
+/// Makes the client's record last, for ever: one transaction in a period.
+pub(crate) async fn keep_record(link: Arc<Link>, record: Arc<Record>, period: Duration) {
+    loop {
+        tokio::time::sleep(period).await;
+        let Some(mut conn) = link.connection() else { continue };
+        if let Err(error) = announce(&mut conn, &record).await {
+            link.note_failure(&error);
+        }
+    }
+}
+
+async fn announce(conn: &mut MultiplexedConnection, record: &Record) -> Result<(), RedisError> {
+    if let Some(write) = record.write() {
+        record.note(conn.send_packed_commands(&write, 0, WRITE_REPLIES).await?);
+    }
+    Ok(())
 }
 
 /// Tells operators whose connection it is.

@@ -11,12 +11,14 @@ mod differential;
 mod inbox;
 mod keys;
 mod link;
+mod record;
 mod reply;
 mod script;
 #[cfg(test)]
 mod tests;
 
 use super::{Boxed, Events, Reply, Store, StoreError, Topic};
+use crate::client_info::ClientInfo;
 use crate::clock::Moment;
 use crate::config::Config;
 use crate::error::Error;
@@ -24,15 +26,20 @@ use classify::classify;
 use fairlock_core::{ClientId, LockName, Op, Rules};
 use inbox::Inbox;
 use link::Link;
+use record::Record;
 use redis::Value;
 use redis::aio::MultiplexedConnection;
 use script::By;
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::UNIX_EPOCH;
 
 /// A store on a Redis or Valkey server.
 pub(crate) struct RedisStore {
     link: Arc<Link>,
     inbox: Arc<Inbox>,
+    /// What this client says of itself, unless the settings keep it silent.
+    record: Option<Arc<Record>>,
     rules: Rules,
 }
 
@@ -48,11 +55,19 @@ impl RedisStore {
         events: Events,
     ) -> Result<Arc<Self>, Error> {
         let redis_client = link::client(config)?;
-        let link = Link::new(redis_client.clone(), config, Arc::clone(&events));
+        let record = config.announce.then(|| {
+            // The server says since when.
+            let info = ClientInfo::here(config, UNIX_EPOCH);
+            Arc::new(Record::new(client, info))
+        });
+        let link = Link::new(redis_client.clone(), config, record.clone(), Arc::clone(&events));
         let inbox = Inbox::new(redis_client, config, client, events);
         tokio::spawn(Arc::clone(&link).run());
         tokio::spawn(Arc::clone(&inbox).run());
-        Ok(Arc::new(Self { link, inbox, rules: config.rules() }))
+        if let Some(record) = record.clone() {
+            tokio::spawn(link::keep_record(Arc::clone(&link), record, record::REFRESH));
+        }
+        Ok(Arc::new(Self { link, inbox, record, rules: config.rules() }))
     }
 
     /// What comes of the first attempt to connect, both connections.
@@ -130,6 +145,27 @@ impl Store for RedisStore {
             };
             let reply = conn.send_packed_command(&redis::cmd("PING")).await;
             reply.and_then(Value::extract_error).map(drop).map_err(|error| classify(&error))
+        })
+    }
+
+    fn clients<'a>(&'a self, ids: &'a [ClientId]) -> Boxed<'a, BTreeMap<ClientId, ClientInfo>> {
+        Box::pin(async move {
+            let Some(mut conn) = self.link.connection() else { return BTreeMap::new() };
+            let asked = conn.send_packed_commands(&record::read(ids), 0, ids.len()).await;
+            // Without an answer they are unknown, as where nothing is written.
+            let replies = asked.unwrap_or_default();
+            let known = ids.iter().zip(replies);
+            known.filter_map(|(id, reply)| Some((*id, record::decode(reply)?))).collect()
+        })
+    }
+
+    fn farewell(&self) -> Boxed<'_, ()> {
+        Box::pin(async move {
+            let Some(cmd) = self.record.as_ref().and_then(|record| record.remove()) else { return };
+            if let Some(mut conn) = self.link.connection() {
+                // A record that stays ends by its TTL.
+                let _ = conn.send_packed_command(&cmd).await;
+            }
         })
     }
 }

@@ -1,0 +1,214 @@
+//! The records of clients: who holds a lock or waits for it, for those who look.
+//!
+//! A record is a courtesy. Where it cannot be written, or holds what no client writes, the client
+//! is unknown, and nothing else changes.
+
+use super::classify::classify;
+use super::keys;
+use crate::ErrorKind;
+use crate::client_info::{ClientInfo, VALUE_BYTES_MAX, is_printable};
+use crate::clock::Moment;
+use fairlock_core::{ClientId, TOKEN_LIMIT};
+use redis::{Cmd, Pipeline, Value};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, UNIX_EPOCH};
+
+/// The TTL of a record: two refreshes may fail, the third comes in time.
+const TTL: Duration = Duration::from_secs(90);
+
+/// Between two refreshes.
+pub(crate) const REFRESH: Duration = Duration::from_secs(30);
+
+/// How many replies a write has.
+pub(crate) const WRITE_REPLIES: usize = 4;
+
+const CLIENT: &str = include_str!("lua/client.lua");
+
+const FIELDS: [&str; 6] = ["host", "pid", "user", "label", "version", "since"];
+
+/// The record of this client.
+pub(crate) struct Record {
+    key: Vec<u8>,
+    values: Vec<(&'static str, String)>,
+    began: Moment,
+    /// When that was by the server's clock, in ms since 1970, once it is known.
+    since_ms: OnceLock<u64>,
+    /// The server does not allow it; asking again on the same connection would only fill its log.
+    denied: AtomicBool,
+    /// The client has ended: nothing may be written after the removal.
+    gone: AtomicBool,
+}
+
+impl Record {
+    pub(crate) fn new(client: ClientId, info: ClientInfo) -> Self {
+        let ClientInfo { host, pid, user, label, version, since: _ } = info;
+        let values = [
+            ("host", host),
+            ("pid", Some(pid.to_string())),
+            ("user", user),
+            ("label", label),
+            ("version", Some(version)),
+        ];
+        let known = values.into_iter().filter_map(|(field, value)| Some((field, value?)));
+        Self {
+            key: keys::client(client),
+            values: known.collect(),
+            began: Moment::now(),
+            since_ms: OnceLock::new(),
+            denied: AtomicBool::new(false),
+            gone: AtomicBool::new(false),
+        }
+    }
+
+    /// A new connection: the server may think otherwise than before. Says whether a write has to
+    /// be preceded by a look at its clock.
+    pub(crate) fn connected(&self) -> bool {
+        self.denied.store(false, Ordering::Relaxed);
+        self.since_ms.get().is_none()
+    }
+
+    /// Takes in the server's reply to `TIME`.
+    pub(crate) fn note_time(&self, reply: Value) {
+        let Value::Array(parts) = reply else { return };
+        let Ok([Value::BulkString(seconds), _]) = <[Value; 2]>::try_from(parts) else { return };
+        let Some(seconds) = std::str::from_utf8(&seconds).ok().and_then(number) else { return };
+        let age_ms = Moment::now().since(self.began).as_millis() as u64;
+        let since_ms = seconds.saturating_mul(1_000).saturating_sub(age_ms);
+        self.since_ms.get_or_init(|| since_ms);
+    }
+
+    /// Writes the record, or makes it last; `None` when there is no point in it. A transaction and
+    /// no script: scripts are about locks, and no record may stand there without its TTL.
+    pub(crate) fn write(&self) -> Option<Pipeline> {
+        if self.gone.load(Ordering::Acquire) || self.denied.load(Ordering::Relaxed) {
+            return None;
+        }
+        let since_ms = self.since_ms.get()?;
+        let mut pipeline = Pipeline::with_capacity(WRITE_REPLIES);
+        pipeline.cmd("MULTI");
+        let fields = pipeline.cmd("HSET").arg(&self.key).arg("since").arg(since_ms);
+        for (field, value) in &self.values {
+            fields.arg(*field).arg(value);
+        }
+        pipeline.cmd("PEXPIRE").arg(&self.key).arg(TTL.as_millis() as u64);
+        pipeline.cmd("EXEC");
+        Some(pipeline)
+    }
+
+    /// What the server said to a write.
+    pub(crate) fn note(&self, replies: Vec<Value>) {
+        let denied = replies.into_iter().filter_map(|reply| reply.extract_error().err());
+        if denied.into_iter().any(|error| classify(&error).error.kind() == ErrorKind::Denied) {
+            self.denied.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Removes the record, and lets no later write through; `None` the second time.
+    pub(crate) fn remove(&self) -> Option<Cmd> {
+        let first = !self.gone.swap(true, Ordering::AcqRel);
+        first.then(|| {
+            let mut cmd = redis::cmd("DEL");
+            cmd.arg(&self.key);
+            cmd
+        })
+    }
+}
+
+/// Asks for the records of `clients`, in one go.
+pub(crate) fn read(clients: &[ClientId]) -> Pipeline {
+    let mut pipeline = Pipeline::with_capacity(clients.len());
+    for client in clients {
+        let cmd = pipeline.cmd("EVAL").arg(CLIENT).arg(1).arg(keys::client(*client));
+        cmd.arg(VALUE_BYTES_MAX).arg(&FIELDS);
+    }
+    pipeline
+}
+
+/// Strict: what a client of ours would not have written makes the whole record unknown.
+pub(crate) fn decode(reply: Value) -> Option<ClientInfo> {
+    let Value::Array(values) = reply else { return None };
+    let [host, pid, user, label, version, since] = <[Value; 6]>::try_from(values).ok()?;
+    let pid = text(pid)??;
+    let since_ms = number(&text(since)??).filter(|ms| *ms < TOKEN_LIMIT)?;
+    Some(ClientInfo {
+        host: text(host)?,
+        pid: u32::try_from(number(&pid)?).ok()?,
+        user: text(user)?,
+        label: text(label)?,
+        version: text(version)??,
+        since: UNIX_EPOCH + Duration::from_millis(since_ms),
+    })
+}
+
+fn text(value: Value) -> Option<Option<String>> {
+    match value {
+        Value::Nil => Some(None),
+        Value::BulkString(bytes) => {
+            let text = String::from_utf8(bytes).ok()?;
+            is_printable(&text).then_some(Some(text))
+        }
+        _ => None,
+    }
+}
+
+/// A whole number in plain digits.
+fn number(text: &str) -> Option<u64> {
+    if !text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    text.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bulk(text: &str) -> Value {
+        Value::BulkString(text.as_bytes().to_vec())
+    }
+
+    fn good() -> Vec<Value> {
+        ["web-1", "42", "ann", "nightly", "0.1.0", "2000000000000"].map(bulk).to_vec()
+    }
+
+    #[test]
+    fn a_record_is_read_whole_or_not_at_all() {
+        let info = decode(Value::Array(good())).unwrap();
+        assert_eq!((info.host.as_deref(), info.pid), (Some("web-1"), 42));
+        assert_eq!(info.since, UNIX_EPOCH + Duration::from_secs(2_000_000_000));
+        for (at, field) in FIELDS.iter().enumerate() {
+            let with = |value| {
+                let mut values = good();
+                values[at] = value;
+                decode(Value::Array(values))
+            };
+            let odd = ["", "\x1b[2J", "a\nb", "\u{202e}", &"x".repeat(129)].map(bulk);
+            for value in odd.into_iter().chain([Value::Int(1), Value::BulkString(vec![0xff])]) {
+                assert_eq!(with(value.clone()), None, "{field} {value:?}");
+            }
+            let may_lack = matches!(*field, "host" | "user" | "label");
+            assert_eq!(with(Value::Nil).is_some(), may_lack, "{field}");
+            if matches!(*field, "pid" | "since") {
+                for text in ["-1", "+1", "1.5", "1e3", "99999999999999999999", "9007199254740992"] {
+                    assert_eq!(with(bulk(text)), None, "{field} {text}");
+                }
+            }
+        }
+        assert_eq!(decode(Value::Nil), None);
+        assert_eq!(decode(Value::Array(good()[..5].to_vec())), None);
+        assert_eq!(decode(Value::Array([good(), good()].concat())), None);
+    }
+
+    #[test]
+    fn nothing_is_written_after_the_removal() {
+        let info = decode(Value::Array(good())).unwrap();
+        let record = Record::new(ClientId::from_random(1), info);
+        assert!(record.connected() && record.write().is_none(), "since when is not known");
+        record.note_time(Value::Array(vec![bulk("2000000000"), bulk("5")]));
+        assert!(!record.connected() && record.write().is_some());
+        assert!(record.remove().is_some());
+        assert!(record.write().is_none());
+        assert!(record.remove().is_none());
+    }
+}
