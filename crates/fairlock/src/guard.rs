@@ -199,7 +199,7 @@ impl Guard {
     /// The release goes on when the future is dropped; only its outcome is lost.
     pub async fn release(mut self) -> Result<Release, Error> {
         if self.client.shared().is_left() {
-            let error = Error::forked().on(&self.hold.name).by(&self.hold.owner);
+            let error = self.about(Error::forked());
             std::mem::forget(self);
             return Err(error);
         }
@@ -214,7 +214,7 @@ impl Guard {
             drop(ticket);
             outcome
         });
-        outcome.await
+        outcome.await.map_err(|error| self.about(error))
     }
 
     /// Notes that this guard is over; from here on the hold is not renewed for it.
@@ -274,8 +274,8 @@ fn release_now(client: &Client, hold: &Arc<Hold>, change: Change) -> Option<Rele
         Ok(Body::NotHeld { .. }) if reaper::overtaken(hold, change) => {
             Release::StillHeld(change.count)
         }
-        Ok(_) => {
-            hold.lose();
+        Ok(body) => {
+            hold.lose_by(body);
             Release::Lost
         }
         Err(_) => Release::Unknown,

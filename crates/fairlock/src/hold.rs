@@ -5,7 +5,7 @@ use crate::error::{Error, ErrorKind};
 use crate::observe;
 use crate::owner::Seat;
 use crate::process::Home;
-use fairlock_core::{Kind, LockName, Op, OwnerId, RequestId, Token};
+use fairlock_core::{Body, Kind, LockName, Op, OwnerId, RequestId, Token};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -231,6 +231,14 @@ impl Hold {
     pub(crate) fn lose_to(&self, holder: Option<OwnerId>) {
         lock(&self.inner).taken_by = holder;
         self.lose();
+    }
+
+    /// The same, from what the server said.
+    pub(crate) fn lose_by(&self, body: Body) {
+        match body {
+            Body::NotHeld { holder } => self.lose_to(holder),
+            _ => self.lose(),
+        }
     }
 
     pub(crate) fn lose(&self) {

@@ -118,7 +118,7 @@ impl Lock {
         match self.acquire(None, false).await? {
             Some(guard) => Ok(guard),
             // The wait had no end, so only the client's end can have ended it.
-            None => Err(Error::closed().on(self.name()?)),
+            None => Err(self.about(Error::closed())),
         }
     }
 
@@ -164,7 +164,7 @@ impl Lock {
     pub async fn enqueue(&self) -> Result<Turn, Error> {
         if self.kind != Kind::Fair {
             let message = "only a fair lock has a queue to stand in; use `fair_lock`, or `lock()`";
-            return Err(Error::misuse(message).on(self.name()?));
+            return Err(self.about(Error::misuse(message)));
         }
         let (link, signals) = Link::new();
         match self.request(None, false, Some(link))? {
@@ -270,7 +270,7 @@ impl Lock {
             Request::Sent(requested) => {
                 let delivery = match requested.await {
                     Ok(result) => result?,
-                    Err(_) => return Err(Error::closed().on(self.name()?)),
+                    Err(_) => return Err(self.about(Error::closed())),
                 };
                 let hold = delivery.and_then(acquire::Delivery::accept);
                 Ok(hold.map(|hold| Guard::new(hold, self.client.clone())))
@@ -287,7 +287,7 @@ impl Lock {
     ) -> Result<Request, Error> {
         let shared = self.client.shared();
         let name = self.name()?.clone();
-        shared.usable().map_err(|error| error.on(&name))?;
+        shared.usable().map_err(|error| self.about(error))?;
         let mut wanted = Wanted {
             asked: observe::Asked::now(shared, &name, self.kind),
             name,
@@ -302,11 +302,11 @@ impl Lock {
         self.check_times()?;
         self.check_owner()?;
         wanted.seat = self.owner.as_ref().map(|owner| shared.owners.seat(&wanted.name, owner));
-        if let Some(guard) = self.acquire_now(&wanted)? {
+        if let Some(guard) = self.acquire_now(&wanted).map_err(|error| self.about(error))? {
             return Ok(Request::Granted(guard));
         }
         let (caller, requested) = oneshot::channel();
-        let runtime = shared.background().map_err(|error| error.on(&wanted.name))?;
+        let runtime = shared.background().map_err(|error| self.about(error))?;
         let ticket = Ticket::new(shared);
         runtime.spawn(acquire::run(ticket, Arc::clone(shared), wanted, caller));
         Ok(Request::Sent(requested))
@@ -343,14 +343,10 @@ impl Lock {
         for (what, time) in [("a lease", self.lease), ("a longest hold", self.max_hold)] {
             let Some(time) = time else { continue };
             if time < MIN_LEASE || time > Duration::from_millis(MAX_LEASE_MS) {
-                let error = Error::misuse(format!(
+                return Err(self.about(Error::misuse(format!(
                     "{what} of {time:?} cannot be used; it must be between {MIN_LEASE:?} and ten \
                      years"
-                ));
-                return Err(match &self.name {
-                    Ok(name) => error.on(name),
-                    Err(_) => error,
-                });
+                ))));
             }
         }
         Ok(())
@@ -362,11 +358,19 @@ impl Lock {
             return Ok(());
         }
         let message = "the owner belongs to another client; make one with this client's `owner()`";
-        Err(match &self.name {
-            Ok(name) => Error::misuse(message).on(name),
-            Err(_) => Error::misuse(message),
+        Err(self.about(Error::misuse(message)))
+    }
+
+    /// Says to which lock an error belongs, and who asked.
+    fn about(&self, error: Error) -> Error {
+        let error = match &self.name {
+            Ok(name) => error.on(name),
+            Err(_) => error,
+        };
+        match &self.owner {
+            Some(owner) => error.by(owner.id()),
+            None => error,
         }
-        .by(owner.id()))
     }
 
     /// Who holds the lock and who waits: places, times, and what the clients say of themselves
@@ -399,7 +403,7 @@ impl Lock {
     pub async fn force_unlock(&self) -> Result<bool, Error> {
         match self.operate(Op::Force { kind: self.kind }).await? {
             Body::Forced { holder } => Ok(holder.is_some()),
-            _ => Err(Error::mismatch().on(self.name()?)),
+            _ => Err(self.about(Error::mismatch())),
         }
     }
 

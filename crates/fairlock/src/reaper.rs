@@ -132,7 +132,7 @@ pub(crate) async fn release(shared: &Arc<Shared>, hold: &Arc<Hold>, change: Chan
         Ok(Body::NotHeld { .. }) if !was_lost && overtaken(hold, change) => {
             Release::StillHeld(change.count)
         }
-        Ok(_) => outcome_of_gone(hold, was_lost, copies, valid_until),
+        Ok(body) => outcome_of_gone(hold, body, was_lost, copies, valid_until),
         // What the store would say changes nothing about that.
         Err(_) if was_lost => Release::Lost,
         Err(_) => Release::Unknown,
@@ -148,14 +148,20 @@ pub(crate) fn overtaken(hold: &Hold, change: Change) -> bool {
 
 /// The server says that the hold is gone. When an earlier copy may have released it, that is
 /// what happened, as long as nobody else can have ended it.
-fn outcome_of_gone(hold: &Hold, was_lost: bool, copies: Copies, valid_until: Moment) -> Release {
+fn outcome_of_gone(
+    hold: &Hold,
+    body: Body,
+    was_lost: bool,
+    copies: Copies,
+    valid_until: Moment,
+) -> Release {
     if copies.resent() && !was_lost {
         if !valid_until.left().is_zero() {
             return Release::Released;
         }
         return Release::Unknown;
     }
-    hold.lose();
+    hold.lose_by(body);
     Release::Lost
 }
 

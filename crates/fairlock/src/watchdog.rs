@@ -243,11 +243,10 @@ async fn renew(shared: Arc<Shared>, hold: Arc<Hold>, _slot: OwnedSemaphorePermit
                         if hold.lease().renewed { now.plus_ms(hold.lease().ms / 3) } else { until };
                     shared.watchdog.plan(&hold, at.min(until));
                 }
-                Body::NotHeld { holder } => {
-                    hold.lose_to(holder);
+                body => {
+                    hold.lose_by(body);
                     lost(&shared, &hold);
                 }
-                _ => lost(&shared, &hold),
             }
         }
         Err(failure) => {

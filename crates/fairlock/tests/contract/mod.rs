@@ -6,6 +6,7 @@ mod contended;
 mod detached;
 mod drops;
 mod enqueue;
+mod errors;
 mod guards;
 mod looking;
 mod loss;
@@ -66,6 +67,10 @@ macro_rules! on {
                 leaving_is_confirmed, dropped_turns_leave, only_fair_locks_have_a_queue,
                 the_shutdown_ends_them, positions, turns_of_one_owner,
                 no_runtime_is_needed,
+            ];
+            errors: [
+                a_lost_lock_names_its_new_holder, a_store_that_is_gone, keys_of_another_type,
+                the_end_of_the_client,
             ];
             guards: [
                 reentry, hold_counts, the_outer_guard_goes_first, the_inner_guard_goes_first,
