@@ -12,12 +12,13 @@ pub const MAX_OWNER_NUMBER: u64 = 999_999_999_999_999;
 
 /// Prefixes of keys that Redisson or fairlock derive from lock names. A lock with such a name
 /// would write into another lock's queue or registry.
-const RESERVED_PREFIXES: [&str; 5] = [
+const RESERVED_PREFIXES: [&str; 6] = [
     "redisson_lock_queue:",
     "redisson_lock_timeout:",
     "redisson_lock_token:",
     "redisson_unlock_latch:",
     "fairlock_",
+    "fairlock:client:",
 ];
 
 /// Why a name or an id was refused.
@@ -329,5 +330,24 @@ mod tests {
         assert!(LockName::new(&[0; MAX_NAME_BYTES + 1]).is_err());
         assert!(LockName::new(b"redisson_lock_queue:{x}").is_err());
         assert_eq!(LockName::new(b"a\0\r\n\xff").unwrap().as_bytes(), b"a\0\r\n\xff");
+    }
+
+    /// Whatever the bits: version 8, the variant of RFC 9562, and the other 122 bits as they came.
+    #[test]
+    fn every_client_id_is_of_version_8() {
+        let mut bits = 0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c834_u128;
+        let edges = [0, u128::MAX, VERSION_MASK, VARIANT_MASK, !VERSION_MASK, !VARIANT_MASK];
+        let steps = (0..100_000).map(|_| {
+            bits = bits.wrapping_mul(0x2360_ed05_1fc6_5da4_4385_df64_9fcc_f645).wrapping_add(1);
+            bits
+        });
+        for bits in edges.into_iter().chain(steps) {
+            let id = ClientId::from_random(bits);
+            let text = id.to_string();
+            assert_eq!((text.len(), text.as_bytes()[14]), (36, b'8'), "{text}");
+            assert!(matches!(text.as_bytes()[19], b'8' | b'9' | b'a' | b'b'), "{text}");
+            assert_eq!(ClientId::parse(text.as_bytes()), Some(id));
+            assert_eq!((id.0 ^ bits) & !VERSION_MASK & !VARIANT_MASK, 0);
+        }
     }
 }

@@ -36,7 +36,7 @@ const LATE_MAX: u32 = 3;
 const RACES: u32 = 8;
 
 /// Time from one attempt of such a waiter to the next, at least.
-const PACE: Duration = Duration::from_millis(20);
+const PACE: Duration = Duration::from_millis(50);
 
 /// First and longest pause before an owner whose former hold is still being given up is asked for
 /// again.
@@ -399,9 +399,11 @@ async fn answered(
 
 fn unexpected(wanted: &Wanted, body: &Body) -> Error {
     let message = match body {
-        Body::HeldBySelf { .. } => "this owner holds the lock already through another request",
+        Body::HeldBySelf { .. } => {
+            "this owner holds the lock already through another request: was the key written by hand?"
+        }
         Body::Buried => "the request was given up before it was answered",
-        _ => "the server's reply belongs to another operation",
+        _ => return Error::mismatch().on(&wanted.name),
     };
     Error::new(ErrorKind::Protocol, message).on(&wanted.name)
 }

@@ -82,6 +82,9 @@ impl Client {
     ///
     /// A name that cannot be used (empty, above 4 KiB, a derived key of another lock) is an error
     /// of the handle's calls.
+    ///
+    /// Do not use `n` and `{n}` beside each other: Redisson keeps one queue and one token series for
+    /// both, so each grant of the one makes a hold of the other lost.
     pub fn fair_lock(&self, name: impl AsRef<[u8]>) -> Lock {
         Lock::new(self.clone(), name.as_ref(), Kind::Fair)
     }

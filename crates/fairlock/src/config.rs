@@ -319,7 +319,8 @@ impl fmt::Debug for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Config")
             .field("address", &self.address)
-            .field("username", &self.username)
+            // A name alone is most likely a password in the wrong place.
+            .field("username", &self.username.as_ref().filter(|_| self.password.is_some()))
             .field("password", &self.password)
             .field("database", &self.database)
             .field("store_timeout", &self.store_timeout)

@@ -65,7 +65,15 @@ impl Error {
     }
 
     pub(crate) fn closed() -> Self {
-        Self::new(ErrorKind::Closed, "the client was shut down")
+        Self::new(ErrorKind::Closed, "the client was shut down; connect a new client")
+    }
+
+    /// A reply that no server gives to what it was asked.
+    #[cold]
+    pub(crate) fn mismatch() -> Self {
+        let message = "the server's reply belongs to another operation: does anything between here \
+                       and the server rewrite replies?";
+        Self::new(ErrorKind::Protocol, message)
     }
 
     pub(crate) fn forked() -> Self {
@@ -73,12 +81,6 @@ impl Error {
             "this client belongs to the parent process: nothing made before fork() can be used \
              after it; make a new client in the child",
         )
-    }
-
-    /// What came back is no reply to what was asked.
-    #[cold]
-    pub(crate) fn mismatch() -> Self {
-        Self::new(ErrorKind::Protocol, "the server's reply belongs to another operation")
     }
 
     fn change(self, change: impl FnOnce(&mut Inner)) -> Self {

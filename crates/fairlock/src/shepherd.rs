@@ -139,10 +139,7 @@ async fn ask(
 }
 
 fn unexpected() -> StoreError {
-    StoreError::refused(Error::new(
-        ErrorKind::Protocol,
-        "the server's reply belongs to another operation",
-    ))
+    StoreError::refused(Error::mismatch())
 }
 
 /// The oldest waiter is not in the queue: asks for the following ones until one is, and brings

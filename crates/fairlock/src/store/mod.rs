@@ -94,7 +94,8 @@ pub(crate) trait Store: Send + Sync + 'static {
     /// Ends it.
     fn unlisten(&self, topic: Topic);
 
-    /// Resolves when the store is reachable; at once when it is.
+    /// Resolves when the store is reachable, or refuses the connection, so that the next call says
+    /// why; at once when it is so already.
     fn ready(&self) -> Boxed<'_, ()>;
 
     /// Whether messages to this client's inbox arrive at present.

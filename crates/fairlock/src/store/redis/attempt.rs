@@ -1,38 +1,43 @@
 //! What the attempts to connect have come to.
 
-use crate::clock::lock;
 use crate::error::Error;
 use crate::store::StoreError;
-use std::sync::Mutex;
 use tokio::sync::watch;
 
 /// The last failure, and the result of the very first attempt.
 #[derive(Debug)]
 pub(crate) struct Attempt {
-    failure: Mutex<Option<StoreError>>,
+    failure: watch::Sender<Option<StoreError>>,
     first: watch::Sender<Option<Result<(), Error>>>,
 }
 
 impl Default for Attempt {
     fn default() -> Self {
-        Self { failure: Mutex::new(None), first: watch::Sender::new(None) }
+        Self { failure: watch::Sender::new(None), first: watch::Sender::new(None) }
     }
 }
 
 impl Attempt {
     pub(crate) fn succeeded(&self) {
-        *lock(&self.failure) = None;
+        self.failure.send_replace(None);
         self.note_first(Ok(()));
     }
 
     pub(crate) fn failed(&self, failure: StoreError) {
         self.note_first(Err(failure.error.clone()));
-        *lock(&self.failure) = Some(failure);
+        self.failure.send_replace(Some(failure));
     }
 
     /// Why the last attempt failed, while there is no connection.
     pub(crate) fn failure(&self) -> Option<StoreError> {
-        lock(&self.failure).clone()
+        self.failure.borrow().clone()
+    }
+
+    /// Resolves when an attempt was refused: the next ones will be, too.
+    pub(crate) async fn refused(&self) {
+        let refused = |failure: &Option<StoreError>| failure.as_ref().is_some_and(|f| !f.passing);
+        // The sender lives in `self`, so the wait cannot fail.
+        let _ = self.failure.subscribe().wait_for(refused).await;
     }
 
     /// Waits for the first attempt's result.

@@ -38,7 +38,10 @@ pub(crate) fn classify(error: &RedisError) -> StoreError {
         Kind::Extension => by_code(error, message),
         Kind::InvalidClientConfig => StoreError::refused(Error::misuse(message)),
         Kind::Parse | Kind::UnexpectedReturnType => StoreError {
-            error: Error::new(ErrorKind::Protocol, message),
+            error: Error::new(
+                ErrorKind::Protocol,
+                format!("{message}; is it a Redis or Valkey server?"),
+            ),
             doubt: true,
             passing: false,
         },
@@ -51,6 +54,7 @@ fn by_code(error: &RedisError, message: String) -> StoreError {
     // Errors of a script's commands stand inside a general error on older servers.
     let says = |word: &str| code == word || message.contains(word);
     if says("WRONGTYPE") || says("FAIRLOCK_TOKEN") {
+        let message = format!("{message}; remove that key, or use another name");
         return StoreError::refused(Error::new(ErrorKind::WrongType, message));
     }
     if says("NOPERM")
@@ -68,13 +72,16 @@ fn by_code(error: &RedisError, message: String) -> StoreError {
     }
     StoreError::refused(Error::new(
         ErrorKind::Protocol,
-        format!("the server refused the call: {message}"),
+        format!("the server refused the call: {message}; is it Redis 6.2 or later, or Valkey?"),
     ))
 }
 
 fn denied(message: String) -> StoreError {
     StoreError::refused(Error::new(
         ErrorKind::Denied,
-        format!("the server denies access: {message}"),
+        format!(
+            "the server denies access: {message}; check user, password, and the user's permissions \
+             (`ACL GETUSER`)"
+        ),
     ))
 }

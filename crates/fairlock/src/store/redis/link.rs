@@ -107,8 +107,12 @@ impl Link {
     }
 
     pub(crate) async fn ready(&self) {
-        // The sender lives in `self`, so the wait cannot fail.
-        let _ = self.current.subscribe().wait_for(Option::is_some).await;
+        let mut current = self.current.subscribe();
+        tokio::select! {
+            // The sender lives in `self`, so the wait cannot fail.
+            _ = current.wait_for(Option::is_some) => {}
+            () = self.attempt.refused() => {}
+        }
     }
 
     pub(crate) fn note_answer(&self) {
@@ -247,7 +251,7 @@ pub(crate) async fn name_wrong_type(
             let message = format!(
                 "the key `{}` holds a {found} where the lock needs a {wanted}; another program \
                  uses that name, or a lock of another kind (simple beside fair or plain), or the \
-                 key was overwritten",
+                 key was overwritten; remove that key, or use another name",
                 key.escape_ascii()
             );
             return Some(StoreError::refused(Error::new(ErrorKind::WrongType, message).on(name)));
