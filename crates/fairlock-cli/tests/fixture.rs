@@ -104,6 +104,11 @@ impl Running {
         (running, stdin)
     }
 
+    /// Its number.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
         kill_process(pid(self.child.id()), signal).expect("the process is there");
     }

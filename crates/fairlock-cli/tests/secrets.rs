@@ -6,7 +6,7 @@ use std::process::Command;
 use fairlock_testkit::server::{Generation, Server};
 use fairlock_testkit::tempdir::TempDir;
 
-use crate::fixture::{Outcome, fairlock, finish};
+use crate::fixture::{Outcome, Running, eventually, fairlock, finish, hold_until};
 
 /// Must never be seen in any output.
 const CANARY: &str = "canary7f3a";
@@ -126,5 +126,150 @@ fn password_files_that_are_none() {
     for text in ["", "\n", "two\nlines\n"] {
         fs::write(&file, text).unwrap();
         finish(fairlock(args)).expect(64, "not one line");
+    }
+}
+
+/// What the kernel shows of a process to its owner, and the arguments to everybody.
+#[derive(Debug)]
+struct Seen {
+    process: String,
+    arguments: String,
+    environment: String,
+}
+
+/// The processes that descend from `root`, and `root` itself first.
+fn family(root: u32) -> Vec<Seen> {
+    let mut parents: Vec<(String, String)> = Vec::new();
+    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let process = entry.file_name().to_string_lossy().into_owned();
+        // It may end while it is looked at.
+        let Ok(stat) = fs::read_to_string(entry.path().join("stat")) else { continue };
+        let Some((_, fields)) = stat.rsplit_once(") ") else { continue };
+        parents.push((process, fields.split(' ').nth(1).unwrap_or("").to_owned()));
+    }
+    let mut found = vec![root.to_string()];
+    let mut next = 0;
+    while let Some(parent) = found.get(next).cloned() {
+        found.extend(parents.iter().filter(|(_, of)| *of == parent).map(|(p, _)| p.clone()));
+        next += 1;
+    }
+    let read = |process: &str, file: &str| {
+        let bytes = fs::read(format!("/proc/{process}/{file}")).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).replace('\0', " ")
+    };
+    let see = |process: String| Seen {
+        arguments: read(&process, "cmdline"),
+        environment: read(&process, "environ"),
+        process,
+    };
+    found.into_iter().map(see).collect()
+}
+
+/// Runs a command under the lock and looks at all processes of it; `argument` is the command's own.
+#[track_caller]
+fn look_at_the_family(mut command: Command, argument: &str) -> Vec<Seen> {
+    let dir = TempDir::new();
+    let go = dir.path().join("go");
+    command.args(["x", "--", "sh", "-c", &hold_until(&go), argument]);
+    let mut running = Running::start(command);
+    assert_eq!(running.line(), "holding");
+    let mut seen = Vec::new();
+    // The command, what keeps its deadline, and now and then a `sleep` of the command.
+    eventually("there are at least three processes", || {
+        seen = family(running.pid());
+        seen.len() >= 3 && seen.iter().all(|one| !one.arguments.is_empty())
+    });
+    fs::write(&go, "").expect("a file");
+    running.wait().expect(0, "");
+    seen
+}
+
+/// F88: however the password comes in, no process of ours shows it in its arguments, and none below
+/// us in its environment. Only who gives it in `--url` shows it, to every user of the host.
+#[test]
+fn f88_the_kernel_shows_the_password_to_nobody() {
+    let Some(server) = server() else { return };
+    let url = server.url();
+    let dir = TempDir::new();
+    let file = dir.path().join("password");
+    fs::write(&file, format!("{CANARY}\n")).unwrap();
+    let run = |options: &[&str]| {
+        let mut command = fairlock(["run"]);
+        command.args(options);
+        command
+    };
+    let mut by_url_variable = run(&[]);
+    by_url_variable.env("FAIRLOCK_URL", with_password(&url, CANARY));
+    let mut by_variable = run(&["--url", &url]);
+    by_variable.env("FAIRLOCK_PASSWORD", CANARY);
+    // Not used, as `--url` wins, and still not for the command.
+    let mut both = run(&["--url", &url]);
+    both.env("FAIRLOCK_URL", format!("redis://u:{CANARY}@elsewhere"));
+    both.env("FAIRLOCK_PASSWORD", CANARY);
+    let by_file = run(&["--url", &url, "--password-file", file.to_str().unwrap()]);
+    let in_arguments = run(&["--url", &with_password(&url, CANARY)]);
+    for (way, command, shows_itself) in [
+        ("FAIRLOCK_URL", by_url_variable, false),
+        ("FAIRLOCK_PASSWORD", by_variable, false),
+        ("both", both, false),
+        ("--password-file", by_file, false),
+        ("--url", in_arguments, true),
+    ] {
+        let seen = look_at_the_family(command, "no secret");
+        for (generation, one) in seen.iter().enumerate() {
+            let bytes = one.arguments.len() + one.environment.len();
+            println!("searched: {way}: process {}: {bytes} bytes", one.process);
+            let is_us = generation == 0;
+            let in_arguments = one.arguments.contains(CANARY);
+            assert_eq!(in_arguments, is_us && shows_itself, "{way}: {one:?}");
+            // Our own environment is where it came from.
+            assert!(is_us || !one.environment.contains(CANARY), "{way}: {one:?}");
+        }
+        let told = seen.iter().any(|one| one.environment.contains("FAIRLOCK_TOKEN="));
+        assert!(told, "{way}: the command's environment was not seen");
+    }
+    // Would it be found? In the command's own argument, and in a variable that is none of ours.
+    let mut planted = run(&["--url", "memory:"]);
+    planted.env("SOMEBODY_ELSES", CANARY);
+    let seen = look_at_the_family(planted, CANARY);
+    assert!(seen[1..].iter().any(|one| one.arguments.contains(CANARY)), "{seen:?}");
+    assert!(seen[1..].iter().any(|one| one.environment.contains(CANARY)), "{seen:?}");
+}
+
+/// F88: every way to fail with a password that was accepted, or was not, on stderr.
+#[test]
+fn f88_no_failure_at_a_server_shows_the_password() {
+    let Some(server) = server() else { return };
+    let url = with_password(&server.url(), CANARY);
+    let mut raw = server.client();
+    raw.call(&["AUTH", CANARY]);
+    raw.call(&["SET", "text", "no lock"]);
+    raw.call(&["SET", "redisson_lock_token:{series}", "no number"]);
+    let refused = format!("redis://u:{CANARY}@127.0.0.1:1");
+    let nowhere = format!("redis://u:{CANARY}@no-such-host.invalid");
+    let hold = "echo holding; exec sleep 60";
+    let mut busy = Running::start(fairlock(["run", "--url", &url, "busy", "--", "sh", "-c", hold]));
+    assert_eq!(busy.line(), "holding");
+    let no_database = format!("{url}99999");
+    for (args, code) in [
+        (&["run", "--url", &url, "text", "--", "true"][..], 64),
+        (&["run", "--url", &url, "series", "--", "true"], 64),
+        (&["status", "--url", &url, "text"], 64),
+        (&["unlock", "--force", "--url", &url, "text"], 64),
+        (&["run", "--url", &url, "--wait", "0", "busy", "--", "true"], 75),
+        (&["run", "--url", &url, "--wait", "50ms", "busy", "--", "true"], 75),
+        (&["run", "--url", &url, "free", "--", "/no/such/command"], 127),
+        (&["run", "--url", &url, "free", "--", "/"], 126),
+        (&["run", "--url", &url, "--lease", "1ms", "free", "--", "true"], 64),
+        (&["run", "--url", &url, "fairlock_x", "--", "true"], 64),
+        (&["status", "--url", &refused, "x"], 69),
+        (&["status", "--url", &nowhere, "x"], 69),
+        (&["status", "--url", &no_database, "x"], 70),
+    ] {
+        let outcome = finish(fairlock(args));
+        println!("searched: {code}: {} {}", outcome.code(), outcome.stderr.trim_end());
+        assert_eq!(outcome.code(), code, "{args:?}: {outcome:?}");
+        assert!(outcome.stderr.starts_with("fairlock: "), "{args:?}: {outcome:?}");
+        silent_about(CANARY, &outcome);
     }
 }

@@ -455,7 +455,7 @@ fn expect(what: &str, error: &Error, kind: ErrorKind, says: &str) {
 }
 
 /// Every key with its content, byte for byte, and whether it expires.
-fn everything(raw: &mut Raw) -> Vec<(Value, Value, bool)> {
+pub(crate) fn everything(raw: &mut Raw) -> Vec<(Value, Value, bool)> {
     let Value::Array(mut keys) = raw.call(&["KEYS", "*"]) else { panic!("no list") };
     let bytes = |key: &Value| match key {
         Value::Bulk(bytes) => bytes.clone(),

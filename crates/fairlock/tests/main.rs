@@ -7,6 +7,9 @@
 //! - `contract`: what every store must do, on each
 //! - `cancel`: futures dropped after every number of polls
 //! - `bad_input`: what cannot work is told, or ignored and counted; nothing is changed by it
+//! - `collisions`: names that look like keys of other locks
+//! - `identity`: who is who, and cannot be forged
+//! - `secrets`: a password is shown nowhere
 //! - `send_sync`: what the types and futures can be used for
 //! - `redisson`: what goes wrong in Redisson, beside what happens here; and its own tests
 //! - `tidy`: rules about the source that no lint knows
@@ -17,10 +20,13 @@
 mod background;
 mod bad_input;
 mod cancel;
+mod collisions;
 mod contract;
 mod faults;
+mod identity;
 mod many;
 mod redisson;
+mod secrets;
 mod send_sync;
 mod simple;
 mod smoke;

@@ -1,4 +1,5 @@
-use std::io;
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
 use std::time::Instant;
 
 use super::*;
@@ -292,11 +293,16 @@ fn a_silenced_connection_carries_nothing_and_never_ends() {
 #[test]
 fn what_is_not_read_fills_the_buffers() {
     let Some(bed) = Bed::new() else { return };
-    let mut raw = bed.connected();
+    let mut stream = TcpStream::connect(bed.proxy.addr()).unwrap();
+    stream.set_write_timeout(Some(SHORT)).unwrap();
+    let ping = |stream: &mut TcpStream| {
+        stream.write_all(b"*1\r\n$4\r\nPING\r\n").unwrap();
+        stream.read_exact(&mut [0; 7]).unwrap();
+    };
+    ping(&mut stream);
     bed.proxy.stop_reading(true);
     // What a read was waiting for already.
-    raw.call(&["PING"]);
-    let large = vec![b'x'; 64 << 20];
-    let error = raw.send_bytes(&large).unwrap_err();
+    ping(&mut stream);
+    let error = stream.write_all(&vec![b'x'; 64 << 20]).unwrap_err();
     assert!(matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut), "{error}");
 }

@@ -9,7 +9,9 @@
 //! - `restarts`: the server loses its memory, or keeps it
 //! - `operators`: keys are removed, changed and replaced behind our back
 //! - `load`: scripts and connections are lost under load
+//! - `flood`: messages without number
 //! - `heartbeat`: connections that are open and silent, and who is told of it
+//! - `outcomes`: every kind of error and every outcome of a release
 //! - `partitions`: the network carries nothing, in one direction or both
 //! - `replies`: requests are cut, and replies lost after their request was carried out
 //! - `late`: requests arrive again, or long after they were given up
@@ -21,6 +23,7 @@ pub(crate) mod bed;
 pub(crate) mod worker;
 
 mod clocks;
+mod flood;
 mod heartbeat;
 mod hung;
 mod java;
@@ -28,6 +31,7 @@ mod late;
 mod load;
 mod messages;
 mod operators;
+mod outcomes;
 mod partitions;
 mod processes;
 mod replies;

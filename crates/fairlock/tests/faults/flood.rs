@@ -1,0 +1,197 @@
+//! F86: messages flood every channel of a lock, ten thousand a second. None is a grant, each waiter
+//! asks the server at most once in 50 ms, memory stays as it was, and the real grants arrive.
+
+use super::bed::{Bed, SLACK, eventually, inbox, measured, steady};
+use super::worker::Worker;
+use fairlock_testkit::redisson::{DEFAULT_WAIT_MS, JavaClient, channel, channel_of};
+use fairlock_testkit::server::Server;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Messages a second, all channels together.
+const RATE: u64 = 10_000;
+
+/// How long each flood is looked at.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// A waiter asks at most this often a second.
+const ASKS_MAX: f64 = 20.0;
+
+/// What else may ask while it is looked at: heartbeats 5 s apart, renewals 20 s apart, and what a
+/// plain waiter asks before it knows that it is woken for nothing.
+const OTHER_MAX: f64 = 14.0;
+
+/// A flood; it ends on drop.
+struct Flood {
+    stop: Arc<AtomicBool>,
+    sent: Arc<AtomicU64>,
+    began: Instant,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Flood {
+    fn begin(server: &Server, messages: Vec<(String, String)>) -> Self {
+        let mut raw = server.client();
+        let (stop, sent) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let began = Instant::now();
+        let run = {
+            let (stop, sent) = (Arc::clone(&stop), Arc::clone(&sent));
+            move || {
+                let mut messages = messages.iter().cycle();
+                while !stop.load(Ordering::Relaxed) {
+                    let due = (began.elapsed().as_secs_f64() * RATE as f64) as u64;
+                    let batch = due.saturating_sub(sent.load(Ordering::Relaxed)).min(500);
+                    for (channel, payload) in messages.by_ref().take(batch as usize) {
+                        raw.send(&["PUBLISH", channel, payload]);
+                    }
+                    for _ in 0..batch {
+                        raw.read().unwrap();
+                    }
+                    sent.fetch_add(batch, Ordering::Relaxed);
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            }
+        };
+        Self { stop, sent, began, thread: Some(std::thread::spawn(run)) }
+    }
+
+    fn sent(&self) -> u64 {
+        self.sent.load(Ordering::Relaxed)
+    }
+
+    /// A flood that was none proves nothing.
+    fn was_one(&self) {
+        let rate = self.sent() as f64 / self.began.elapsed().as_secs_f64();
+        assert!(rate > 0.5 * RATE as f64, "only {rate:.0} messages a second");
+    }
+}
+
+impl Drop for Flood {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Scripts a second that the server was asked for while the flood went on.
+fn asked(bed: &Bed, what: &str, flood: &Flood) -> f64 {
+    let (calls, sent, began) = (bed.script_calls(), flood.sent(), Instant::now());
+    // Time is what this is about.
+    std::thread::sleep(LOOK);
+    let calls = bed.script_calls() - calls;
+    let sent = flood.sent() - sent;
+    println!("measured: f86 {what}: {calls} scripts for {sent} messages in {:?}", began.elapsed());
+    flood.was_one();
+    calls as f64
+}
+
+fn allowed(waiters: f64) -> f64 {
+    waiters * ASKS_MAX * LOOK.as_secs_f64() * 1.1 + OTHER_MAX
+}
+
+/// The inbox of a client in a process of its own, so that its memory can be seen: messages of every
+/// form, well-formed grants among them.
+#[test]
+fn f86_a_flooded_inbox_asks_nothing_and_keeps_nothing() {
+    steady(|| async {
+        let Some(bed) = Bed::redis70() else { return };
+        let holder = bed.seldom().await;
+        let held = bed.take(&holder, "job").await;
+        let mut worker = Worker::seldom(&bed.server);
+        let owner = worker.enter(&bed, "job");
+        let (client, _) = owner.split_once(':').unwrap();
+        let channel = format!("fairlock_inbox:{client}");
+        let message = |n: u64| {
+            let text = match n % 4 {
+                0 => format!("g1 {n:032x} {} {n} 6000", 1_u64 << 52),
+                1 => "0".to_owned(),
+                2 => "g1 ".repeat(n as usize % 300),
+                _ => format!("g1 {n:032x} {n} {} 6000", 1_u64 << 50),
+            };
+            (channel.clone(), text)
+        };
+        let flood = Flood::begin(&bed.server, (0..1_000).map(message).collect());
+        // The first ones make buffers grow to their size.
+        eventually("the flood has begun", 5 * SLACK, || flood.sent() > RATE);
+        let before = worker.memory_kib();
+        let calls = asked(&bed, "inbox", &flood);
+        assert!(calls <= OTHER_MAX, "{calls} scripts: an odd message is dropped, not answered");
+        let grown = worker.memory_kib().saturating_sub(before);
+        println!("measured: f86 inbox: the flooded process grew by {grown} KiB");
+        assert!(grown < 1_024, "{grown} KiB");
+        assert_eq!(bed.holder("job"), Some(held.owner()));
+        // The real one comes in the middle of it.
+        let released = Instant::now();
+        held.release().await;
+        let line = worker.granted(&bed, "job", SLACK);
+        measured("f86 inbox: hand-over in the flood", released.elapsed());
+        assert_eq!(line.owner(), owner);
+        flood.was_one();
+        drop(flood);
+        bed.history.assert_sound();
+    });
+}
+
+/// The channels on which everybody may wake: that of a fair waiter behind a Java client, and that of
+/// a lock with plain waiters, of two clients.
+#[test]
+fn f86_flooded_wake_ups_are_paced() {
+    steady(|| async {
+        let Some(bed) = Bed::redis70() else { return };
+        let (one, two) = (bed.seldom().await, bed.seldom().await);
+        let mut java = JavaClient::new(&bed.server, 0);
+        let held = bed.take(&one, "job").await;
+        assert!(java.acquire("job", 1, DEFAULT_WAIT_MS, 30_000).is_some());
+        let place = bed.enter(&two, "job").await;
+        let wake = channel_of("job", &place.owner);
+        let listens = |channel: &str, clients: i64| {
+            eventually("it listens", 10 * SLACK, || {
+                bed.call(&["PUBSUB", "NUMSUB", channel]).array()[1].int() == clients
+            });
+        };
+        listens(&wake, 1);
+        let plain = one.plain_lock("plain").lock().await.unwrap();
+        let waits = [&one, &two].map(|client| {
+            let lock = client.plain_lock("plain");
+            tokio::spawn(async move { lock.lock().await })
+        });
+        listens(&channel("plain"), 2);
+
+        let zero = |channel: &str| (channel.to_owned(), "0".to_owned());
+        let flood = Flood::begin(&bed.server, vec![zero(&wake)]);
+        let calls = asked(&bed, "channel of a fair waiter", &flood);
+        assert!(calls <= allowed(1.0), "{calls} scripts");
+        drop(flood);
+
+        let flood = Flood::begin(&bed.server, vec![zero(&channel("plain"))]);
+        let calls = asked(&bed, "channel of two plain waiters", &flood);
+        assert!(calls <= allowed(2.0), "{calls} scripts");
+        drop(flood);
+
+        let all = [&wake, &channel("plain"), &inbox(&one), &inbox(&two)];
+        let flood = Flood::begin(&bed.server, all.map(|channel| zero(channel)).to_vec());
+        let calls = asked(&bed, "all channels", &flood);
+        assert!(calls <= allowed(3.0), "{calls} scripts");
+        assert!(!place.is_over() && !waits.iter().any(|wait| wait.is_finished()));
+        assert_eq!(bed.holder("job"), Some(held.owner()));
+
+        // The real ones, while it goes on.
+        let released = Instant::now();
+        plain.release().await.unwrap();
+        for wait in waits {
+            wait.await.unwrap().unwrap().release().await.unwrap();
+        }
+        measured("f86: both plain waiters in the flood", released.elapsed());
+        java.leave("job", 1, DEFAULT_WAIT_MS);
+        let released = Instant::now();
+        held.release().await;
+        place.granted(SLACK).await.release().await;
+        measured("f86: the fair waiter in the flood", released.elapsed());
+        flood.was_one();
+        bed.history.assert_sound();
+    });
+}

@@ -1,0 +1,153 @@
+//! F89: who is who cannot be guessed, does not repeat, and cannot be forged into a hold.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use crate::support::{At, SOON, run, runtime, soon, wait_behind};
+use fairlock::{Client, OwnerId, Release};
+use fairlock_testkit::server::Generation;
+
+/// A client's id comes from the operating system for each client anew: a restart never gets the id
+/// of the life before, and a thousand clients share none.
+#[test]
+fn f89_no_client_has_the_id_of_another_or_of_its_former_life() {
+    runtime().block_on(async {
+        let (mut clients, mut owners) = (HashSet::new(), HashSet::new());
+        for _ in 0..1_000 {
+            let client = Client::connect("memory:").await.unwrap();
+            let id = client.id().to_string();
+            assert_eq!(id.as_bytes()[14], b'8', "version 8: {id}");
+            assert!(matches!(id.as_bytes()[19], b'8' | b'9' | b'a' | b'b'), "variant: {id}");
+            assert!(clients.insert(id));
+            // Numbers begin at 1 in every life; the whole owner id is what never comes again.
+            let guard = client.fair_lock("job").lock().await.unwrap();
+            assert!(guard.owner().is_ours());
+            assert!(owners.insert(guard.owner().clone()));
+        }
+    });
+}
+
+/// Owners of one client are numbered, and no number is given twice, whoever asks.
+#[test]
+fn f89_owners_of_one_client_are_numbered_without_gaps_or_repeats() {
+    const EACH: usize = 25_000;
+    runtime().block_on(async {
+        let client = Client::connect("memory:").await.unwrap();
+        let ask = |thread: usize| {
+            let client = client.clone();
+            tokio::spawn(async move {
+                let mut owners = Vec::with_capacity(EACH);
+                for n in 0..EACH {
+                    let lock = client.fair_lock(format!("{thread}:{n}"));
+                    owners.push(lock.lock().await.unwrap().owner().clone());
+                }
+                owners
+            })
+        };
+        let mut all = HashSet::new();
+        for task in [ask(0), ask(1), ask(2), ask(3)] {
+            all.extend(task.await.unwrap());
+        }
+        assert_eq!(all.len(), 4 * EACH);
+    });
+}
+
+/// Somebody who may write the keys writes ids of ours into them: a waiter as the holder, waiters that
+/// nobody made, with a record of theirs. Nobody gets a guard for that.
+#[test]
+fn f89_forged_owner_ids_in_the_keys_give_no_hold() {
+    run(At::Server(Generation::Redis70), async |store| {
+        let client = store
+            .client_with(|config| config.heartbeat(Duration::from_millis(100)).watchdog_lease(SOON))
+            .await;
+        let mut raw = store.raw().unwrap();
+        let request = "0123456789abcdef0123456789abcdef";
+        let owner = |number: u64| format!("{}:{number}", client.id());
+        let number_of = |owner: &OwnerId| -> u64 {
+            owner.to_string().rsplit_once(':').unwrap().1.parse().unwrap()
+        };
+        let lock = client.fair_lock("job");
+
+        // An explicit owner, whose id is known before it asks, holds the lock already, says the key.
+        let owned = client.owner();
+        raw.call(&["HSET", "job", &owned.id().to_string(), "1"]);
+        raw.call(&["PEXPIRE", "job", "60000"]);
+        for lock in [client.fair_lock("job"), client.plain_lock("job")] {
+            let lock = lock.owned_by(&owned);
+            let waited = lock.try_lock_for(Duration::from_millis(300));
+            assert!(!matches!(soon("an answer", waited).await, Ok(Some(_))));
+            assert!(!matches!(soon("an answer", lock.try_lock()).await, Ok(Some(_))));
+        }
+        assert_eq!(raw.call(&["HVALS", "job"]).array()[0].text(), "1", "nothing was added to it");
+        raw.call(&["DEL", "job"]);
+
+        // A waiter of this client is the holder, says the key; its heartbeats ask.
+        let guard = lock.lock().await.unwrap();
+        let waiter = wait_behind(&lock, 1).await;
+        let waiting = lock.inspect().await.unwrap().queue[0].owner.to_string();
+        raw.call(&["DEL", "job"]);
+        raw.call(&["HSET", "job", &waiting, "1"]);
+        raw.call(&["PEXPIRE", "job", "700"]);
+        // Time is what this is about: five heartbeats see it.
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        assert!(!waiter.is_finished(), "a guard out of nothing");
+        drop(guard);
+        // When the forged hold is over the waiter gets a real one, with a token.
+        let guard = soon("its turn", waiter).await.unwrap().unwrap();
+        let status = lock.inspect().await.unwrap();
+        assert_eq!(
+            (&status.holder.unwrap().owner, status.token),
+            (guard.owner(), Some(guard.token()))
+        );
+
+        // Waiters of ours that nobody made: of this client, of one that does not exist, and with a
+        // record that names a request.
+        let last = number_of(guard.owner());
+        let strangers = [owner(last + 50), "01234567-89ab-8def-8123-456789abcdef:1".to_owned()];
+        for (place, stranger) in strangers.iter().enumerate() {
+            raw.call(&["RPUSH", "redisson_lock_queue:{job}", stranger]);
+            raw.call(&["ZADD", "redisson_lock_timeout:{job}", "99999999999999", stranger]);
+            raw.call(&["ZADD", "fairlock_order:{job}", &(place + 1).to_string(), stranger]);
+            raw.call(&["HSET", "fairlock_state:{job}", stranger, &format!("{request} 30000 0")]);
+        }
+        let next = lock.clone();
+        let next = tokio::spawn(async move { next.lock().await });
+        guard.release().await.unwrap();
+        // Each ghost costs what an unclaimed grant costs, then the real waiter has it.
+        let guard = soon("past the ghosts", next).await.unwrap().unwrap();
+        guard.ensure_valid().unwrap();
+        let holder = lock.inspect().await.unwrap().holder.unwrap();
+        assert_eq!(&holder.owner, guard.owner());
+        guard.release().await.unwrap();
+    });
+}
+
+/// What cannot be kept from somebody who may write the keys: an owner that is yet to come, written
+/// down as the holder, holds when it comes, as if a copy of its request had been faster. (A copy that
+/// was does look like that.) It is the only holder then, for the TTL that it was given.
+#[test]
+fn f89_an_owner_that_is_forged_before_it_exists_excludes_all_others() {
+    run(At::Server(Generation::Redis70), async |store| {
+        let (client, other) = (store.client().await, store.client().await);
+        let mut raw = store.raw().unwrap();
+        for (name, lock) in
+            [("fair", client.fair_lock("fair")), ("plain", client.plain_lock("plain"))]
+        {
+            let guard = lock.lock().await.unwrap();
+            let owner = guard.owner().to_string();
+            let (id, number) = owner.rsplit_once(':').unwrap();
+            guard.release().await.unwrap();
+            let forged = format!("{id}:{}", number.parse::<u64>().unwrap() + 1);
+            raw.call(&["HSET", name, &forged, "1"]);
+            raw.call(&["PEXPIRE", name, "60000"]);
+            let guard = soon("an answer", lock.lock()).await.unwrap();
+            assert_eq!(guard.owner().to_string(), forged);
+            assert_eq!(raw.call(&["HVALS", name]).array()[0].text(), "1");
+            for other in [other.fair_lock(name), other.plain_lock(name)] {
+                assert!(other.try_lock().await.unwrap().is_none());
+            }
+            assert_eq!(guard.release().await.unwrap(), Release::Released);
+            assert_eq!(raw.call(&["EXISTS", name]).int(), 0);
+        }
+    });
+}
