@@ -113,4 +113,15 @@ mod tests {
         assert!(backoff.next() <= FIRST);
         assert!(backoff.next() > FIRST / 2);
     }
+
+    #[test]
+    fn polls_grow_and_stay_bounded() {
+        let mut poll = Poll::default();
+        let pauses: Vec<_> = (0..40).map(|_| poll.next()).collect();
+        assert!((POLL_FIRST / 2..=POLL_FIRST).contains(&pauses[0]), "{:?}", pauses[0]);
+        for pause in &pauses[20..] {
+            assert!((POLL_LONGEST / 2..=POLL_LONGEST).contains(pause), "{pause:?}");
+        }
+        assert!(pauses[20..].windows(2).any(|two| two[0] != two[1]), "jitter");
+    }
 }

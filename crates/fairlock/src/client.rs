@@ -98,7 +98,7 @@ impl Client {
     /// `SET name value NX PX` and lets go by compare-and-delete (redis-py's `Lock`, rslock, node
     /// redlock on one server, hand-written ones).
     ///
-    /// Foreign holders tell nobody when they let go, so waiters ask every 50 to 250 ms while one
+    /// Foreign holders tell nobody when they let go, so waiters ask every 25 to 270 ms while one
     /// holds the lock. All users of a lock must name the same kind: a name that is in use for a fair
     /// or plain lock is [`WrongType`](crate::ErrorKind::WrongType).
     pub fn simple_lock(&self, name: impl AsRef<[u8]>) -> Lock {

@@ -56,6 +56,20 @@ fn our_value_names_owner_request_and_token() {
     });
 }
 
+/// What an uncontended lock costs: one call to take it, one to let it go.
+#[test]
+fn a_free_lock_takes_two_calls() {
+    steady(|| async {
+        let Some(bed) = Bed::redis70() else { return };
+        let lock = bed.client().await.simple_lock("job").lease(Duration::from_secs(60));
+        // The first calls teach the server the scripts.
+        lock.lock().await.unwrap().release().await.unwrap();
+        let before = bed.script_calls();
+        lock.lock().await.unwrap().release().await.unwrap();
+        assert_eq!(bed.script_calls() - before, 2);
+    });
+}
+
 /// A foreign client says nothing when it lets go, so we look; and its TTL's end is known.
 #[test]
 fn a_waiter_finds_the_lock_free() {
