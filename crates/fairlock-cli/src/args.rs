@@ -80,6 +80,10 @@ pub(crate) struct Run {
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "5s")]
     pub(crate) grace: Duration,
 
+    /// What `fairlock status` shows others of this run, 1 to 128 bytes. Default: the command's name.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) label: Option<String>,
+
     /// Exit code when the lock is not acquired in time; 0 also drops the message.
     #[arg(long, value_name = "N", default_value_t = Code::CONFLICT, value_parser = exit_code())]
     pub(crate) conflict_exit_code: Code,

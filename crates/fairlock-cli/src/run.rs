@@ -3,6 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::io::{self, IsTerminal as _};
 use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 use std::time::Duration;
 
 use fairlock::{Client, ErrorKind, Guard, GuardState, Release};
@@ -25,7 +26,10 @@ const RELEASE_SLACK: Duration = Duration::from_secs(1);
 
 /// Runs the command under the lock; the code is the command's own if all went well.
 pub(crate) async fn run(args: Run) -> Result<Code, Failure> {
-    let store = Store::resolve(&args.store)?;
+    let mut store = Store::resolve(&args.store)?;
+    if let Some(label) = args.label.clone().or_else(|| default_label(&args.command)) {
+        store = store.label(&label);
+    }
     if store.is_private() && io::stderr().is_terminal() {
         message::report("memory: locks nobody out but this process; it is for trying things");
     }
@@ -90,6 +94,18 @@ async fn run_with(client: &Client, args: &Run, signals: &mut Signals) -> Result<
         }
     }
     Ok(code)
+}
+
+/// The command's name without its folder and its arguments, which may be secret; what cannot be
+/// shown is left out, and what does not fit into a line.
+fn default_label(command: &[OsString]) -> Option<String> {
+    /// Less than the 128 bytes of a label: enough for any command's name.
+    const CHARS_MAX: usize = 32;
+    let name = Path::new(command.first()?).file_name()?.to_string_lossy();
+    let shown = |c: char| c.is_alphanumeric() || c.is_ascii_graphic() || c == ' ';
+    let label: String =
+        name.chars().map(|c| if shown(c) { c } else { '?' }).take(CHARS_MAX).collect();
+    (!label.is_empty()).then_some(label)
 }
 
 async fn start(args: &Run, guard: &Guard, deadline: Option<Duration>) -> Result<Child, Failure> {
@@ -183,4 +199,22 @@ fn lost(args: &Run, what: &str) -> Failure {
 
 fn install<T>(result: io::Result<T>) -> Result<T, Failure> {
     result.map_err(|error| Failure::new(Code::INTERNAL, format!("signals: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_label_is_the_commands_name() {
+        let label = |command: &[u8]| {
+            default_label(&[OsString::from(OsStr::from_bytes(command)), "--password=x".into()])
+        };
+        assert_eq!(label(b"/usr/local/bin/backup.sh").as_deref(), Some("backup.sh"));
+        assert_eq!(label(b"./a\x1b[2J\xff").as_deref(), Some("a?[2J?"));
+        assert_eq!(label("\u{202e}x".as_bytes()).as_deref(), Some("?x"));
+        assert_eq!(label(&"é".repeat(500).into_bytes()).map(|label| label.len()), Some(64));
+        assert_eq!(label(b"/"), None);
+        assert_eq!(label(b""), None);
+    }
 }

@@ -5,8 +5,9 @@
 use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use fairlock::LockStatus;
+use fairlock::{ClientInfo, LockStatus};
 use serde_json::{Value, json};
 
 use crate::args;
@@ -23,18 +24,25 @@ With --json, one object on one line:
   schema     1; fields may be added under the same number
   name       the lock's name, as text; bytes that are not UTF-8 are replaced
   name_hex   the name's bytes in hexadecimal when it is not UTF-8, else null
+  at_ms      time of the look by the store's clock, in ms since 1970; every since_ms is by it too
   held       whether anybody holds the lock
-  holder     null, or {\"owner\": ID, \"count\": HOLDS}
+  holder     null, or {\"owner\": ID, \"ours\": whether it is a client of fairlock, \"count\": HOLDS,
+             \"since_ms\": when it got the lock, or null, \"client\": CLIENT or null}
   ttl_ms     milliseconds until the lock runs out unless renewed, or null
   token      fencing token of the present or the last hold, or null
-  queue      waiters in order: [{\"owner\": ID, \"alive\": true, false or null (unknown)}]
+  queue      the first 1000 waiters in order: [{\"place\": 1 for the next, \"owner\": ID, \"ours\": BOOL,
+             \"alive\": true, false or null (unknown), \"since_ms\": when it came, or null,
+             \"client\": CLIENT or null}]
   queue_len  number of waiters; larger than the list when that was cut short
+CLIENT is what a client says of itself, unchecked; null when it says nothing, and for all but the
+first 100 clients: {\"host\", \"user\", \"label\": text or null, \"pid\", \"version\", \"since_ms\"}
 
 Exit code: 0 whether the lock is held or free.";
 
 /// Asks the store once and prints the answer.
 pub(crate) async fn status(args: args::Status) -> Result<Code, Failure> {
-    let store = Store::resolve(&args.store)?;
+    // It only looks: nobody will look for it.
+    let store = Store::resolve(&args.store)?.silent();
     let mut signals = Signals::install()
         .map_err(|error| Failure::new(Code::INTERNAL, format!("signals: {error}")))?;
     let status = tokio::select! {
@@ -69,22 +77,34 @@ fn human_form(name: &OsStr, status: &LockStatus) -> String {
             if holder.count != 1 {
                 let _ = write!(text, ", {} holds", holder.count);
             }
+            if let Some(age) = age(status, holder.since) {
+                let _ = write!(text, ", for {age}");
+            }
             if let Some(ttl) = status.ttl {
                 let _ = write!(text, ", runs out in {} unless renewed", duration::human(ttl));
             }
             text.push('\n');
+            if let Some(client) = status.client(&holder.owner) {
+                let _ = writeln!(text, "  {}", who(client));
+            }
         }
     }
     if let Some(token) = &status.token {
         let _ = writeln!(text, "  token {token}");
     }
-    for (place, waiter) in status.queue.iter().enumerate() {
-        let life = match waiter.alive {
-            Some(true) => "",
-            Some(false) => " (dead)",
-            None => " (may be dead)",
-        };
-        let _ = writeln!(text, "  {:>4}. {}{life}", place + 1, waiter.owner);
+    for waiter in &status.queue {
+        let _ = write!(text, "  {:>4}. {}", waiter.place, waiter.owner);
+        if let Some(age) = age(status, waiter.since) {
+            let _ = write!(text, ", for {age}");
+        }
+        if let Some(client) = status.client(&waiter.owner) {
+            let _ = write!(text, ", {}", who(client));
+        }
+        text.push_str(match waiter.alive {
+            Some(true) => "\n",
+            Some(false) => " (dead)\n",
+            None => " (may be dead)\n",
+        });
     }
     let unlisted = status.queue_len.saturating_sub(status.queue.len());
     if unlisted > 0 {
@@ -93,25 +113,69 @@ fn human_form(name: &OsStr, status: &LockStatus) -> String {
     text
 }
 
+/// For how long, by the store's own clock.
+fn age(status: &LockStatus, since: Option<SystemTime>) -> Option<String> {
+    status.at.duration_since(since?).ok().map(duration::human)
+}
+
+/// `ann@web-1, pid 42, nightly`: the label comes last, it may be anything.
+fn who(client: &ClientInfo) -> String {
+    let user = client.user.as_deref().unwrap_or("?");
+    let host = client.host.as_deref().unwrap_or("?");
+    let mut text = format!("{user}@{host}, pid {}", client.pid);
+    if let Some(label) = &client.label {
+        let _ = write!(text, ", {label}");
+    }
+    text
+}
+
 fn json_form(name: &OsStr, status: &LockStatus) -> Value {
+    let client = |owner| status.client(owner).map(client_form);
     json!({
         "schema": 1,
         "name": name.to_string_lossy(),
         "name_hex": name.to_str().is_none().then(|| hex(name.as_bytes())),
+        "at_ms": epoch_ms(status.at),
         "held": status.holder.is_some(),
         "holder": status.holder.as_ref().map(|holder| json!({
             "owner": holder.owner.to_string(),
+            "ours": holder.ours,
             "count": holder.count,
+            "since_ms": holder.since.map(epoch_ms),
+            "client": client(&holder.owner),
         })),
-        "ttl_ms": status.ttl.map(|ttl| u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX)),
+        "ttl_ms": status.ttl.map(millis),
         // Below 2^53, so that every JSON reader keeps it exact.
         "token": status.token.as_ref().map(|token| token.get()),
         "queue": status.queue.iter().map(|waiter| json!({
+            "place": waiter.place,
             "owner": waiter.owner.to_string(),
+            "ours": waiter.ours,
             "alive": waiter.alive,
+            "since_ms": waiter.since.map(epoch_ms),
+            "client": client(&waiter.owner),
         })).collect::<Vec<_>>(),
         "queue_len": status.queue_len,
     })
+}
+
+fn client_form(client: &ClientInfo) -> Value {
+    json!({
+        "host": client.host,
+        "pid": client.pid,
+        "user": client.user,
+        "label": client.label,
+        "version": client.version,
+        "since_ms": epoch_ms(client.since),
+    })
+}
+
+fn epoch_ms(time: SystemTime) -> u64 {
+    time.duration_since(UNIX_EPOCH).map_or(0, millis)
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 fn hex(bytes: &[u8]) -> String {

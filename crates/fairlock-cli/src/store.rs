@@ -53,6 +53,18 @@ impl Store {
         self.private
     }
 
+    /// The client is not shown to others: it neither holds nor waits.
+    pub(crate) fn silent(mut self) -> Self {
+        self.config = self.config.announce(false);
+        self
+    }
+
+    /// What the client is called where others look at its locks.
+    pub(crate) fn label(mut self, label: &str) -> Self {
+        self.config = self.config.label(label);
+        self
+    }
+
     pub(crate) async fn connect(self) -> Result<Client, Failure> {
         Ok(Client::with_config(self.config).await?)
     }

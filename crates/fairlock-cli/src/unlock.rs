@@ -17,7 +17,7 @@ pub(crate) async fn unlock(args: args::Unlock) -> Result<Code, Failure> {
             "{name}: the holder may still be at work; say --force to take the lock away"
         )));
     }
-    let client = Store::resolve(&args.store)?.connect().await?;
+    let client = Store::resolve(&args.store)?.silent().connect().await?;
     let lock = store::lock(&client, args.kind, args.name.as_bytes());
     let freed = lock.force_unlock().await;
     store::shutdown(client).await;

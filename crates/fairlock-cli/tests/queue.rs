@@ -152,23 +152,61 @@ fn plain_locks_exclude_too() {
 
 #[test]
 fn status_shows_holder_and_queue() {
+    // A thread of Java, and an id that would clear the screen if it were shown as it is.
+    const FOREIGN: [&str; 2] = ["5f3c1a52-0f4e-4a1b-9c3d-1234567890ab:51", "\x1b[2J\n"];
     let Some(server) = Server::start(Generation::Redis70) else { return };
     let (url, dir) = (server.url(), TempDir::new());
     let holder = Holder::start(&url, "x", &dir);
-    let waiter = Running::start(run_script(&url, &[], "x", "true"));
+    let waiter = Running::start(run_script(&url, &["--label", "second in line"], "x", "true"));
     queue_reaches(&url, "x", 1);
+    let mut raw = server.client();
+    for id in FOREIGN {
+        raw.call(&["RPUSH", "redisson_lock_queue:{x}", id]);
+        raw.call(&["ZADD", "redisson_lock_timeout:{x}", "9000000000000", id]);
+    }
     let json = status(&url, "x");
     assert_eq!(json["held"], true);
-    assert_eq!(json["holder"]["count"], 1);
+    assert_eq!((&json["holder"]["count"], &json["holder"]["ours"]), (&1.into(), &true.into()));
     assert!(json["ttl_ms"].as_u64().is_some_and(|ttl| ttl > 0), "{json}");
     assert!(json["token"].as_u64().is_some_and(|token| token > 0), "{json}");
+    let of_holder = &json["holder"]["client"];
+    assert_eq!(of_holder["label"], "sh", "the command's name: {json}");
+    assert!(of_holder["pid"].is_u64() && of_holder["host"].is_string(), "{json}");
+    assert!(of_holder["user"].is_string() && of_holder["version"].is_string(), "{json}");
     let queue = json["queue"].as_array().unwrap();
-    assert_eq!(queue.len(), 1);
+    assert_eq!((queue.len(), &json["queue_len"]), (3, &3.into()));
     let waiting = queue[0]["owner"].as_str().unwrap();
+    assert_eq!((&queue[0]["place"], &queue[0]["alive"]), (&1.into(), &true.into()));
+    assert_eq!(queue[0]["client"]["label"], "second in line");
+    assert_ne!(queue[0]["client"]["pid"], of_holder["pid"]);
+    let order = [
+        &of_holder["since_ms"],
+        &json["holder"]["since_ms"],
+        &queue[0]["since_ms"],
+        &json["at_ms"],
+    ];
+    let order: Vec<_> = order.iter().map(|ms| ms.as_u64().unwrap()).collect();
+    assert!(order.is_sorted() && order[0] > 1_700_000_000_000, "{json}");
+    for (place, java) in (2..).zip(&queue[1..]) {
+        assert_eq!((&java["place"], &java["ours"]), (&place.into(), &false.into()), "{json}");
+        assert!(java["alive"].is_null() && java["since_ms"].is_null(), "{json}");
+        assert!(java["client"].is_null(), "{json}");
+    }
 
     let human = finish(fairlock(["status", "--url", &url, "x"])).stdout;
     assert!(human.starts_with("x: held by "), "{human}");
-    assert!(human.contains(waiting), "{human}");
+    let line = human.lines().find(|line| line.contains(waiting)).unwrap();
+    assert!(line.starts_with("     1. ") && line.ends_with(", second in line"), "{human}");
+    assert!(human.contains("2. 5f3c1a52-0f4e-4a1b-9c3d-1234567890ab:51 (may be dead)"), "{human}");
+    assert!(human.contains("\\x1b[2J\\n (may be dead)"), "{human}");
+    assert!(!human.contains('\x1b') && human.lines().count() == 6, "{human}");
+
+    // A label that could not be shown is refused, before anything is asked of the store.
+    finish(run_script(&url, &["--label", "a\x1b[2J"], "y", "true")).expect(64, "label");
+    for id in FOREIGN {
+        raw.call(&["LREM", "redisson_lock_queue:{x}", "0", id]);
+        raw.call(&["ZREM", "redisson_lock_timeout:{x}", id]);
+    }
     holder.go();
     waiter.wait().expect(0, "");
 }
