@@ -14,6 +14,7 @@
 //! - `outcomes`: every kind of error and every outcome of a release
 //! - `partitions`: the network carries nothing, in one direction or both
 //! - `replies`: requests are cut, and replies lost after their request was carried out
+//! - `leaving`: locks are left to the store, and places given up, while replies are lost
 //! - `late`: requests arrive again, or long after they were given up
 //! - `messages`: hand-overs are lost, repeated, delayed and forged
 //! - `clocks`: the clocks of server and client jump
@@ -28,6 +29,7 @@ mod heartbeat;
 mod hung;
 mod java;
 mod late;
+mod leaving;
 mod load;
 mod messages;
 mod operators;

@@ -1,0 +1,101 @@
+//! Locks that are left to the store, and places that are given up, while replies and connections
+//! are lost.
+
+use super::bed::{Bed, LEASE, SLACK, client, config, eventually, ms, steady, within};
+use fairlock::{Client, ErrorKind};
+use fairlock_testkit::proxy::Proxy;
+use std::time::Instant;
+
+/// How many late copies of requests for the lock will be refused.
+fn buried(bed: &Bed) -> usize {
+    bed.call(&["KEYS", "fairlock_buried:{job}:*"]).array().len()
+}
+
+/// A client behind a proxy; the server knows all scripts that it will call.
+async fn behind(proxy: &Proxy, client: Client) -> Client {
+    client.fair_lock("warm").lock().await.unwrap().detach().await.unwrap();
+    assert!(client.fair_lock("warm").force_unlock().await.unwrap());
+    client.fair_lock("warm").lock().await.unwrap().release().await.unwrap();
+    assert_eq!(proxy.counts().replies_dropped, 0);
+    client
+}
+
+/// The renewal was carried out and its reply is lost: the copy reaches no further than it may.
+#[test]
+fn a_detach_whose_reply_is_lost() {
+    steady(|| async {
+        let Some(bed) = Bed::redis70() else { return };
+        for cut in [true, false] {
+            let proxy = Proxy::start(bed.server.addr());
+            proxy.cut_after_reply_lost(cut);
+            let client = behind(&proxy, client(&proxy.url()).await).await;
+            let lock = client.fair_lock("job").max_hold(2 * LEASE);
+            let guard = lock.lock().await.unwrap();
+            let (since, owner) = (Instant::now(), guard.owner().to_string());
+            proxy.drop_replies(1);
+            let detached = within("the copy", LEASE + SLACK, guard.detach()).await.unwrap();
+            assert_eq!(proxy.counts().replies_dropped, 1);
+            let left = detached.remaining();
+            assert!(left <= bed.ttl("job"), "{left:?}");
+            assert_eq!(bed.holder("job"), Some(owner));
+            drop(client);
+            eventually("it ends", LEASE + SLACK, || bed.holder("job").is_none());
+            assert!(detached.remaining().is_zero());
+            assert!(since.elapsed() <= 2 * LEASE + SLACK, "{:?}", since.elapsed());
+        }
+    });
+}
+
+/// A copy of the acquire was never answered and may arrive any time. Refusing it frees the hold
+/// that the request has got, so that must wait until the detached hold is over.
+#[test]
+fn late_copies_are_refused_when_a_detached_hold_is_over() {
+    steady(|| async {
+        let Some(bed) = Bed::redis70() else { return };
+        let proxy = Proxy::start(bed.server.addr());
+        let client = behind(&proxy, client(&proxy.url()).await).await;
+        proxy.drop_replies(1);
+        let lock = client.fair_lock("job").lease(2 * LEASE);
+        let guard = within("the copy", LEASE + SLACK, lock.lock()).await.unwrap();
+        assert_eq!(proxy.counts().replies_dropped, 1);
+        let detached = guard.detach().await.unwrap();
+        while !detached.remaining().is_zero() {
+            let (holder, refused) = (bed.holder("job"), buried(&bed));
+            if !detached.remaining().is_zero() {
+                assert_eq!(holder, Some(detached.owner().to_string()), "freed too early");
+                assert_eq!(refused, 0);
+            }
+            tokio::time::sleep(ms(10)).await;
+        }
+        eventually("it ends", SLACK, || bed.holder("job").is_none());
+        eventually("late copies are refused", 2 * LEASE + SLACK, || buried(&bed) == 1);
+    });
+}
+
+/// Nobody can say that the place was given up: an error says so in time, and it goes on.
+#[test]
+fn leaving_without_a_store_is_unknown_and_goes_on() {
+    steady(|| async {
+        let Some(bed) = Bed::redis70() else { return };
+        let proxy = Proxy::start(bed.server.addr());
+        let timeout = ms(700);
+        let quick = config(&proxy.url()).store_timeout(timeout);
+        let client = behind(&proxy, Client::with_config(quick).await.unwrap()).await;
+        let holder = bed.client().await;
+        let guard = holder.fair_lock("job").lock().await.unwrap();
+        let turn = client.fair_lock("job").enqueue().await.unwrap();
+        let (name, owner) = (turn.name().clone(), turn.owner().clone());
+        assert_eq!(bed.queue("job"), [owner.to_string()]);
+        proxy.refuse(true);
+        proxy.cut_clients();
+        let began = Instant::now();
+        let error = within("the error", timeout + SLACK, turn.leave()).await.unwrap_err();
+        assert!(began.elapsed() >= timeout, "{:?}", began.elapsed());
+        assert_eq!(error.kind(), ErrorKind::Unknown, "{error}");
+        assert_eq!((error.lock(), error.owner()), (Some(&name), Some(&owner)));
+        assert_eq!(bed.queue("job"), [owner.to_string()]);
+        proxy.refuse(false);
+        eventually("it leaves", 4 * SLACK, || bed.queue("job").is_empty());
+        guard.release().await.unwrap();
+    });
+}
