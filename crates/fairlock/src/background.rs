@@ -67,6 +67,26 @@ pub(crate) fn start(config: Config) -> Result<(Started, FirstContact), Error> {
     Ok((Started { shared, stop }, first_contact))
 }
 
+/// The same in the runtime of the caller, for a store that is there already.
+#[cfg(feature = "test-util")]
+pub(crate) fn start_here(
+    config: Config,
+    client_id: ClientId,
+    store: Arc<dyn crate::store::Store>,
+) -> Started {
+    let runtime = tokio::runtime::Handle::current();
+    let shared = Shared::new(config, client_id, store, runtime.clone(), true);
+    shared.set_connection(ConnectionState::Connected);
+    let (stop, stopped) = oneshot::channel::<()>();
+    let work = runtime.spawn(watchdog::run(Arc::clone(&shared)));
+    runtime.spawn(async move {
+        // An error means that the last handle is gone, which is the same thing.
+        let _ = stopped.await;
+        work.abort();
+    });
+    Started { shared, stop }
+}
+
 fn no_thread(error: &std::io::Error) -> Error {
     Error::new(ErrorKind::Unavailable, format!("the background thread cannot start: {error}"))
 }
@@ -81,7 +101,9 @@ fn open_store(
     let handle = runtime.handle().clone();
     match &config.address {
         Address::Memory => {
-            let store = MemoryStore::new(&config, client_id, events);
+            let sink = Box::new(move |_, event| events(event));
+            let store = MemoryStore::new(config.rules(), sink);
+            store.announce(&config, client_id);
             runtime.spawn(Arc::clone(&store).run_expiry());
             let shared = Shared::new(config, client_id, store, handle, true);
             shared.set_connection(ConnectionState::Connected);

@@ -1,6 +1,6 @@
 //! The client: a connection to a store, and the background work of everything that uses it.
 
-use crate::background;
+use crate::background::{self, Started};
 use crate::config::Config;
 use crate::error::Error;
 use crate::lock::Lock;
@@ -67,15 +67,17 @@ impl Client {
         config.check()?;
         let lazy = config.lazy_connect;
         let (started, first_contact) = background::start(config)?;
-        let client = Self {
-            _life: Arc::new(Life { shared: Arc::clone(&started.shared), stop: Some(started.stop) }),
-            shared: started.shared,
-        };
+        let client = Self::new(started);
         process::wait_at_end(&client.shared);
         if !lazy {
             first_contact.await.map_err(|_| Error::closed())??;
         }
         Ok(client)
+    }
+
+    pub(crate) fn new(started: Started) -> Self {
+        let life = Life { shared: Arc::clone(&started.shared), stop: Some(started.stop) };
+        Self { _life: Arc::new(life), shared: started.shared }
     }
 
     /// The first-in-first-out lock `name`.
@@ -208,7 +210,7 @@ impl Drop for Life {
             std::mem::forget((Arc::clone(&self.shared), self.stop.take()));
             return;
         }
-        if !process::in_background() {
+        if !process::in_background() && !self.shared.runs_here() {
             self.shared.pending.wait(LAST_WORDS);
         }
         self.shared.close();

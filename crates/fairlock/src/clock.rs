@@ -9,8 +9,16 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 pub(crate) struct Moment(u64);
 
 impl Moment {
-    #[cfg(any(target_os = "linux", target_os = "android"))]
     pub(crate) fn now() -> Self {
+        #[cfg(feature = "test-util")]
+        if let Some(now) = virtual_time::now() {
+            return now;
+        }
+        Self::real_now()
+    }
+
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    fn real_now() -> Self {
         let t = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
         let since_boot = (t.tv_sec as u64).saturating_mul(1_000_000_000) + t.tv_nsec as u64;
         #[cfg(test)]
@@ -20,7 +28,7 @@ impl Moment {
     }
 
     #[cfg(not(any(target_os = "linux", target_os = "android")))]
-    pub(crate) fn now() -> Self {
+    fn real_now() -> Self {
         use std::sync::OnceLock;
         use std::time::Instant;
         static START: OnceLock<Instant> = OnceLock::new();
@@ -51,6 +59,46 @@ impl Moment {
     /// Time from `earlier` until this moment; zero when `earlier` is later.
     pub(crate) fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+#[cfg(feature = "test-util")]
+pub(crate) use virtual_time::follow as follow_tokio;
+
+/// Tokio's time, which tests can pause, in the runtimes of sandboxes and nowhere else: clients that
+/// run elsewhere in the process keep the real clock.
+#[cfg(feature = "test-util")]
+mod virtual_time {
+    use super::Moment;
+    use std::cell::Cell;
+    use tokio::runtime::{Handle, Id};
+    use tokio::time::Instant;
+
+    thread_local! {
+        static FOLLOWED: Cell<Option<Followed>> = const { Cell::new(None) };
+    }
+
+    #[derive(Clone, Copy)]
+    struct Followed {
+        runtime: Id,
+        /// The same moment on both clocks.
+        tokio: Instant,
+        ours: Moment,
+    }
+
+    /// From now on this thread follows tokio's time while it is in the present runtime.
+    pub(crate) fn follow() {
+        if now().is_none() {
+            let (runtime, tokio) = (Handle::current().id(), Instant::now());
+            FOLLOWED.set(Some(Followed { runtime, tokio, ours: Moment::real_now() }));
+        }
+    }
+
+    pub(super) fn now() -> Option<Moment> {
+        let followed = FOLLOWED.get()?;
+        let here = Handle::try_current().ok()?;
+        (here.id() == followed.runtime)
+            .then(|| followed.ours.plus(Instant::now().duration_since(followed.tokio)))
     }
 }
 

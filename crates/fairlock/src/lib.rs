@@ -38,6 +38,8 @@
 //! - `redis` (default): stores on Redis and Valkey servers. Without it only `memory:`.
 //! - `metrics`: counters, gauges and histograms through the `metrics` facade.
 //! - `tracing`: spans and events, target `fairlock`. Both are described in `docs/observability.md`.
+//! - `test-util`: the module `test_util`, for the tests of programs that use fairlock: a store in
+//!   tokio's paused time that can take locks away and be cut off.
 
 #![cfg_attr(
     not(feature = "redis"),
@@ -66,6 +68,8 @@ mod shared;
 mod shepherd;
 mod status;
 mod store;
+#[cfg(feature = "test-util")]
+pub mod test_util;
 mod turn;
 mod url;
 mod watchdog;

@@ -79,6 +79,11 @@ impl Shared {
         })
     }
 
+    /// Whether the client's background work runs on this thread, which then cannot wait for it.
+    pub(crate) fn runs_here(&self) -> bool {
+        Handle::try_current().is_ok_and(|here| here.id() == self.runtime.id())
+    }
+
     /// An owner that nobody used before.
     pub(crate) fn new_owner(&self) -> Result<OwnerId, Error> {
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);

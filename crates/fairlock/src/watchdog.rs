@@ -93,6 +93,12 @@ impl Watchdog {
         state.holds.remove(&hold.id);
     }
 
+    /// Who holds the lock `name`, of this client.
+    #[cfg(feature = "test-util")]
+    pub(crate) fn holds_of(&self, name: &fairlock_core::LockName) -> Vec<Arc<Hold>> {
+        lock(&self.state).holds.values().filter(|hold| hold.name == *name).cloned().collect()
+    }
+
     /// The connection is lost: nobody knows what the server says now.
     pub(crate) fn suspect_all(&self) {
         let holds: Vec<_> = lock(&self.state).holds.values().cloned().collect();

@@ -1,6 +1,6 @@
 //! The store inside one process: the core itself, and a task that carries out what time brings.
 
-use super::{Boxed, Event, Events, Reply, Store, StoreError, Topic};
+use super::{Boxed, Event, Reply, Store, StoreError, Topic};
 use crate::client_info::ClientInfo;
 use crate::clock::{Moment, lock};
 use crate::config::Config;
@@ -15,16 +15,17 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::Notify;
 
+/// Where the store delivers events: to one client, or to all that it has.
+pub(crate) type Sink = Box<dyn Fn(Option<ClientId>, Event) + Send + Sync>;
+
 /// Everything of one `memory:` store; a client each, all of the process share it by design: two
 /// clients made from `memory:` are two separate stores.
 pub(crate) struct MemoryStore {
     state: Mutex<State>,
     rules: Rules,
-    events: Events,
+    sink: Sink,
     /// Server time is this plus the time since boot, so that no wall-clock change moves it.
     epoch_us: u64,
-    /// The one client, unless it wants to stay unknown.
-    client: Option<(ClientId, ClientInfo)>,
     /// A deadline became earlier than the expiry task knows.
     sooner: Notify,
 }
@@ -35,6 +36,8 @@ struct State {
     deadlines: BTreeSet<(u64, LockName)>,
     deadline_of: HashMap<LockName, u64>,
     listened: HashSet<Topic>,
+    /// The clients, unless they want to stay unknown.
+    clients: BTreeMap<ClientId, ClientInfo>,
 }
 
 /// Inside one process every client of ours is reachable, and there is nobody else.
@@ -51,22 +54,23 @@ impl World for Inside {
 }
 
 impl MemoryStore {
-    pub(crate) fn new(config: &Config, client: ClientId, events: Events) -> Arc<Self> {
+    pub(crate) fn new(rules: Rules, sink: Sink) -> Arc<Self> {
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
-        // To the millisecond, as the other stores tell it.
-        let since = UNIX_EPOCH + Duration::from_millis(wall.as_millis() as u64);
         let epoch_us = wall.as_micros() as u64 - Moment::now().nanos() / 1_000;
-        Arc::new(Self {
-            state: Mutex::default(),
-            rules: config.rules(),
-            events,
-            epoch_us,
-            client: config.announce.then(|| (client, ClientInfo::here(config, since))),
-            sooner: Notify::new(),
-        })
+        Arc::new(Self { state: Mutex::default(), rules, sink, epoch_us, sooner: Notify::new() })
     }
 
-    fn apply(&self, name: &LockName, op: &Op) -> Result<Reply, StoreError> {
+    /// A client begins.
+    pub(crate) fn announce(&self, config: &Config, client: ClientId) {
+        if config.announce {
+            // To the millisecond, as the other stores tell it.
+            let since_ms = (self.epoch_us + Moment::now().nanos() / 1_000) / 1_000;
+            let info = ClientInfo::here(config, UNIX_EPOCH + Duration::from_millis(since_ms));
+            lock(&self.state).clients.insert(client, info);
+        }
+    }
+
+    pub(crate) fn apply(&self, name: &LockName, op: &Op) -> Result<Reply, StoreError> {
         let sent = Moment::now();
         let now_us = self.epoch_us + sent.nanos() / 1_000;
         let (answer, effects) = self.apply_at(now_us, name, op).map_err(refused)?;
@@ -97,8 +101,9 @@ impl MemoryStore {
     fn deliver(&self, name: &LockName, effects: Vec<Effect>) {
         for effect in effects {
             match (effect.channel, effect.payload) {
-                (Channel::Inbox(_), Payload::Grant { grant, at_ms }) => {
-                    (self.events)(Event::Granted { grant, at_ms, arrived: Moment::now() });
+                (Channel::Inbox(to), Payload::Grant { grant, at_ms }) => {
+                    let arrived = Moment::now();
+                    (self.sink)(Some(to), Event::Granted { grant, at_ms, arrived });
                 }
                 (Channel::Base, _) => self.wake(Topic::Base(name.clone())),
                 (Channel::Waiter(owner), _) => self.wake(Topic::Waiter(name.clone(), owner)),
@@ -110,7 +115,7 @@ impl MemoryStore {
     fn wake(&self, topic: Topic) {
         let wanted = lock(&self.state).listened.contains(&topic);
         if wanted {
-            (self.events)(Event::Wake(topic));
+            (self.sink)(None, Event::Wake(topic));
         }
     }
 
@@ -210,7 +215,9 @@ impl Store for MemoryStore {
     }
 
     fn clients<'a>(&'a self, ids: &'a [ClientId]) -> Boxed<'a, BTreeMap<ClientId, ClientInfo>> {
-        let known = self.client.iter().filter(|(id, _)| ids.contains(id)).cloned().collect();
+        let state = lock(&self.state);
+        let known = ids.iter().filter_map(|id| Some((*id, state.clients.get(id)?.clone())));
+        let known = known.collect();
         Box::pin(async { known })
     }
 }

@@ -1,0 +1,203 @@
+//! Locks for the tests of programs that use fairlock (feature `test-util`).
+//!
+//! A [`Sandbox`] is a store inside the test, in tokio's time: under paused time leases, renewals,
+//! waits and heartbeats take no real time, and come in the order of a clock that the test controls.
+//! It can take locks away, put them in doubt, and cut clients off from the store.
+//!
+//! ```
+//! use fairlock::{ErrorKind, Lock, test_util::Sandbox};
+//! use std::time::Duration;
+//!
+//! /// The code under test: works as long as it holds the lock.
+//! async fn nightly(lock: Lock) -> &'static str {
+//!     match lock.try_lock_for(Duration::from_secs(60)).await {
+//!         Ok(Some(guard)) => tokio::select! {
+//!             () = guard.lost() => "stopped, the lock was lost",
+//!             () = tokio::time::sleep(Duration::from_secs(3_600)) => "done",
+//!         },
+//!         Ok(None) => "somebody else is at it",
+//!         Err(error) if error.kind() == ErrorKind::Unavailable => "no store",
+//!         Err(error) => panic!("{error}"),
+//!     }
+//! }
+//!
+//! // In a test: #[tokio::test(start_paused = true)]
+//! # tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap().block_on(
+//! async {
+//!     let sandbox = Sandbox::new();
+//!     let (one, two) = (sandbox.client(), sandbox.client());
+//!
+//!     // An hour of work and a minute of waiting are over in milliseconds.
+//!     let job = tokio::spawn(nightly(one.fair_lock("nightly")));
+//!     tokio::task::yield_now().await;
+//!     assert_eq!(nightly(two.fair_lock("nightly")).await, "somebody else is at it");
+//!     assert_eq!(job.await.unwrap(), "done");
+//!
+//!     // The lock is taken away: the job stops.
+//!     let job = tokio::spawn(nightly(one.fair_lock("nightly")));
+//!     tokio::time::sleep(Duration::from_secs(60)).await;
+//!     assert!(sandbox.lose("nightly"));
+//!     assert_eq!(job.await.unwrap(), "stopped, the lock was lost");
+//!
+//!     // The network is gone, and comes back.
+//!     sandbox.cut_off(&one);
+//!     assert_eq!(nightly(one.fair_lock("nightly")).await, "no store");
+//!     sandbox.restore(&one);
+//!     assert_eq!(nightly(one.fair_lock("nightly")).await, "done");
+//! }
+//! # );
+//! ```
+//!
+//! The rules are those of `memory:`, which are those of a server: order, tokens, leases, heartbeats,
+//! what counts as dead. What only a real network does (replies that are lost after the call was
+//! carried out, messages out of order) is not played here; the library's own tests do that.
+
+mod port;
+
+use crate::background;
+use crate::client::Client;
+use crate::clock;
+use crate::config::{Address, Config};
+use crate::error::ErrorKind;
+use crate::hold::{Change, Hold};
+use crate::reaper;
+use crate::shared::{Shared, random_bits};
+use crate::store::{Event, Store};
+use fairlock_core::{ClientId, LockName};
+use port::{Inside, Port};
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+/// A store inside a test, whose clients live in the test's runtime and in its time.
+///
+/// All its clients share the store, as processes share a server. Nothing runs on other threads,
+/// so everything happens in the test's own order; a test that blocks its thread blocks them too.
+#[must_use = "locks come from its clients"]
+pub struct Sandbox {
+    inside: Arc<Inside>,
+    config: Config,
+    /// It belongs to its thread: the clock is kept there.
+    _here: PhantomData<*const ()>,
+}
+
+impl Sandbox {
+    /// A sandbox with the default settings.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime, and in a multi-threaded one: paused time exists only in the
+    /// `current_thread` runtime that `#[tokio::test]` makes.
+    #[allow(clippy::new_without_default, reason = "it may panic, and belongs to its runtime")]
+    pub fn new() -> Self {
+        Self::with_config(Config::memory())
+    }
+
+    /// A sandbox with these settings, for all its clients; the address must be that of
+    /// [`Config::memory`].
+    ///
+    /// # Panics
+    /// As [`new`](Self::new), and for settings that cannot be used.
+    pub fn with_config(config: Config) -> Self {
+        let runtime = tokio::runtime::Handle::current();
+        assert!(
+            runtime.runtime_flavor() == tokio::runtime::RuntimeFlavor::CurrentThread,
+            "a Sandbox needs a current_thread runtime, as #[tokio::test] makes it"
+        );
+        assert!(config.address == Address::Memory, "a Sandbox is a store of its own");
+        if let Err(error) = config.check() {
+            panic!("{error}");
+        }
+        clock::follow_tokio();
+        let inside = Inside::new(config.rules());
+        runtime.spawn(Arc::clone(inside.memory()).run_expiry());
+        Self { inside, config, _here: PhantomData }
+    }
+
+    /// A new client, as another process would have.
+    pub fn client(&self) -> Client {
+        let id = random_bits().map(ClientId::from_random);
+        let id = id.expect("the operating system has random numbers");
+        let port = Port::new(Arc::clone(&self.inside));
+        let store = Arc::clone(&port) as Arc<dyn Store>;
+        let started = background::start_here(self.config.clone(), id, store);
+        self.inside.memory().announce(&self.config, id);
+        self.inside.add(id, &started.shared, &port);
+        Client::new(started)
+    }
+
+    /// Takes the lock `name` away from the client of this sandbox that holds it: its guard is lost
+    /// at once, and the lock is handed to the next waiter. Says whether anybody held it.
+    pub fn lose(&self, name: impl AsRef<[u8]>) -> bool {
+        self.with_holds(name.as_ref(), |shared, hold| {
+            // First the guard, so that there are never two.
+            hold.lose();
+            shared.watchdog.forget(hold);
+            let gone = Change { count: 0, number: u64::MAX };
+            // Only a token that cannot be minted any more is refused.
+            let _ = self.inside.memory().apply(&hold.name, &reaper::release_op(hold, gone));
+        })
+    }
+
+    /// Puts the holder of the lock `name` in doubt, as a renewal without an answer does. The next
+    /// renewal that is confirmed makes it [`Held`](crate::GuardState::Held) again; a lock with an
+    /// explicit lease has none. Says whether anybody held it.
+    pub fn suspect(&self, name: impl AsRef<[u8]>) -> bool {
+        self.with_holds(name.as_ref(), |_, hold| hold.suspect())
+    }
+
+    /// Cuts a client off from the store: its calls fail, messages do not reach it, its guards are
+    /// [`Suspect`](crate::GuardState::Suspect) at once and [`Lost`](crate::GuardState::Lost) when
+    /// their validity runs out, and what it holds goes to others when the lease ends.
+    ///
+    /// # Panics
+    /// For a client of another store.
+    pub fn cut_off(&self, client: &Client) {
+        let port = self.port(client);
+        if port.set_up(false) {
+            client.shared().hear(Event::Down);
+            client.shared().hear(Event::InboxDown);
+        }
+    }
+
+    /// Ends a [`cut_off`](Self::cut_off): the client checks its guards, then its waiters.
+    ///
+    /// # Panics
+    /// For a client of another store.
+    pub fn restore(&self, client: &Client) {
+        let port = self.port(client);
+        if port.set_up(true) {
+            client.shared().hear(Event::Up);
+            client.shared().hear(Event::InboxUp);
+        }
+    }
+
+    /// The client's next attempt to get a lock fails with this error.
+    ///
+    /// # Panics
+    /// For a client of another store.
+    pub fn refuse_next(&self, client: &Client, kind: ErrorKind) {
+        self.port(client).refuse_next(kind);
+    }
+
+    fn port(&self, client: &Client) -> Arc<Port> {
+        self.inside.port(client.id()).expect("a client of this sandbox")
+    }
+
+    fn with_holds(&self, name: &[u8], act: impl Fn(&Arc<Shared>, &Arc<Hold>)) -> bool {
+        let Ok(name) = LockName::new(name) else { return false };
+        let mut any = false;
+        for shared in self.inside.clients() {
+            for hold in shared.watchdog.holds_of(&name) {
+                act(&shared, &hold);
+                any = true;
+            }
+        }
+        any
+    }
+}
+
+impl fmt::Debug for Sandbox {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sandbox").field("config", &self.config).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,167 @@
+//! The way of one client to a sandbox's store, which a test can cut.
+
+use crate::client_info::ClientInfo;
+use crate::clock::lock;
+use crate::error::{Error, ErrorKind};
+use crate::shared::Shared;
+use crate::store::memory::MemoryStore;
+use crate::store::{Boxed, Event, Reply, Store, StoreError, Topic};
+use fairlock_core::{ClientId, LockName, Op, Rules};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, Weak};
+use tokio::sync::watch;
+
+/// What the clients of a sandbox share.
+pub(super) struct Inside {
+    memory: Arc<MemoryStore>,
+    clients: Mutex<HashMap<ClientId, Member>>,
+    /// How many clients listen to a topic; the store itself knows only whether anybody does.
+    listened: Mutex<HashMap<Topic, usize>>,
+}
+
+struct Member {
+    shared: Weak<Shared>,
+    port: Weak<Port>,
+}
+
+impl Inside {
+    pub(super) fn new(rules: Rules) -> Arc<Self> {
+        Arc::new_cyclic(|this: &Weak<Self>| {
+            let this = this.clone();
+            let sink = move |to, event| {
+                if let Some(inside) = this.upgrade() {
+                    inside.deliver(to, &event);
+                }
+            };
+            Self {
+                memory: MemoryStore::new(rules, Box::new(sink)),
+                clients: Mutex::default(),
+                listened: Mutex::default(),
+            }
+        })
+    }
+
+    pub(super) fn memory(&self) -> &Arc<MemoryStore> {
+        &self.memory
+    }
+
+    pub(super) fn add(&self, id: ClientId, shared: &Arc<Shared>, port: &Arc<Port>) {
+        let mut clients = lock(&self.clients);
+        clients.retain(|_, member| member.shared.strong_count() > 0);
+        let member = Member { shared: Arc::downgrade(shared), port: Arc::downgrade(port) };
+        clients.insert(id, member);
+    }
+
+    pub(super) fn port(&self, id: ClientId) -> Option<Arc<Port>> {
+        lock(&self.clients).get(&id)?.port.upgrade()
+    }
+
+    pub(super) fn clients(&self) -> Vec<Arc<Shared>> {
+        lock(&self.clients).values().filter_map(|member| member.shared.upgrade()).collect()
+    }
+
+    /// To one client, or to all; not to those that are cut off.
+    fn deliver(&self, to: Option<ClientId>, event: &Event) {
+        let reached: Vec<_> = lock(&self.clients)
+            .iter()
+            .filter(|(id, member)| {
+                let up = || member.port.upgrade().is_some_and(|port| port.is_up());
+                to.is_none_or(|to| to == **id) && up()
+            })
+            .filter_map(|(_, member)| member.shared.upgrade())
+            .collect();
+        for shared in reached {
+            shared.hear(event.clone());
+        }
+    }
+}
+
+/// One client's way to the store.
+pub(super) struct Port {
+    inside: Arc<Inside>,
+    up: watch::Sender<bool>,
+    refusal: Mutex<Option<ErrorKind>>,
+}
+
+impl Port {
+    pub(super) fn new(inside: Arc<Inside>) -> Arc<Self> {
+        Arc::new(Self { inside, up: watch::Sender::new(true), refusal: Mutex::default() })
+    }
+
+    /// Says whether that changes anything.
+    pub(super) fn set_up(&self, up: bool) -> bool {
+        self.up.send_replace(up) != up
+    }
+
+    pub(super) fn refuse_next(&self, kind: ErrorKind) {
+        *lock(&self.refusal) = Some(kind);
+    }
+
+    fn is_up(&self) -> bool {
+        *self.up.borrow()
+    }
+
+    fn send(&self, name: &LockName, op: &Op) -> Result<Reply, StoreError> {
+        if !self.is_up() {
+            return Err(cut_off());
+        }
+        if matches!(op, Op::Acquire(_))
+            && let Some(kind) = lock(&self.refusal).take()
+        {
+            return Err(StoreError::refused(Error::new(kind, "refused, as the test wanted")));
+        }
+        self.inside.memory.apply(name, op)
+    }
+}
+
+fn cut_off() -> StoreError {
+    StoreError::unavailable("the test has cut this client off".into(), false)
+}
+
+impl Store for Port {
+    fn call<'a>(&'a self, name: &'a LockName, op: &'a Op) -> Boxed<'a, Result<Reply, StoreError>> {
+        Box::pin(async move { self.send(name, op) })
+    }
+
+    fn call_now(&self, name: &LockName, op: &Op) -> Option<Result<Reply, StoreError>> {
+        // Without the store it takes the long way, which tries again.
+        self.is_up().then(|| self.send(name, op))
+    }
+
+    fn listen(&self, topic: Topic) -> Boxed<'_, ()> {
+        *lock(&self.inside.listened).entry(topic.clone()).or_default() += 1;
+        self.inside.memory.listen(topic)
+    }
+
+    fn unlisten(&self, topic: Topic) {
+        let mut listened = lock(&self.inside.listened);
+        let Some(users) = listened.get_mut(&topic) else { return };
+        *users -= 1;
+        if *users == 0 {
+            listened.remove(&topic);
+            self.inside.memory.unlisten(topic);
+        }
+    }
+
+    fn ready(&self) -> Boxed<'_, ()> {
+        Box::pin(async {
+            // The sender lives in `self`, so the wait cannot fail.
+            let _ = self.up.subscribe().wait_for(|up| *up).await;
+        })
+    }
+
+    fn inbox_up(&self) -> bool {
+        self.is_up()
+    }
+
+    fn ping(&self) -> Boxed<'_, Result<(), StoreError>> {
+        Box::pin(async { self.is_up().then_some(()).ok_or_else(cut_off) })
+    }
+
+    fn clients<'a>(&'a self, ids: &'a [ClientId]) -> Boxed<'a, BTreeMap<ClientId, ClientInfo>> {
+        if self.is_up() {
+            return self.inside.memory.clients(ids);
+        }
+        Box::pin(async { BTreeMap::new() })
+    }
+}
