@@ -18,7 +18,7 @@ def contend(rounds):
     # A new owner each time, as threads and processes have.
     strangers = 0
     for _ in range(rounds):
-        lock = Lock(client, NAME, timeout=30, sleep=0.005)
+        lock = Lock(client, NAME, timeout=30, sleep=0.02)
         lock.acquire()
         strangers += client.incr("inside") != 1
         client.rpush("log", "python")
@@ -27,7 +27,7 @@ def contend(rounds):
         client.set("count", seen + 1)
         client.decr("inside")
         lock.release()
-        time.sleep(random.uniform(0, 0.01))
+        time.sleep(random.uniform(0, 0.02))
     return strangers
 
 

@@ -111,7 +111,7 @@ fn contention(generation: Generation) {
         let log = bed.call(&["LRANGE", "log", "0", "-1"]);
         let turns = log.array().windows(2).filter(|two| two[0] != two[1]).count();
         println!("measured: simple: the lock went {turns} times from one side to the other");
-        assert!(turns >= 20, "{turns}");
+        assert!(turns >= 10, "{turns}");
         measured("simple: 240 rounds beside redis-py", began.elapsed());
     });
 }
