@@ -192,6 +192,23 @@ mod tests {
         LockStatus::new(seen, NOW_MS, &Rules::default())
     }
 
+    /// However long the queue is, one look asks about 100 clients: the holder's, and each of the
+    /// first in line once.
+    #[test]
+    fn the_first_hundred_clients_are_asked_about() {
+        let owner = |client: u64, number| {
+            OwnerId::ours(ClientId::from_random(u128::from(client) << 96), number).unwrap()
+        };
+        let mut seen = status(owner(0, 1), None, None);
+        let java = OwnerId::parse(b"5f3c1a52-0f4e-4a1b-9c3d-1234567890ab:51");
+        let waiter = seen.queue[0].clone();
+        let of = |owner| QueuedWaiter { owner, ..waiter.clone() };
+        seen.queue = vec![of(java)];
+        seen.queue.extend((1..=500).flat_map(|client| [1, 2].map(|n| of(owner(client, n)))));
+        let expected: Vec<_> = (0..100).filter_map(|client| owner(client, 1).client()).collect();
+        assert_eq!(seen.client_ids(), expected);
+    }
+
     /// A time is claimed only where a number carries one: not for Java, whose fenced lock counts
     /// from 1, and not while numbers run ahead of a clock that was set back.
     #[test]

@@ -1,4 +1,4 @@
--- Where a waiter stands, change nothing. LPOS walks the list: about 20 ns a member.
+-- Where a waiter stands, change nothing. LPOS walks the list: about 11 ns a member (Redis 7.0).
 -- KEYS 1..7
 -- ARGV  8 the waiter
 -- Reply {..., 'place', how many stand before it, or nil: not in the queue}
