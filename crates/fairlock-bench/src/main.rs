@@ -25,7 +25,7 @@ fn main() {
     runtime.block_on(async {
         let ping = uncontended::ping(&server, span).await;
         uncontended::report(&server, span, ping).await;
-        contended::report_drain(&server, ping).await;
+        contended::report_drain(&server).await;
         contended::report(&server, span, ping).await;
     });
 }

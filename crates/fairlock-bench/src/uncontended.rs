@@ -7,6 +7,14 @@ use std::time::{Duration, Instant};
 
 /// PING round trips of redis-rs on the benchmark's own runtime: p50.
 pub(crate) async fn ping(server: &Server, span: Duration) -> Duration {
+    let mut samples = pings(server, span).await;
+    let p50 = percentile(&mut samples, 50);
+    println!("PING p50 {}, p99 {}", us(p50), us(percentile(&mut samples, 99)));
+    p50
+}
+
+/// All of them.
+pub(crate) async fn pings(server: &Server, span: Duration) -> Vec<Duration> {
     let client = redis::Client::open(server.url()).unwrap();
     let mut conn = client.get_multiplexed_async_connection().await.unwrap();
     let mut samples = Vec::new();
@@ -16,9 +24,7 @@ pub(crate) async fn ping(server: &Server, span: Duration) -> Duration {
         let _: String = redis::cmd("PING").query_async(&mut conn).await.unwrap();
         samples.push(sent.elapsed());
     }
-    let p50 = percentile(&mut samples, 50);
-    println!("PING p50 {}, p99 {}", us(p50), us(percentile(&mut samples, 99)));
-    p50
+    samples
 }
 
 pub(crate) async fn report(server: &Server, span: Duration, ping: Duration) {
