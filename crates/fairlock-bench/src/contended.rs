@@ -1,6 +1,7 @@
 //! One fair lock that many want: hand-over time, rate and script calls by number of waiters.
 
 use crate::stats::{percentile, ratio, us};
+use crate::uncontended::{pings_of_client, pings_of_redis_rs};
 use fairlock::Client;
 use fairlock_testkit::server::Server;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -37,19 +38,26 @@ pub(crate) async fn report(server: &Server, span: Duration, ping: Duration) {
 pub(crate) async fn report_drain(server: &Server) {
     const ROUNDS: usize = 10;
     const WAITERS: usize = 500;
-    let (mut pings, mut next) = (Vec::new(), Vec::new());
+    let span = Duration::from_millis(200);
+    let client = Client::connect(&server.url()).await.unwrap();
+    let (mut pings, mut own_pings, mut next) = (Vec::new(), Vec::new(), Vec::new());
     for round in 0..ROUNDS {
-        pings.extend(crate::uncontended::pings(server, Duration::from_millis(200)).await);
+        pings.extend(pings_of_redis_rs(server, span).await);
+        own_pings.extend(pings_of_client(&client, span).await);
         next.extend(drain(server, &format!("drain:{round}"), WAITERS).await);
     }
     let (ping, p50) = (percentile(&mut pings, 50), percentile(&mut next, 50));
+    let own_ping = percentile(&mut own_pings, 50);
     println!(
         "standing queue of {WAITERS}, one turn each, {ROUNDS} times: release-to-next p50 {} = {:.2} \
-         PING (goal 1.5), p99 {}; PING p50 {} in turns with it",
+         PING (goal 1.5), p99 {}; in turns with it PING p50 {} and client.ping() p50 {}, of which it \
+         is {:.2}",
         us(p50),
         ratio(p50, ping),
         us(percentile(&mut next, 99)),
         us(ping),
+        us(own_ping),
+        ratio(p50, own_ping),
     );
 }
 

@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 
 /// PING round trips of redis-rs on the benchmark's own runtime: p50.
 pub(crate) async fn ping(server: &Server, span: Duration) -> Duration {
-    let mut samples = pings(server, span).await;
+    let mut samples = pings_of_redis_rs(server, span).await;
     let p50 = percentile(&mut samples, 50);
     println!("PING p50 {}, p99 {}", us(p50), us(percentile(&mut samples, 99)));
     p50
 }
 
 /// All of them.
-pub(crate) async fn pings(server: &Server, span: Duration) -> Vec<Duration> {
+pub(crate) async fn pings_of_redis_rs(server: &Server, span: Duration) -> Vec<Duration> {
     let client = redis::Client::open(server.url()).unwrap();
     let mut conn = client.get_multiplexed_async_connection().await.unwrap();
     let mut samples = Vec::new();
@@ -27,15 +27,21 @@ pub(crate) async fn pings(server: &Server, span: Duration) -> Vec<Duration> {
     samples
 }
 
-pub(crate) async fn report(server: &Server, span: Duration, ping: Duration) {
-    let client = Client::connect(&server.url()).await.unwrap();
-    let mut pings = Vec::new();
+/// The same through fairlock: over its background thread, two changes of thread more.
+pub(crate) async fn pings_of_client(client: &Client, span: Duration) -> Vec<Duration> {
+    let mut samples = Vec::new();
     let began = Instant::now();
-    while began.elapsed() < span / 2 {
+    while began.elapsed() < span {
         let sent = Instant::now();
         client.ping().await.unwrap();
-        pings.push(sent.elapsed());
+        samples.push(sent.elapsed());
     }
+    samples
+}
+
+pub(crate) async fn report(server: &Server, span: Duration, ping: Duration) {
+    let client = Client::connect(&server.url()).await.unwrap();
+    let mut pings = pings_of_client(&client, span / 2).await;
     let own = percentile(&mut pings, 50);
     println!("client.ping() p50 {} = {:.2} PING", us(own), ratio(own, ping));
 
