@@ -143,6 +143,29 @@ pub(super) async fn a_value_outlives_a_loss(store: Store) {
     }
 }
 
+/// Both are there at the same poll.
+pub(super) async fn a_value_wins_over_a_loss(store: Store) {
+    let lease = Duration::from_secs(1);
+    for lock in all(&store.client_with(no_beats).await) {
+        let lock = lock.lease(lease);
+        let (runs, gate) = (AtomicBool::new(false), tokio::sync::Notify::new());
+        let mut future = Box::pin(lock.with(async |_| {
+            runs.store(true, Ordering::SeqCst);
+            gate.notified().await;
+            "dear"
+        }));
+        until("it runs", async || {
+            assert!(poll_once(&mut future).await.is_none());
+            runs.load(Ordering::SeqCst)
+        })
+        .await;
+        gate.notify_one();
+        tokio::time::sleep(lease + lease / 10).await;
+        let done = soon("the value", future).await.unwrap();
+        assert_eq!((done.value, done.release), ("dear", Release::Lost));
+    }
+}
+
 /// In memory the store cannot go.
 pub(super) async fn a_value_outlives_the_store(store: Store) {
     let Some(server) = store.server() else { return };
