@@ -4,10 +4,11 @@ use super::stage::{
     LOCK, MINUTE_MS, Mortal, SECOND_MS, Stage, furthest_score, tuned, with_fair_wait,
 };
 use crate::faults::bed::{Bed, HB, LEASE, SLACK, eventually, key, measured, ms, steady};
-use fairlock::Client;
 use fairlock_testkit::redisson::{
     Call, DEFAULT_WAIT_MS, JavaClient, State, Thread, Version, WATCHDOG_LEASE_MS, queue_key,
 };
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// The allowance of our waiters, see docs/protocol.md.
@@ -50,24 +51,38 @@ mod issue_1104_dead_waiters_do_not_block {
             let Some(bed) = Bed::redis70() else { return };
             let (client, mortal) = (bed.client().await, Mortal::new(&bed).await);
             let held = bed.take(&client, "job").await;
-            let tries = |client: &Client| {
-                let lock = client.fair_lock("job");
-                tokio::spawn(async move {
-                    for _ in 0..25 {
-                        assert!(lock.try_lock_for(ms(20)).await.unwrap().is_none());
-                    }
+            // Four at a time, so that somebody always waits until the mortal one stands in line.
+            let tried = Arc::new(AtomicU64::new(0));
+            let enough = Arc::new(AtomicBool::new(false));
+            let tries: Vec<_> = (0..4)
+                .map(|number| {
+                    let lock = client.fair_lock("job");
+                    let (tried, enough) = (Arc::clone(&tried), Arc::clone(&enough));
+                    tokio::spawn(async move {
+                        while !enough.load(Ordering::SeqCst) {
+                            let guard = lock.try_lock_for(ms(20 + number)).await.unwrap();
+                            assert!(guard.is_none());
+                            tried.fetch_add(1, Ordering::SeqCst);
+                        }
+                    })
                 })
-            };
-            let others = [tries(&client), tries(&client)];
-            tokio::time::sleep(ms(10)).await;
-            let more = [tries(&client), tries(&mortal.client)];
-            for tries in others.into_iter().chain(more) {
-                tries.await.unwrap();
-            }
-            let dead = bed.enter(&mortal.client, "job").await;
+                .collect();
+            eventually("a hundred tries", 10 * SLACK, || tried.load(Ordering::SeqCst) >= 100);
+            let lock = mortal.client.fair_lock("job");
+            let _dead = tokio::spawn(async move { lock.lock().await });
+            let (id, mut dead) = (mortal.client.id().to_string(), None);
+            eventually("the mortal one stands in line", SLACK, || {
+                dead = bed.queue("job").into_iter().find(|owner| owner.starts_with(&id));
+                dead.is_some()
+            });
             let ahead = furthest_score(&bed, "job");
             assert!(ahead <= FAIR_WAIT + SLACK, "{ahead:?} after a hundred tries");
-            mortal.dies(&bed, &dead.owner);
+            enough.store(true, Ordering::SeqCst);
+            for tries in tries {
+                tries.await.unwrap();
+            }
+            assert_eq!(bed.queue("job").len(), 1, "who was not in time is gone");
+            mortal.dies(&bed, &dead.unwrap());
             let next = bed.enter(&client, "job").await;
             let released = Instant::now();
             held.release().await;
