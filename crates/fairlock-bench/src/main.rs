@@ -1,3 +1,5 @@
+//! `soak`: what cycles of lock and release leave behind. `placement`: what the background thread costs.
+//!
 //! `cargo run --release -p fairlock-bench [SECONDS]`: hand-over and uncontended cost of fair
 //! locks on a private server, beside the server's PING in the same run. Ratios count; the
 //! machine is noisy.
@@ -6,15 +8,40 @@
 
 mod contended;
 mod memory;
+mod placement;
+mod soak;
 mod stats;
 mod uncontended;
+mod usage;
 
 use fairlock_testkit::server::{Generation, Server};
 use std::time::Duration;
 
 fn main() {
-    let seconds = std::env::args().nth(1).map_or(2.0, |text| text.parse().expect("SECONDS"));
-    let span = Duration::from_secs_f64(seconds);
+    let args: Vec<_> = std::env::args().skip(1).collect();
+    let args: Vec<_> = args.iter().map(String::as_str).collect();
+    match args[..] {
+        ["soak"] => soak(1_000_000),
+        ["soak", cycles] => soak(cycles.parse().expect("CYCLES")),
+        ["placement"] => placement::report(Duration::from_secs(2)),
+        ["placement", seconds] => placement::report(span(seconds)),
+        [] => costs(Duration::from_secs(2)),
+        [seconds] => costs(span(seconds)),
+        _ => panic!("fairlock-bench [SECONDS] | soak [CYCLES] | placement [SECONDS]"),
+    }
+}
+
+fn span(seconds: &str) -> Duration {
+    Duration::from_secs_f64(seconds.parse().expect("SECONDS"))
+}
+
+fn soak(cycles: u64) {
+    if !soak::run(cycles) {
+        std::process::exit(1);
+    }
+}
+
+fn costs(span: Duration) {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()

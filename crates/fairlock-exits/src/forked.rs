@@ -137,6 +137,7 @@ fn refuses(client: &Client, guard: &Guard) {
     misuse("lock", block_on(lock.lock()).unwrap_err());
     misuse("try_lock", block_on(lock.try_lock()).unwrap_err());
     misuse("try_lock_for", block_on(plain.try_lock_for(AT_ONCE)).unwrap_err());
+    misuse("enqueue", block_on(lock.enqueue()).unwrap_err());
     misuse("inspect", block_on(lock.inspect()).unwrap_err());
     misuse("force_unlock", block_on(plain.force_unlock()).unwrap_err());
     misuse("reenter", block_on(guard.reenter()).unwrap_err());

@@ -144,6 +144,12 @@ impl Client {
         self.shared.hub.odd_messages()
     }
 
+    /// How many tasks run on the background thread: for tests that look for what is left behind.
+    #[doc(hidden)]
+    pub fn background_tasks(&self) -> usize {
+        self.shared.runtime.metrics().num_alive_tasks()
+    }
+
     /// Ends the client's work: waiters leave their queues, guards are not renewed any more and
     /// end with their leases, later calls are errors. Waits until what is under way (releases,
     /// waiters leaving) is answered, at most for the store timeout.
@@ -181,7 +187,8 @@ impl Client {
                 self.0.abort();
             }
         }
-        let mut timer = Timer(self.shared.runtime.spawn(async move {
+        let Ok(runtime) = self.shared.background() else { return };
+        let mut timer = Timer(runtime.spawn(async move {
             tokio::time::sleep(time).await;
         }));
         // It fails when the background thread is gone: there is nothing to wait for then.
