@@ -45,6 +45,9 @@ pub enum ErrorKind {
     Protocol,
     /// The client was shut down.
     Closed,
+    /// Another thread ended the wait (blocking API only). The request has no lasting effect: what it
+    /// may have left is being taken back.
+    Interrupted,
 }
 
 impl Error {

@@ -36,6 +36,7 @@
 //!
 //! # Features
 //! - `redis` (default): stores on Redis and Valkey servers. Without it only `memory:`.
+//! - `blocking`: the module `blocking`, for code without `async`.
 //! - `metrics`: counters, gauges and histograms through the `metrics` facade.
 //! - `tracing`: spans and events, target `fairlock`. Both are described in `docs/observability.md`.
 //! - `test-util`: the module `test_util`, for the tests of programs that use fairlock: a store in
@@ -49,6 +50,8 @@
 mod acquire;
 mod background;
 mod backoff;
+#[cfg(feature = "blocking")]
+pub mod blocking;
 mod caller;
 mod client;
 mod client_info;

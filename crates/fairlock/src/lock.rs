@@ -362,7 +362,7 @@ impl Lock {
     }
 
     /// Says to which lock an error belongs, and who asked.
-    fn about(&self, error: Error) -> Error {
+    pub(crate) fn about(&self, error: Error) -> Error {
         let error = match &self.name {
             Ok(name) => error.on(name),
             Err(_) => error,

@@ -5,6 +5,7 @@
 //! - `simple`: the simple lock beside the foreign clients that it is for, and its faults
 //! - `smoke`: the shortest path on every store
 //! - `contract`: what every store must do, on each
+//! - `blocking`: the blocking API; the contract once more, on threads
 //! - `cancel`: futures dropped after every number of polls
 //! - `bad_input`: what cannot work is told, or ignored and counted; nothing is changed by it
 //! - `collisions`: names that look like keys of other locks
@@ -16,9 +17,26 @@
 //! - `many`: thousands of waiters of one client
 
 #![allow(clippy::unwrap_used, reason = "in a test an error is a failure")]
+#![allow(clippy::duplicate_mod, reason = "the contract is compiled for each API")]
+
+/// What the tests of the contract use. `blocking` has another one, and runs them too.
+mod api {
+    pub(crate) use fairlock::{Client, Guard, Lock};
+}
+
+macro_rules! contract_stores {
+    ($on:ident) => {
+        $on!(memory, At::Memory; with futures);
+        $on!(redis62, At::Server(Generation::Redis62); with futures);
+        $on!(redis70, At::Server(Generation::Redis70); with futures);
+        $on!(valkey91, At::Server(Generation::Valkey91); with futures);
+    };
+}
 
 mod background;
 mod bad_input;
+#[cfg(feature = "blocking")]
+mod blocking;
 mod cancel;
 mod collisions;
 mod contract;

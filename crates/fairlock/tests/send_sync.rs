@@ -37,6 +37,27 @@ fn types() {
     each!(is_unwind_safe: Config, Error, LockStatus);
 }
 
+#[cfg(feature = "blocking")]
+#[test]
+fn blocking_types() {
+    use fairlock::blocking;
+    each!(is_any: blocking::Client, blocking::Lock, blocking::Interrupt);
+    each!(is_shown: blocking::Client, blocking::Lock, blocking::Interrupt, blocking::Guard);
+    each!(is_cloned: blocking::Client, blocking::Lock, blocking::Interrupt);
+    fn is_looked_at<T: Sync + Unpin + 'static>() {}
+    is_looked_at::<blocking::Guard>();
+    is_looked_at::<blocking::Turn>();
+    // Not `Send`: if it were, it would be a guard of either kind, and this could not be compiled.
+    trait OnItsThread<Kind> {
+        fn stays() {}
+    }
+    struct Sent;
+    impl<T> OnItsThread<()> for T {}
+    impl<T: Send> OnItsThread<Sent> for T {}
+    <blocking::Guard as OnItsThread<_>>::stays();
+    <blocking::Turn as OnItsThread<_>>::stays();
+}
+
 fn is_sent<T: Send>(future: T) -> T {
     future
 }

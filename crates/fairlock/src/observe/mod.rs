@@ -475,5 +475,6 @@ fn error_label(kind: ErrorKind) -> &'static str {
         ErrorKind::WrongType => "wrong_type",
         ErrorKind::Protocol => "protocol",
         ErrorKind::Closed => "closed",
+        ErrorKind::Interrupted => "interrupted",
     }
 }

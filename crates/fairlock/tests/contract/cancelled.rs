@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::support::{
+use super::super::support::{
     Store, granted, is_free, no_beats, poll_once, queue_is, soon, until, wait_behind,
 };
 use fairlock::Release;

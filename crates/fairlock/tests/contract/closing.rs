@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use crate::support::{Store, is_free, no_beats, queue_is, soon, wait_behind};
-use fairlock::{Client, Config, ConnectionState, ErrorKind, GuardState, Release};
+use super::super::api::Client;
+use super::super::support::{Store, is_free, no_beats, queue_is, soon, wait_behind};
+use fairlock::{Config, ConnectionState, ErrorKind, GuardState, Release};
 
 pub(super) async fn calls_after_it_are_closed(store: Store) {
     let client = store.client().await;

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::support::{Store, is_free, no_beats, queue_is, soon};
-use fairlock::{Client, Guard, Lock, Release};
+use super::super::api::{Client, Guard, Lock};
+use super::super::support::{Store, is_free, no_beats, queue_is, soon};
+use fairlock::Release;
 use fairlock_testkit::history::{Event, History};
 
 /// How long the mixes run.

@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use crate::support::{Store, is_free, no_beats, soon, until};
-use fairlock::{Client, Config, ErrorKind, GuardState, Lock, Release};
+use super::super::api::{Client, Lock};
+use super::super::support::{Store, is_free, no_beats, soon, until};
+use fairlock::{Config, ErrorKind, GuardState, Release};
 
 const LEASE: Duration = Duration::from_millis(1_500);
 

@@ -1,7 +1,7 @@
 //! A guard is released wherever it is dropped.
 
-use crate::support::{Store, is_free, no_beats, queue_is, runtime, wait_behind};
-use fairlock::Lock;
+use super::super::api::Lock;
+use super::super::support::{Store, is_free, no_beats, queue_is, runtime, wait_behind};
 
 async fn elsewhere(work: impl FnOnce() + Send + 'static) {
     let thread = std::thread::spawn(work);

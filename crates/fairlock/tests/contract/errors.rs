@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use crate::support::{Store, granted, no_beats, soon, wait_behind};
-use fairlock::{Config, Error, ErrorKind, Guard, Lock, Owner, Release};
+use super::super::api::{Guard, Lock};
+use super::super::support::{Store, granted, no_beats, soon, wait_behind};
+use fairlock::{Config, Error, ErrorKind, Owner, Release};
 
 #[track_caller]
 fn names(error: &Error, guard: &Guard) {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::support::{Store, granted, is_free, no_beats, soon, wait_behind};
+use super::super::support::{Store, granted, is_free, no_beats, soon, wait_behind};
 use fairlock::{FencingToken, GuardState, Release};
 
 pub(super) async fn reentry(store: Store) {

@@ -1,7 +1,8 @@
 //! What a look at a lock shows: places, times, who is who.
 
-use crate::support::{Store, granted, no_beats, until, wait_behind};
-use fairlock::{Client, Config};
+use super::super::api::Client;
+use super::super::support::{Store, granted, no_beats, until, wait_behind};
+use fairlock::Config;
 use fairlock_testkit::raw::Raw;
 use std::time::Duration;
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::support::{Pauses, Store, granted, no_beats, soon, until, wait_behind};
+use super::super::support::{Pauses, Store, granted, no_beats, soon, until, wait_behind};
 use fairlock::{Config, ErrorKind, GuardState, Release};
 
 const SHORT: Duration = Duration::from_secs(3);

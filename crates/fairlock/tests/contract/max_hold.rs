@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use crate::support::{Pauses, Store, granted, no_beats, soon, until, wait_behind};
-use fairlock::{Config, ErrorKind, Guard, GuardState, Lock};
+use super::super::api::{Guard, Lock};
+use super::super::support::{Pauses, Store, granted, no_beats, soon, until, wait_behind};
+use fairlock::{Config, ErrorKind, GuardState};
 
 const LEASE: Duration = Duration::from_millis(600);
 

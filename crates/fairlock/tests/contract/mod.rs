@@ -19,7 +19,7 @@ mod simple;
 mod turns;
 mod with;
 
-use crate::support::{At, run};
+use super::support::{At, run};
 use fairlock_testkit::server::Generation;
 
 macro_rules! tests {
@@ -36,8 +36,28 @@ macro_rules! tests {
     };
 }
 
+/// On `$store`: what both APIs can, and `with futures` what needs those.
 macro_rules! on {
-    ($store:ident, $at:expr) => {
+    ($store:ident, $at:expr; with futures) => {
+        on! {
+            $store, $at;
+            enqueue: [
+                a_free_lock_is_granted_at_once, it_stands_in_the_queue_when_ready,
+                a_dropped_wait_keeps_the_place, a_timed_wait_keeps_the_place,
+                a_granted_turn_is_renewed, a_granted_turn_ends_with_its_longest_hold,
+                leaving_is_confirmed, dropped_turns_leave, only_fair_locks_have_a_queue,
+                the_shutdown_ends_them, positions, turns_of_one_owner,
+                no_runtime_is_needed,
+            ];
+            with: [
+                closures_of_both_forms, it_runs_in_a_task, the_lock_is_held_meanwhile,
+                a_loss_cancels_the_closure, a_value_outlives_a_loss, a_value_wins_over_a_loss, a_value_outlives_the_store,
+                a_panic_releases, a_dropped_future_drops_the_closure_first,
+                nothing_is_held_after_it, it_can_give_up_waiting, errors_come_before_the_closure,
+            ];
+        }
+    };
+    ($store:ident, $at:expr; $($more:tt)*) => {
         tests! {
             $store, $at;
             cancelled: [
@@ -59,14 +79,6 @@ macro_rules! on {
             drops: [
                 inside_a_runtime, in_a_plain_thread, after_the_runtime_is_gone,
                 then_the_client_at_once, a_cancelled_wait_then_the_client_at_once,
-            ];
-            enqueue: [
-                a_free_lock_is_granted_at_once, it_stands_in_the_queue_when_ready,
-                a_dropped_wait_keeps_the_place, a_timed_wait_keeps_the_place,
-                a_granted_turn_is_renewed, a_granted_turn_ends_with_its_longest_hold,
-                leaving_is_confirmed, dropped_turns_leave, only_fair_locks_have_a_queue,
-                the_shutdown_ends_them, positions, turns_of_one_owner,
-                no_runtime_is_needed,
             ];
             errors: [
                 a_lost_lock_names_its_new_holder, a_store_that_is_gone, keys_of_another_type,
@@ -115,21 +127,14 @@ macro_rules! on {
                 a_lost_guard_counts_nothing, expiry, force_unlock, a_cancelled_wait_leaves_nothing,
                 the_watchdog_keeps_it, tokens_rise_across_kinds, kinds_do_not_mix, inspection,
             ];
-            with: [
-                closures_of_both_forms, it_runs_in_a_task, the_lock_is_held_meanwhile,
-                a_loss_cancels_the_closure, a_value_outlives_a_loss, a_value_wins_over_a_loss, a_value_outlives_the_store,
-                a_panic_releases, a_dropped_future_drops_the_closure_first,
-                nothing_is_held_after_it, it_can_give_up_waiting, errors_come_before_the_closure,
-            ];
             turns: [
                 exclusion, first_in_first_out, a_timed_wait_ends, zero_wait, no_barging,
                 endless_waits, force_unlock_hands_on, a_place_is_not_lost_by_others_leaving,
             ];
+            $($more)*
         }
     };
 }
 
-on!(memory, At::Memory);
-on!(redis62, At::Server(Generation::Redis62));
-on!(redis70, At::Server(Generation::Redis70));
-on!(valkey91, At::Server(Generation::Valkey91));
+// The parent says on which stores.
+contract_stores!(on);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::support::{Store, granted, no_beats, soon, until, wait_behind};
+use super::super::support::{Store, granted, no_beats, soon, until, wait_behind};
 use fairlock::ErrorKind;
 
 /// Each can be used beside all others.

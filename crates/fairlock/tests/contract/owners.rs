@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use crate::support::{Store, granted, is_free, no_beats, poll_once, queue_is, soon};
-use fairlock::{Client, ErrorKind, GuardState, Kind, Lock, Release};
+use super::super::api::{Client, Lock};
+use super::super::support::{Store, granted, is_free, no_beats, poll_once, queue_is, soon};
+use fairlock::{ErrorKind, GuardState, Kind, Release};
 
 const KINDS: [Kind; 3] = [Kind::Fair, Kind::Plain, Kind::Simple];
 

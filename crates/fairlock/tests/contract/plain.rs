@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use crate::support::{Store, is_free, no_beats, soon, until};
-use fairlock::{Client, Guard, GuardState, Lock, Release};
+use super::super::api::{Client, Guard, Lock};
+use super::super::support::{Store, is_free, no_beats, soon, until};
+use fairlock::{GuardState, Release};
 use tokio::task::JoinHandle;
 
 pub(super) async fn exclusion(store: Store) {

@@ -3,10 +3,11 @@
 
 use std::time::{Duration, Instant};
 
-use crate::support::{
+use super::super::api::{Client, Lock};
+use super::super::support::{
     Pauses, Store, granted, no_beats, poll_once, queue_is, soon, until, wait_behind,
 };
-use fairlock::{Client, Config, GuardState, Kind, Lock, Release};
+use fairlock::{Config, GuardState, Kind, Release};
 
 fn both_kinds(client: &Client) -> [Lock; 2] {
     [client.fair_lock("fair"), client.plain_lock("plain")]

@@ -2,9 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use super::super::api::{Client, Guard};
+use super::super::support::{Store, is_free, no_beats, soon, until};
 use super::plain::wait_for;
-use crate::support::{Store, is_free, no_beats, soon, until};
-use fairlock::{Client, ErrorKind, Guard, GuardState, Release};
+use fairlock::{ErrorKind, GuardState, Release};
 use tokio::task::JoinHandle;
 
 pub(super) async fn exclusion(store: Store) {
@@ -133,7 +134,7 @@ pub(super) async fn a_cancelled_wait_leaves_nothing(store: Store) {
 }
 
 pub(super) async fn the_watchdog_keeps_it(store: Store) {
-    let lease = Duration::from_millis(300);
+    let lease = Duration::from_millis(900);
     let client = store.client_with(|config| config.watchdog_lease(lease)).await;
     let other = store.client_with(|config| config.watchdog_lease(lease)).await;
     let guard = client.simple_lock("job").lock().await.unwrap();

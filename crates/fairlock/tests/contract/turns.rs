@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::support::{Store, granted, no_beats, queue_is, soon, wait_behind};
+use super::super::support::{Store, granted, no_beats, queue_is, soon, wait_behind};
 use fairlock::Release;
 use fairlock_testkit::history::{Event, History};
 

@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use fairlock::{Client, Config, Error, Guard, Lock};
+use super::api::{Client, Guard, Lock};
+use fairlock::{Config, Error};
 use fairlock_testkit::raw::Raw;
 use fairlock_testkit::server::{Generation, Server};
 use tokio::task::JoinHandle;

@@ -1,0 +1,133 @@
+//! The guard of a thread.
+
+use super::wait;
+use crate::detached::Detached;
+use crate::error::Error;
+use crate::hold::GuardState;
+use crate::reaper::Release;
+use fairlock_core::{LockName, OwnerId, Token};
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::MutexGuard;
+use std::time::Duration;
+
+/// Holds a lock until it is released or dropped, or the lock is lost.
+///
+/// It stays on the thread that took the lock (it is not `Send`), because that thread is the
+/// owner: elsewhere it would hold a lock that its own thread can still enter. Other threads may look
+/// at it (it is `Sync`), for instance in `std::thread::scope`.
+///
+/// Dropping it releases the lock in the background and never waits: in a task, in the destructor of a
+/// thread-local, at the end of `main`.
+///
+/// ```compile_fail,E0277
+/// # let client = fairlock::blocking::Client::connect("memory:").unwrap();
+/// let guard = client.fair_lock("job").lock().unwrap();
+/// std::thread::spawn(move || drop(guard));
+/// ```
+#[must_use = "the lock is released as soon as the guard is dropped"]
+pub struct Guard {
+    inner: crate::Guard,
+    /// Stays on its thread, as the guard of a mutex does.
+    _on_thread: PhantomData<MutexGuard<'static, ()>>,
+}
+
+impl Guard {
+    pub(super) fn new(inner: crate::Guard) -> Self {
+        Self { inner, _on_thread: PhantomData }
+    }
+
+    /// The guard of the async API, which may leave the thread.
+    pub(super) fn into_async(self) -> crate::Guard {
+        self.inner
+    }
+
+    /// The fencing token: larger than every token granted before on this lock. The same for all
+    /// guards of one hold.
+    pub fn token(&self) -> Token {
+        self.inner.token()
+    }
+
+    /// The owner id, as it stands in the lock's key.
+    pub fn owner(&self) -> &OwnerId {
+        self.inner.owner()
+    }
+
+    /// The lock's name.
+    pub fn name(&self) -> &LockName {
+        self.inner.name()
+    }
+
+    /// How many guards of this hold there are: how often its owner has entered the lock.
+    pub fn hold_count(&self) -> u32 {
+        self.inner.hold_count()
+    }
+
+    /// How long this guard is valid without another renewal: see
+    /// [`Guard::remaining`](crate::Guard::remaining) of the async API.
+    pub fn remaining(&self) -> Duration {
+        self.inner.remaining()
+    }
+
+    /// The whole lease: the explicit one, or what each renewal gives.
+    pub fn lease(&self) -> Duration {
+        self.inner.lease()
+    }
+
+    /// Whether the guard still protects. No I/O.
+    pub fn state(&self) -> GuardState {
+        self.inner.state()
+    }
+
+    /// Checks that the guard protects at this moment. No I/O.
+    ///
+    /// # Errors
+    /// [`Lost`](crate::ErrorKind::Lost) when it does not.
+    pub fn ensure_valid(&self) -> Result<(), Error> {
+        self.inner.ensure_valid()
+    }
+
+    /// Waits until the state is another one than `from`.
+    ///
+    /// # Errors
+    /// [`Misuse`](crate::ErrorKind::Misuse) on a runtime's thread.
+    pub fn state_changed(&self, from: GuardState) -> Result<GuardState, Error> {
+        wait::until_ready(async { Ok(self.inner.state_changed(from).await) })
+    }
+
+    /// Enters the lock once more: a second guard of the same hold, with the same token.
+    ///
+    /// # Errors
+    /// Those of [`Guard::reenter`](crate::Guard::reenter) of the async API, and
+    /// [`Misuse`](crate::ErrorKind::Misuse) on a runtime's thread.
+    pub fn reenter(&self) -> Result<Self, Error> {
+        wait::until_ready(self.inner.reenter()).map(Self::new)
+    }
+
+    /// Leaves the lock to the store until its lease ends: see
+    /// [`Guard::detach`](crate::Guard::detach) of the async API.
+    ///
+    /// # Errors
+    /// As there, and [`Misuse`](crate::ErrorKind::Misuse) on a runtime's thread. After any of them
+    /// this guard is released, as if it had been dropped.
+    pub fn detach(self) -> Result<Detached, Error> {
+        wait::until_ready(self.inner.detach())
+    }
+
+    /// Releases this guard and says what came of it: see
+    /// [`Guard::release`](crate::Guard::release) of the async API.
+    ///
+    /// # Errors
+    /// [`Closed`](crate::ErrorKind::Closed) when the client was shut down.
+    /// [`Misuse`](crate::ErrorKind::Misuse) on a runtime's thread: the lock is released in the
+    /// background then.
+    pub fn release(self) -> Result<Release, Error> {
+        wait::until_ready(self.inner.release())
+    }
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt(f)
+    }
+}

@@ -1,0 +1,79 @@
+//! Ending a blocked wait from another thread.
+
+use std::fmt;
+use std::sync::Arc;
+use tokio::sync::watch;
+
+/// Ends waits for a lock from any thread, like `Thread.interrupt()` in Java. All clones are the same
+/// switch.
+///
+/// It is given to a lock with [`Lock::interruptible`](super::Lock::interruptible). From
+/// [`interrupt`](Self::interrupt) on, until [`clear`](Self::clear),
+/// - every `lock`, `try_lock`, `try_lock_for` and `enqueue` that waits through such a lock ends at once with
+///   [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted), and its waiter leaves the queue:
+///   the thread does not wait for that, it takes half a round trip;
+/// - every such call that begins ends in the same way, before anything is sent, also when the
+///   lock is free.
+///
+/// Unlike in Java the switch stays on when it has ended a wait, since several threads may wait
+/// through it. A [`Turn`](super::Turn) keeps its place when its wait is interrupted. A grant that arrives in the same moment is not thrown away: that call returns its
+/// guard, and the next one is interrupted. Guards, releases and re-entries by
+/// [`Guard::reenter`](super::Guard::reenter) are not affected.
+///
+/// ```
+/// use fairlock::ErrorKind;
+/// use fairlock::blocking::{Client, Interrupt};
+///
+/// # fn main() -> Result<(), fairlock::Error> {
+/// let client = Client::connect("memory:")?;
+/// let held = client.fair_lock("job").lock()?;
+/// let interrupt = Interrupt::new();
+/// let waiting = std::thread::spawn({
+///     let lock = client.fair_lock("job").interruptible(&interrupt);
+///     move || lock.lock().map(drop)
+/// });
+/// interrupt.interrupt();
+/// let error = waiting.join().unwrap().unwrap_err();
+/// assert_eq!(error.kind(), ErrorKind::Interrupted);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Default)]
+pub struct Interrupt {
+    on: Arc<watch::Sender<bool>>,
+}
+
+impl Interrupt {
+    /// A switch that is off.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Ends the waits that run, and those that begin from now on.
+    pub fn interrupt(&self) {
+        self.on.send_replace(true);
+    }
+
+    /// Lets waits begin again. Says whether it had been interrupted.
+    pub fn clear(&self) -> bool {
+        self.on.send_replace(false)
+    }
+
+    /// Whether waits that begin now end at once.
+    pub fn is_interrupted(&self) -> bool {
+        *self.on.borrow()
+    }
+
+    /// Resolves at the next moment in which it is on.
+    pub(super) async fn requested(&self) {
+        let mut on = self.on.subscribe();
+        // The sender lives in `self`, so the wait cannot fail.
+        let _ = on.wait_for(|on| *on).await;
+    }
+}
+
+impl fmt::Debug for Interrupt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Interrupt({})", if self.is_interrupted() { "on" } else { "off" })
+    }
+}

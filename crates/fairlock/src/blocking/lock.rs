@@ -1,0 +1,175 @@
+//! The handle of a lock, for threads.
+
+use super::{Guard, Interrupt, Turn, thread, wait};
+use crate::client::Client;
+use crate::error::Error;
+use crate::owner::Owner;
+use crate::status::{Holder, LockStatus};
+use crate::with::{self, Done, Held};
+use fairlock_core::Kind;
+use std::time::Duration;
+
+/// A lock by name. Cheap to make and to clone; nothing happens on the store until it is used.
+///
+/// The calling thread owns what it takes, and may take it again: see the
+/// [module's documentation](super).
+#[derive(Clone, Debug)]
+pub struct Lock {
+    client: Client,
+    inner: crate::Lock,
+    /// It was given an owner, so it is not the thread.
+    is_owned: bool,
+    interrupt: Option<Interrupt>,
+}
+
+impl Lock {
+    pub(super) fn new(client: &Client, inner: crate::Lock) -> Self {
+        Self { client: client.clone(), inner, is_owned: false, interrupt: None }
+    }
+
+    /// The same lock with an explicit lease: see [`Lock::lease`](crate::Lock::lease) of the async
+    /// API. A re-entry keeps the lease of the hold that it enters.
+    #[must_use]
+    pub fn lease(self, lease: Duration) -> Self {
+        Self { inner: self.inner.lease(lease), ..self }
+    }
+
+    /// The same lock with a longest hold: see [`Lock::max_hold`](crate::Lock::max_hold) of the
+    /// async API.
+    #[must_use]
+    pub fn max_hold(self, most: Duration) -> Self {
+        Self { inner: self.inner.max_hold(most), ..self }
+    }
+
+    /// The same lock, taken by `owner` and not by the calling thread.
+    ///
+    /// An owner of another client is an error of the next call.
+    #[must_use]
+    pub fn owned_by(self, owner: &Owner) -> Self {
+        Self { inner: self.inner.owned_by(owner), is_owned: true, ..self }
+    }
+
+    /// The same lock, whose waits `interrupt` ends.
+    #[must_use]
+    pub fn interruptible(self, interrupt: &Interrupt) -> Self {
+        Self { interrupt: Some(interrupt.clone()), ..self }
+    }
+
+    /// Fair, plain or simple.
+    pub fn kind(&self) -> Kind {
+        self.inner.kind()
+    }
+
+    /// Waits for its turn and takes the lock.
+    ///
+    /// # Errors
+    /// Those of [`Lock::lock`](crate::Lock::lock) of the async API,
+    /// [`Interrupted`](crate::ErrorKind::Interrupted), and [`Misuse`](crate::ErrorKind::Misuse) on
+    /// a runtime's thread.
+    pub fn lock(&self) -> Result<Guard, Error> {
+        let lock = self.of_caller()?;
+        self.wait(&lock, lock.lock()).map(Guard::new)
+    }
+
+    /// Takes the lock if it is free and nobody waits for it, or enters it again.
+    ///
+    /// # Errors
+    /// As [`lock`](Self::lock).
+    pub fn try_lock(&self) -> Result<Option<Guard>, Error> {
+        let lock = self.of_caller()?;
+        Ok(self.wait(&lock, lock.try_lock())?.map(Guard::new))
+    }
+
+    /// Waits for its turn for at most `wait`; zero is [`try_lock`](Self::try_lock).
+    ///
+    /// # Errors
+    /// As [`lock`](Self::lock).
+    pub fn try_lock_for(&self, wait: Duration) -> Result<Option<Guard>, Error> {
+        let lock = self.of_caller()?;
+        Ok(self.wait(&lock, lock.try_lock_for(wait))?.map(Guard::new))
+    }
+
+    /// Takes a place in the queue of a fair lock, and keeps it in the [`Turn`]. Waits only until the
+    /// place is taken; while another request of the same owner waits, for that.
+    ///
+    /// # Errors
+    /// As [`lock`](Self::lock), and [`Misuse`](crate::ErrorKind::Misuse) for another kind of lock.
+    pub fn enqueue(&self) -> Result<Turn, Error> {
+        let lock = self.of_caller()?;
+        let turn = self.wait(&lock, lock.enqueue())?;
+        Ok(Turn::new(turn, self.interrupt.clone()))
+    }
+
+    /// Waits for its turn, runs `work`, and releases the lock, also when `work` panics.
+    ///
+    /// A thread cannot be stopped from outside, so `work` goes on when the lock is lost, unlike a
+    /// future in [`Lock::with`](crate::Lock::with) of the async API. It should look at
+    /// [`ensure_valid`](Held::ensure_valid) before each effect, and pass the
+    /// [`token`](Held::token) to what it writes to. Its value is returned whatever came of the
+    /// release.
+    ///
+    /// # Errors
+    /// As [`lock`](Self::lock); `work` did not run then.
+    pub fn with<T>(&self, work: impl FnOnce(Held) -> T) -> Result<Done<T>, Error> {
+        let guard = self.lock()?.into_async();
+        // Nothing interrupts this: the value is worth more.
+        wait::until_ready(with::run(guard, |held| async move { work(held) }))
+    }
+
+    /// Whether anybody holds the lock.
+    ///
+    /// # Errors
+    /// The store's, and [`Misuse`](crate::ErrorKind::Misuse) on a runtime's thread.
+    pub fn is_locked(&self) -> Result<bool, Error> {
+        wait::until_ready(self.inner.is_locked())
+    }
+
+    /// Who holds the lock.
+    ///
+    /// # Errors
+    /// As [`is_locked`](Self::is_locked).
+    pub fn holder(&self) -> Result<Option<Holder>, Error> {
+        wait::until_ready(self.inner.holder())
+    }
+
+    /// How long the holder's lease lasts without a renewal; `None` when the lock is free.
+    ///
+    /// # Errors
+    /// As [`is_locked`](Self::is_locked).
+    pub fn remaining_ttl(&self) -> Result<Option<Duration>, Error> {
+        wait::until_ready(self.inner.remaining_ttl())
+    }
+
+    /// Who holds the lock and who waits; the first 1 000 waiters are listed.
+    ///
+    /// # Errors
+    /// As [`is_locked`](Self::is_locked).
+    pub fn inspect(&self) -> Result<LockStatus, Error> {
+        wait::until_ready(self.inner.inspect())
+    }
+
+    /// Takes the lock away from whoever holds it, and hands it to the next waiter: see
+    /// [`Lock::force_unlock`](crate::Lock::force_unlock) of the async API.
+    ///
+    /// # Errors
+    /// As there, and [`Misuse`](crate::ErrorKind::Misuse) on a runtime's thread.
+    pub fn force_unlock(&self) -> Result<bool, Error> {
+        wait::until_ready(self.inner.force_unlock())
+    }
+
+    /// The lock as the calling thread asks for it.
+    fn of_caller(&self) -> Result<crate::Lock, Error> {
+        if self.is_owned {
+            return Ok(self.inner.clone());
+        }
+        Ok(self.inner.clone().owned_by(&thread::current(&self.client)?))
+    }
+
+    fn wait<T>(
+        &self,
+        asked: &crate::Lock,
+        future: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        wait::until_interrupted(self.interrupt.as_ref(), future).map_err(|error| asked.about(error))
+    }
+}

@@ -1,0 +1,160 @@
+//! The same locks for code without `async`: threads own them, as in Java.
+//!
+//! Everything here is a thin layer over the same client: its background thread does the work, and
+//! a call that waits parks the calling thread. No runtime is needed.
+//!
+//! ```
+//! use fairlock::blocking::Client;
+//! use std::time::Duration;
+//!
+//! # fn main() -> Result<(), fairlock::Error> {
+//! let client = Client::connect("memory:")?; // or "redis://127.0.0.1/"
+//! let lock = client.fair_lock("invoice:42");
+//!
+//! let outer = lock.lock()?; // waits its turn; renewed while it lives
+//! let inner = lock.lock()?; // the same thread: enters once more
+//! assert_eq!(inner.token(), outer.token());
+//! drop(inner);
+//! outer.release()?;
+//!
+//! let done = lock.with(|held| held.token())?; // releases it, also when the closure panics
+//! println!("{:?} under {}", done.release, done.value);
+//!
+//! if let Some(guard) = lock.try_lock_for(Duration::from_secs(5))? {
+//!     drop(guard); // releases it in the background
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Who owns a lock
+//! The calling thread does, as with Java's `ReentrantLock`: for each client a thread has one
+//! [`Owner`], made at its first `lock()` and gone with the thread. While it holds a lock, further
+//! requests of the same thread enter it once more; what [`Owner`] says about that holds here too.
+//! A [`Guard`] therefore stays on its thread (it is not `Send`): on another one it would hold a lock
+//! that the first thread could still enter. [`Lock::owned_by`] replaces the thread by an
+//! owner of your own, for instance for a job that many threads work on.
+//!
+//! # Interrupts
+//! A thread that waits for its turn can be woken by another one: see [`Interrupt`].
+//!
+//! # Not on a runtime's thread
+//! A call that waits would stop all other tasks of the thread that it parks. If one of these holds
+//! the lock, that is a deadlock. So every call that may wait is
+//! [`ErrorKind::Misuse`](crate::ErrorKind::Misuse) inside of a task of tokio, or of `block_on`,
+//! before anything is sent. What to do: use the async API, or go through
+//! `tokio::task::spawn_blocking` (or `block_in_place`), where everything here works. Dropping a
+//! guard never waits, and is right everywhere.
+//!
+//! A task is recognised by its budget of cooperative work. So one that was made with
+//! `tokio::task::unconstrained` is not recognised, nor are the executors of other crates: there a
+//! call parks the thread, and it is up to you that this does no harm. It is no deadlock unless whoever
+//! holds the lock needs this thread.
+
+mod guard;
+mod interrupt;
+mod lock;
+mod thread;
+mod turn;
+mod wait;
+
+pub use guard::Guard;
+pub use interrupt::Interrupt;
+pub use lock::Lock;
+pub use turn::Turn;
+
+use crate::config::Config;
+use crate::error::Error;
+use crate::owner::Owner;
+use crate::shared::ConnectionState;
+use fairlock_core::ClientId;
+
+/// A client of one store, for threads. Cheap to clone; all clones share its connections.
+///
+/// It is the [async client](crate::Client) in other clothes: make the one of the other with
+/// [`From`] and [`as_async`](Self::as_async), and both sides of a program share connections, and the
+/// locks of a `memory:` store.
+#[derive(Clone, Debug)]
+pub struct Client {
+    inner: crate::Client,
+}
+
+impl Client {
+    /// Connects to the store at `url`: see [`Config::from_url`].
+    ///
+    /// # Errors
+    /// As [`Client::connect`](crate::Client::connect) of the async API.
+    pub fn connect(url: &str) -> Result<Self, Error> {
+        Self::with_config(Config::from_url(url)?)
+    }
+
+    /// Connects with these settings.
+    ///
+    /// # Errors
+    /// As [`Client::with_config`](crate::Client::with_config) of the async API.
+    pub fn with_config(config: Config) -> Result<Self, Error> {
+        Ok(Self { inner: wait::until_ready(crate::Client::with_config(config))? })
+    }
+
+    /// The first-in-first-out lock `name`.
+    pub fn fair_lock(&self, name: impl AsRef<[u8]>) -> Lock {
+        Lock::new(&self.inner, self.inner.fair_lock(name))
+    }
+
+    /// The lock `name` without an order among its waiters.
+    pub fn plain_lock(&self, name: impl AsRef<[u8]>) -> Lock {
+        Lock::new(&self.inner, self.inner.plain_lock(name))
+    }
+
+    /// The lock `name` as a single string: see
+    /// [`simple_lock`](crate::Client::simple_lock) of the async API.
+    pub fn simple_lock(&self, name: impl AsRef<[u8]>) -> Lock {
+        Lock::new(&self.inner, self.inner.simple_lock(name))
+    }
+
+    /// A new owner, for [`Lock::owned_by`].
+    pub fn owner(&self) -> Owner {
+        self.inner.owner()
+    }
+
+    /// A round trip to the store.
+    ///
+    /// # Errors
+    /// The store's errors; it is not tried again.
+    pub fn ping(&self) -> Result<(), Error> {
+        wait::until_ready(self.inner.ping())
+    }
+
+    /// Whether the store can be reached, as far as is known. No I/O.
+    pub fn connection(&self) -> ConnectionState {
+        *self.inner.connection().borrow()
+    }
+
+    /// The client's id: what its owner ids begin with.
+    pub fn id(&self) -> ClientId {
+        self.inner.id()
+    }
+
+    /// Ends the client's work, for all its clones and for the async client that shares it: see
+    /// [`shutdown`](crate::Client::shutdown) of the async API.
+    ///
+    /// # Errors
+    /// [`Misuse`](crate::ErrorKind::Misuse) on a runtime's thread; nothing was done then.
+    pub fn shutdown(self) -> Result<(), Error> {
+        wait::until_ready(async {
+            self.inner.shutdown().await;
+            Ok(())
+        })
+    }
+
+    /// The async client with the same connections.
+    pub fn as_async(&self) -> &crate::Client {
+        &self.inner
+    }
+}
+
+impl From<crate::Client> for Client {
+    fn from(inner: crate::Client) -> Self {
+        Self { inner }
+    }
+}

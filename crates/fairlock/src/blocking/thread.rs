@@ -1,0 +1,66 @@
+//! The owner that each thread is, one for each client.
+
+use crate::client::Client;
+use crate::error::Error;
+use crate::owner::Owner;
+use crate::shared::Shared;
+use std::cell::RefCell;
+use std::sync::{Arc, Weak};
+
+thread_local! {
+    /// Goes with the thread; a client that is gone is forgotten at the next look.
+    static OWNERS: RefCell<Vec<(Weak<Shared>, Owner)>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The calling thread as an owner of `client`'s locks.
+pub(super) fn current(client: &Client) -> Result<Owner, Error> {
+    let owner = OWNERS.try_with(|owners| {
+        let mut owners = owners.borrow_mut();
+        owners.retain(|(shared, _)| shared.strong_count() > 0);
+        let known = owners.iter().find(|(_, owner)| owner.id().client() == Some(client.id()));
+        if let Some((_, owner)) = known {
+            return owner.clone();
+        }
+        let owner = client.owner();
+        owners.push((Arc::downgrade(client.shared()), owner.clone()));
+        owner
+    });
+    owner.map_err(|_| {
+        Error::misuse(
+            "the calling thread has ended but for the destructors of its thread-locals, so it can \
+             own no lock; take it with an owner of its own (`owned_by`)",
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::blocking::Client;
+
+    fn known() -> usize {
+        OWNERS.with(|owners| owners.borrow().len())
+    }
+
+    #[test]
+    fn one_for_each_thread_and_client() {
+        std::thread::spawn(|| {
+            let first = Client::connect("memory:").expect("memory");
+            let own = current(first.as_async()).expect("alive");
+            assert_eq!(current(first.clone().as_async()).expect("alive"), own);
+            let other = first.clone();
+            let others = std::thread::spawn(move || current(other.as_async()).expect("alive"));
+            assert_ne!(others.join().expect("no panic"), own);
+            for _ in 0..100 {
+                let client = Client::connect("memory:").expect("memory");
+                assert_ne!(current(client.as_async()).expect("alive"), own);
+            }
+            // The last of them is forgotten at the next look.
+            assert!(known() <= 2, "{} owners", known());
+            assert_eq!(current(first.as_async()).expect("alive"), own);
+            assert!(known() <= 2, "{} owners", known());
+        })
+        .join()
+        .expect("no panic");
+    }
+}

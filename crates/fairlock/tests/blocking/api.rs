@@ -1,0 +1,345 @@
+//! The blocking API in the clothes of the async one, so that the contract's cases run on it: every
+//! acquisition has a thread of its own, on which its guards stay. Dropping a future interrupts the
+//! thread, and waits until that has come to its end.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, mpsc};
+use std::thread::{JoinHandle, ThreadId};
+use std::time::Duration;
+
+use fairlock::blocking::{self, Interrupt};
+use fairlock::{
+    ClientId, Config, ConnectionState, Detached, Error, FencingToken, GuardState, Holder, Kind,
+    LockName, LockStatus, Owner, OwnerId, Release,
+};
+use tokio::sync::{oneshot, watch};
+
+/// A thousand waiters are a thousand threads.
+const STACK_BYTES: usize = 256 * 1024;
+
+#[derive(Clone, Debug)]
+pub(crate) struct Client(blocking::Client);
+
+async fn away<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    tokio::task::spawn_blocking(work).await.unwrap()
+}
+
+impl Client {
+    pub(crate) async fn connect(url: &str) -> Result<Self, Error> {
+        Self::with_config(Config::from_url(url)?).await
+    }
+
+    pub(crate) async fn with_config(config: Config) -> Result<Self, Error> {
+        away(|| blocking::Client::with_config(config)).await.map(Self)
+    }
+
+    pub(crate) fn fair_lock(&self, name: impl AsRef<[u8]>) -> Lock {
+        Lock(self.0.fair_lock(name))
+    }
+
+    pub(crate) fn plain_lock(&self, name: impl AsRef<[u8]>) -> Lock {
+        Lock(self.0.plain_lock(name))
+    }
+
+    pub(crate) fn simple_lock(&self, name: impl AsRef<[u8]>) -> Lock {
+        Lock(self.0.simple_lock(name))
+    }
+
+    pub(crate) fn owner(&self) -> Owner {
+        self.0.owner()
+    }
+
+    pub(crate) fn id(&self) -> ClientId {
+        self.0.id()
+    }
+
+    pub(crate) fn connection(&self) -> watch::Receiver<ConnectionState> {
+        self.0.as_async().connection()
+    }
+
+    pub(crate) async fn ping(&self) -> Result<(), Error> {
+        let client = self.0.clone();
+        away(move || client.ping()).await
+    }
+
+    pub(crate) async fn shutdown(self) {
+        away(move || self.0.shutdown()).await.unwrap();
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Lock(blocking::Lock);
+
+impl Lock {
+    pub(crate) fn lease(self, lease: Duration) -> Self {
+        Self(self.0.lease(lease))
+    }
+
+    pub(crate) fn max_hold(self, most: Duration) -> Self {
+        Self(self.0.max_hold(most))
+    }
+
+    pub(crate) fn owned_by(self, owner: &Owner) -> Self {
+        Self(self.0.owned_by(owner))
+    }
+
+    pub(crate) fn kind(&self) -> Kind {
+        self.0.kind()
+    }
+
+    pub(crate) async fn lock(&self) -> Result<Guard, Error> {
+        let guard = acquire(&self.0, |lock| lock.lock().map(Some)).await?;
+        Ok(guard.expect("a wait without an end"))
+    }
+
+    pub(crate) async fn try_lock(&self) -> Result<Option<Guard>, Error> {
+        acquire(&self.0, blocking::Lock::try_lock).await
+    }
+
+    pub(crate) async fn try_lock_for(&self, wait: Duration) -> Result<Option<Guard>, Error> {
+        acquire(&self.0, move |lock| lock.try_lock_for(wait)).await
+    }
+
+    pub(crate) async fn inspect(&self) -> Result<LockStatus, Error> {
+        self.away(blocking::Lock::inspect).await
+    }
+
+    pub(crate) async fn is_locked(&self) -> Result<bool, Error> {
+        self.away(blocking::Lock::is_locked).await
+    }
+
+    pub(crate) async fn holder(&self) -> Result<Option<Holder>, Error> {
+        self.away(blocking::Lock::holder).await
+    }
+
+    pub(crate) async fn remaining_ttl(&self) -> Result<Option<Duration>, Error> {
+        self.away(blocking::Lock::remaining_ttl).await
+    }
+
+    pub(crate) async fn force_unlock(&self) -> Result<bool, Error> {
+        self.away(blocking::Lock::force_unlock).await
+    }
+
+    /// For cases about its errors: a turn stays on its thread.
+    pub(crate) async fn enqueue(&self) -> Result<(), Error> {
+        self.away(|lock| lock.enqueue().map(drop)).await
+    }
+
+    /// For cases about its errors: a future does not run on the thread.
+    pub(crate) async fn with<Fut>(
+        &self,
+        _: impl FnOnce(fairlock::Held) -> Fut,
+    ) -> Result<(), Error> {
+        self.away(|lock| lock.with(drop)).await?;
+        panic!("the lock was got, and the closure cannot run");
+    }
+
+    async fn away<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&blocking::Lock) -> T + Send + 'static,
+    ) -> T {
+        let lock = self.0.clone();
+        away(move || work(&lock)).await
+    }
+}
+
+/// The guards of one thread, by number.
+#[derive(Default)]
+struct Guards {
+    held: HashMap<u64, blocking::Guard>,
+    next: u64,
+}
+
+impl Guards {
+    fn add(&mut self, guard: blocking::Guard, thread: &Arc<Thread>) -> Guard {
+        let number = self.next;
+        self.next += 1;
+        let facts = (guard.token(), guard.owner().clone(), guard.name().clone());
+        let (token, owner, name) = facts;
+        self.held.insert(number, guard);
+        Guard { thread: Arc::clone(thread), number, token, owner, name, done: false }
+    }
+}
+
+type Job = Box<dyn FnOnce(&mut Guards) + Send>;
+
+/// A thread that holds guards, and does with them what it is told.
+struct Thread {
+    id: ThreadId,
+    jobs: mpsc::Sender<Job>,
+}
+
+impl Thread {
+    /// Goes wrong only if a test looks at a guard that it has given away.
+    fn ask<T: Send + 'static>(&self, job: impl FnOnce(&mut Guards) -> T + Send + 'static) -> T {
+        let (reply, answer) = mpsc::channel();
+        self.jobs.send(Box::new(move |guards| reply.send(job(guards)).unwrap())).unwrap();
+        answer.recv().unwrap()
+    }
+}
+
+/// Interrupts a thread that nobody waits for any more.
+struct Acquiring {
+    interrupt: Interrupt,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for Acquiring {
+    fn drop(&mut self) {
+        let Some(thread) = self.thread.take() else { return };
+        self.interrupt.interrupt();
+        thread.join().unwrap();
+    }
+}
+
+async fn acquire(
+    lock: &blocking::Lock,
+    how: impl FnOnce(&blocking::Lock) -> Result<Option<blocking::Guard>, Error> + Send + 'static,
+) -> Result<Option<Guard>, Error> {
+    let interrupt = Interrupt::new();
+    let lock = lock.clone().interruptible(&interrupt);
+    // Dropped after the receiver: what came too late finds nobody.
+    let mut acquiring = Acquiring { interrupt, thread: None };
+    let (done, result) = oneshot::channel();
+    let work = move || {
+        let acquired = how(&lock);
+        // From here on only its guards keep the client.
+        drop(lock);
+        let (jobs, work) = mpsc::channel::<Job>();
+        let thread = Arc::new(Thread { id: std::thread::current().id(), jobs });
+        let mut guards = Guards::default();
+        let reply = acquired.map(|guard| guard.map(|guard| guards.add(guard, &thread)));
+        drop(thread);
+        drop(done.send(reply));
+        for job in work {
+            job(&mut guards);
+        }
+    };
+    let thread = std::thread::Builder::new().stack_size(STACK_BYTES).spawn(work).unwrap();
+    acquiring.thread = Some(thread);
+    let result = result.await.unwrap();
+    // It goes on by itself.
+    drop(acquiring.thread.take());
+    result
+}
+
+pub(crate) struct Guard {
+    thread: Arc<Thread>,
+    number: u64,
+    token: FencingToken,
+    owner: OwnerId,
+    name: LockName,
+    done: bool,
+}
+
+impl Guard {
+    pub(crate) fn token(&self) -> FencingToken {
+        self.token
+    }
+
+    pub(crate) fn owner(&self) -> &OwnerId {
+        &self.owner
+    }
+
+    pub(crate) fn name(&self) -> &LockName {
+        &self.name
+    }
+
+    fn look<T: Send + 'static>(
+        &self,
+        look: impl FnOnce(&blocking::Guard) -> T + Send + 'static,
+    ) -> T {
+        let number = self.number;
+        self.thread.ask(move |guards| look(&guards.held[&number]))
+    }
+
+    pub(crate) fn hold_count(&self) -> u32 {
+        self.look(blocking::Guard::hold_count)
+    }
+
+    pub(crate) fn remaining(&self) -> Duration {
+        self.look(blocking::Guard::remaining)
+    }
+
+    pub(crate) fn lease(&self) -> Duration {
+        self.look(blocking::Guard::lease)
+    }
+
+    pub(crate) fn state(&self) -> GuardState {
+        self.look(blocking::Guard::state)
+    }
+
+    pub(crate) fn ensure_valid(&self) -> Result<(), Error> {
+        self.look(blocking::Guard::ensure_valid)
+    }
+
+    /// The thread cannot wait for it: it is asked for other things meanwhile.
+    pub(crate) async fn state_changed(&self, from: GuardState) -> GuardState {
+        loop {
+            let state = self.state();
+            if state != from {
+                return state;
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    pub(crate) async fn lost(&self) {
+        while self.state() != GuardState::Lost {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    /// Goes on when the future is dropped; what comes of it is dropped then.
+    async fn go<T: Send + 'static>(
+        &self,
+        job: impl FnOnce(&mut Guards) -> T + Send + 'static,
+    ) -> T {
+        let (reply, answer) = oneshot::channel();
+        self.thread.jobs.send(Box::new(move |guards| drop(reply.send(job(guards))))).unwrap();
+        answer.await.unwrap()
+    }
+
+    pub(crate) async fn reenter(&self) -> Result<Self, Error> {
+        let (number, thread) = (self.number, Arc::clone(&self.thread));
+        self.go(move |guards| {
+            let again = guards.held[&number].reenter()?;
+            Ok(guards.add(again, &thread))
+        })
+        .await
+    }
+
+    pub(crate) async fn release(mut self) -> Result<Release, Error> {
+        self.done = true;
+        let number = self.number;
+        self.go(move |guards| guards.held.remove(&number).unwrap().release()).await
+    }
+
+    pub(crate) async fn detach(mut self) -> Result<Detached, Error> {
+        self.done = true;
+        let number = self.number;
+        self.go(move |guards| guards.held.remove(&number).unwrap().detach()).await
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if self.done {
+            return;
+        }
+        let number = self.number;
+        let job = move |guards: &mut Guards| drop(guards.held.remove(&number));
+        if std::thread::current().id() == self.thread.id {
+            self.thread.jobs.send(Box::new(job)).unwrap();
+        } else {
+            self.thread.ask(job);
+        }
+    }
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.look(|guard| format!("{guard:?}")))
+    }
+}

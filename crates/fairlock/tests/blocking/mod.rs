@@ -1,0 +1,23 @@
+//! The blocking API: who owns a lock, how waits end, where it refuses to wait; and the whole
+//! contract once more, through threads.
+
+mod api;
+mod drops;
+mod interrupts;
+mod runtimes;
+mod threads;
+
+#[path = "../support/mod.rs"]
+#[allow(dead_code, reason = "not every test of the library runs on threads too")]
+mod support;
+
+macro_rules! contract_stores {
+    ($on:ident) => {
+        $on!(memory, At::Memory;);
+        $on!(redis70, At::Server(Generation::Redis70););
+    };
+}
+
+#[path = "../contract/mod.rs"]
+#[allow(dead_code, reason = "cases about futures do not run here")]
+mod contract;
