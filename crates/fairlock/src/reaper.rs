@@ -77,7 +77,8 @@ pub(crate) fn release_here(hold: &Hold, change: Change) -> Option<Release> {
         return None;
     }
     let lost = hold.state() == GuardState::Lost;
-    Some(if lost { Release::Lost } else { Release::StillHeld(change.count) })
+    let outcome = if lost { Release::Lost } else { Release::StillHeld(change.count) };
+    Some(observe::released(hold, outcome))
 }
 
 /// The operation that makes `change` known.

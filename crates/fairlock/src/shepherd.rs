@@ -188,6 +188,7 @@ async fn return_to_place(shared: &Arc<Shared>, entry: &Arc<Entry>) -> Result<(),
     let reply = result?;
     match reply.answer.body {
         Body::Granted { token, ttl_ms } => {
+            observe::returned_to_place(&entry.name, &entry.owner);
             shared.hub.granted_by_reply(&Grant { request, token, ttl_ms }, reply.sent);
             Ok(())
         }

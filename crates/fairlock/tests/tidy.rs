@@ -128,6 +128,17 @@ fn only_the_redis_store_uses_the_redis_crate() {
     );
 }
 
+/// What the library does must not depend on who listens.
+#[test]
+fn only_observe_knows_metrics_and_tracing() {
+    let (known, others): (Vec<_>, Vec<_>) = sources("fairlock/src", ".rs")
+        .into_iter()
+        .partition(|source| source.path.starts_with("fairlock/src/observe/"));
+    let words = ["tracing::", "metrics::", "\"tracing\"", "\"metrics\""];
+    none("metrics and tracing are known in observe only", uses(&others, &words));
+    assert!(!uses(&known, &words).is_empty(), "the rule sees nothing");
+}
+
 #[test]
 fn every_script_says_what_it_takes_and_gives() {
     let scripts = sources("fairlock/src/store/redis/lua", ".lua");

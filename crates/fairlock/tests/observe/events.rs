@@ -31,8 +31,9 @@ async fn everything(server: &Server, log_names: bool) -> Vec<String> {
     let config = Config::from_url(&url)
         .unwrap()
         .log_names(log_names)
-        .heartbeat(ms(100))
-        .watchdog_lease(ms(900))
+        .heartbeat(ms(200))
+        // Longer than the machine ever stands still: only what the test does may lose it.
+        .watchdog_lease(ms(4_000))
         .ping_interval(ms(50));
     let mut said = vec![format!("{config:?}")];
     let client = Client::with_config(config.clone()).await.unwrap();

@@ -136,6 +136,9 @@ async fn every_kind(server: &Server) {
         let guard = lock.lock().await.unwrap();
         assert_eq!(gauge("fairlock_holds", &[kind]), 1.0);
         assert_eq!(count("fairlock_grants_total", &[kind, ("by", "request")]), 1.0);
+        let inner = guard.reenter().await.unwrap();
+        assert_eq!(inner.release().await.unwrap(), Release::StillHeld(1));
+        assert_eq!(count("fairlock_releases_total", &[kind, ("outcome", "still_held")]), 1.0);
         guard.release().await.unwrap();
         assert_eq!(count("fairlock_acquisitions_total", &[kind, ("outcome", "granted")]), 1.0);
         assert_eq!(samples("fairlock_hold_seconds", &[kind]).len(), 1);
@@ -169,21 +172,21 @@ async fn ends_of_a_wait(server: &Server) {
 }
 
 async fn renewals(server: &Server) {
-    let client = client(&server.url(), |config| config.watchdog_lease(ms(900))).await;
+    let client = client(&server.url(), |config| config.watchdog_lease(ms(3_000))).await;
     let guard = client.fair_lock("x").lock().await.unwrap();
     until("three renewals", || count("fairlock_renewals_total", &[]) >= 3.0).await;
     guard.release().await.unwrap();
     let margins = samples("fairlock_renewal_margin_seconds", &[]);
     assert_eq!(margins.len() as f64, count("fairlock_renewals_total", &[]));
     // About two thirds of the lease; the machine may be late, never early.
-    assert!(margins.iter().all(|left| *left > 0.0 && *left < 0.6), "{margins:?}");
-    assert!(margins.iter().any(|left| *left > 0.3), "{margins:?}");
+    assert!(margins.iter().all(|left| *left > 0.0 && *left < 2.0), "{margins:?}");
+    assert!(margins.iter().any(|left| *left > 1.0), "{margins:?}");
     assert_eq!(count("fairlock_renewals_missed_total", &[]), 0.0);
     assert_eq!(count("fairlock_suspect_total", &[FAIR]), 0.0);
 }
 
 async fn a_taken_lock(server: &Server) {
-    let client = client(&server.url(), |config| config.watchdog_lease(ms(900))).await;
+    let client = client(&server.url(), |config| config.watchdog_lease(ms(3_000))).await;
     let guard = client.fair_lock("x").lock().await.unwrap();
     assert!(client.fair_lock("x").force_unlock().await.unwrap());
     guard.lost().await;
@@ -208,7 +211,7 @@ async fn an_explicit_lease(server: &Server) {
 
 /// It is nobody's any more: no release, no loss, and it is not counted as held.
 async fn a_detached_lock(server: &Server) {
-    let client = client(&server.url(), |config| config.watchdog_lease(ms(300))).await;
+    let client = client(&server.url(), |config| config.watchdog_lease(ms(3_000))).await;
     let guard = client.fair_lock("detached").lock().await.unwrap();
     drop(guard.detach().await.unwrap());
     until("it is not held", || gauge("fairlock_holds", &[FAIR]) == 0.0).await;
@@ -219,7 +222,7 @@ async fn a_detached_lock(server: &Server) {
 async fn the_store_is_away(server: &Server) {
     let proxy = Proxy::start(server.addr());
     let tune = |config: Config| {
-        config.watchdog_lease(ms(1_500)).ping_interval(ms(50)).store_timeout(ms(300))
+        config.watchdog_lease(ms(4_000)).ping_interval(ms(50)).store_timeout(ms(300))
     };
     let client = client(&proxy.url(), tune).await;
     let renewed = client.fair_lock("renewed").lock().await.unwrap();
@@ -262,7 +265,7 @@ async fn a_dead_waiter(server: &Server) {
 
 /// A Java client with a clock that is ahead takes a live waiter out of the queue.
 async fn a_waiter_that_was_dropped(server: &Server) {
-    let client = client(&server.url(), |config| config.heartbeat(ms(100))).await;
+    let client = client(&server.url(), |config| config.heartbeat(ms(300))).await;
     let lock = client.fair_lock("dropped");
     let guard = lock.lock().await.unwrap();
     let waiter = wait_behind(&lock).await;
@@ -286,7 +289,7 @@ async fn an_odd_message(server: &Server) {
 async fn a_lost_message(server: &Server) {
     let proxy = Proxy::start(server.addr());
     let near = connect(&server.url()).await;
-    let far = client(&proxy.url(), |config| config.heartbeat(ms(100))).await;
+    let far = client(&proxy.url(), |config| config.heartbeat(ms(300))).await;
     let guard = near.fair_lock("far").lock().await.unwrap();
     let waiter = wait_behind(&far.fair_lock("far")).await;
     proxy.swallow_pushes(true);
