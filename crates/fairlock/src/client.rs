@@ -7,7 +7,7 @@ use crate::lock::Lock;
 use crate::owner::Owner;
 use crate::process::{self, LAST_WORDS};
 use crate::shared::{ConnectionState, Shared};
-use fairlock_core::Kind;
+use fairlock_core::{ClientId, Kind};
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
@@ -135,7 +135,7 @@ impl Client {
     }
 
     /// The client's id: what its owner ids begin with.
-    pub fn id(&self) -> fairlock_core::ClientId {
+    pub fn id(&self) -> ClientId {
         self.shared.client_id
     }
 

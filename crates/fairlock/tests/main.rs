@@ -13,6 +13,7 @@
 //! - `secrets`: a password is shown nowhere
 //! - `send_sync`: what the types and futures can be used for
 //! - `redisson`: what goes wrong in Redisson, beside what happens here; and its own tests
+//! - `api`: the public API is the one in `docs/api.txt`
 //! - `tidy`: rules about the source that no lint knows
 //! - `many`: thousands of waiters of one client
 
@@ -33,6 +34,7 @@ macro_rules! contract_stores {
     };
 }
 
+mod api;
 mod background;
 mod bad_input;
 #[cfg(feature = "blocking")]
