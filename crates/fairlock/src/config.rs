@@ -9,6 +9,9 @@ use std::time::Duration;
 /// Shortest lease. Below it the safety margin (10 ms) and a round trip leave nothing to use.
 pub(crate) const MIN_LEASE: Duration = Duration::from_millis(100);
 
+/// Largest database number that a server could have: it counts them in a C `int`.
+pub(crate) const DATABASE_MAX: u32 = i32::MAX as u32;
+
 /// How to reach a store and how to behave on it. Made from a URL; the setters refine it.
 ///
 /// ```
@@ -23,7 +26,7 @@ pub struct Config {
     pub(crate) address: Address,
     pub(crate) username: Option<String>,
     pub(crate) password: Option<Secret>,
-    pub(crate) database: i64,
+    pub(crate) database: u32,
     pub(crate) client_name: Option<String>,
     pub(crate) connect_timeout: Duration,
     pub(crate) response_timeout: Duration,
@@ -127,7 +130,7 @@ impl Config {
 
     /// The database number. Default: the URL's, else 0.
     #[must_use]
-    pub fn database(mut self, number: i64) -> Self {
+    pub fn database(mut self, number: u32) -> Self {
         self.database = number;
         self
     }
@@ -295,8 +298,11 @@ impl Config {
                 "label must be 1 to {VALUE_BYTES_MAX} bytes of text without control characters"
             )));
         }
-        if !(0..=i64::from(i32::MAX)).contains(&self.database) {
-            return Err(Error::misuse(format!("database {} is not a number ≥ 0", self.database)));
+        if self.database > DATABASE_MAX {
+            return Err(Error::misuse(format!(
+                "database {} cannot be used; it must be between 0 and {DATABASE_MAX}",
+                self.database
+            )));
         }
         Ok(())
     }

@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::hold::Hold;
 use crate::reaper;
 use crate::shared::Shared;
-use fairlock_core::{Body, LockName, Op, OwnerId, Token};
+use fairlock_core::{Body, LockName, Op, OwnerId, Token as FencingToken};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use std::time::Duration;
 pub struct Detached {
     name: LockName,
     owner: OwnerId,
-    token: Token,
+    token: FencingToken,
     until: Moment,
 }
 
@@ -32,7 +32,7 @@ impl Detached {
     }
 
     /// The fencing token.
-    pub fn token(&self) -> Token {
+    pub fn token(&self) -> FencingToken {
         self.token
     }
 

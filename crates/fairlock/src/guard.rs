@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::hold::{Change, GuardState, Hold};
 use crate::observe;
 use crate::reaper::{self, Release, Ticket};
-use fairlock_core::{Body, LockName, Op, OwnerId, Token};
+use fairlock_core::{Body, LockName, Op, OwnerId, Token as FencingToken};
 use std::convert::identity;
 use std::fmt;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ impl Guard {
 
     /// The fencing token: larger than every token granted before on this lock. The same for all
     /// guards of one hold.
-    pub fn token(&self) -> Token {
+    pub fn token(&self) -> FencingToken {
         self.hold.token
     }
 

@@ -83,7 +83,8 @@ pub use client_info::ClientInfo;
 pub use config::Config;
 pub use detached::Detached;
 pub use error::{Error, ErrorKind};
-pub use fairlock_core::{ClientId, Kind, LockName, OwnerId, Token as FencingToken};
+#[doc(inline)]
+pub use fairlock_core::{ClientId, IdError, Kind, LockName, OwnerId, Token as FencingToken};
 pub use guard::Guard;
 pub use hold::GuardState;
 pub use lock::Lock;

@@ -4,7 +4,7 @@ use crate::client::Client;
 use crate::client_info::ClientInfo;
 use crate::error::Error;
 use fairlock_core::{
-    Answer, Body, ClientId, Inspection, Kind, LockName, Op, OwnerId, Rules, Token,
+    Answer, Body, ClientId, Inspection, Kind, LockName, Op, OwnerId, Rules, Token as FencingToken,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub struct LockStatus {
     /// took its TTL away.
     pub ttl: Option<Duration>,
     /// The last fencing token of the lock.
-    pub token: Option<Token>,
+    pub token: Option<FencingToken>,
     /// The first waiters, in order.
     pub queue: Vec<QueuedWaiter>,
     /// How many wait altogether.
@@ -132,7 +132,7 @@ impl LockStatus {
         let token = seen.token;
         let holder = seen.holder.map(|held| {
             let ours = held.owner.is_ours();
-            let minted_us = token.filter(|_| ours).map(Token::get);
+            let minted_us = token.filter(|_| ours).map(FencingToken::get);
             Holder {
                 ours,
                 count: u32::try_from(held.count).unwrap_or(u32::MAX),
@@ -185,7 +185,7 @@ mod tests {
         let seen = Inspection {
             holder: Some(HeldBy { owner: owner.clone(), count: 1 }),
             ttl_ms: Some(5),
-            token: token.and_then(Token::new),
+            token: token.and_then(FencingToken::new),
             queue_len: 1,
             queue: vec![WaiterView { owner, beat_age_ms: Some(6_000), order }],
         };

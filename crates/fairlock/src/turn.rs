@@ -167,7 +167,7 @@ impl Turn {
     ///
     /// # Cancel safety
     /// As [`wait`](Self::wait).
-    pub async fn position(&mut self) -> Result<u64, Error> {
+    pub async fn position(&mut self) -> Result<usize, Error> {
         self.ensure_here()?;
         let until = self.client.shared().store_deadline();
         loop {
@@ -200,7 +200,7 @@ impl Turn {
         }
     }
 
-    async fn look(&self) -> Result<Option<u64>, Error> {
+    async fn look(&self) -> Result<Option<usize>, Error> {
         let shared = Arc::clone(self.client.shared());
         let (name, op) = (self.name.clone(), Op::Place { owner: self.owner.clone() });
         let reply = self.client.on_background(async move {
@@ -208,7 +208,9 @@ impl Turn {
             caller::until_answered(&shared, &name, &op, until, &mut Copies::default()).await
         });
         match reply.await.and_then(std::convert::identity).map(|reply| reply.answer.body) {
-            Ok(Body::Place { ahead }) => Ok(ahead),
+            Ok(Body::Place { ahead }) => {
+                Ok(ahead.map(|ahead| usize::try_from(ahead).unwrap_or(usize::MAX)))
+            }
             Ok(_) => Err(self.about(Error::mismatch())),
             Err(error) => Err(self.about(error)),
         }

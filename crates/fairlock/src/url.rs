@@ -1,6 +1,6 @@
 //! Store URLs. Strict: what is not understood is refused with its name, never ignored.
 
-use crate::config::{Address, Config, Secret};
+use crate::config::{Address, Config, DATABASE_MAX, Secret};
 use crate::error::Error;
 
 /// Redis's and Valkey's port.
@@ -122,13 +122,13 @@ fn socket(rest: &str) -> Result<Config, Error> {
     Ok(config)
 }
 
-fn database(text: &str) -> Result<i64, Error> {
+fn database(text: &str) -> Result<u32, Error> {
     if text.is_empty() {
         return Ok(0);
     }
-    match text.parse::<i32>() {
-        Ok(number) if number >= 0 && text.bytes().all(|b| b.is_ascii_digit()) => {
-            Ok(i64::from(number))
+    match text.parse::<u32>() {
+        Ok(number) if number <= DATABASE_MAX && text.bytes().all(|b| b.is_ascii_digit()) => {
+            Ok(number)
         }
         _ => Err(Error::misuse("the database in the store URL is no number ≥ 0")),
     }

@@ -4,7 +4,7 @@ use crate::error::{Error, ErrorKind};
 use crate::guard::Guard;
 use crate::hold::{GuardState, Hold};
 use crate::reaper::Release;
-use fairlock_core::{LockName, OwnerId, Token};
+use fairlock_core::{LockName, OwnerId, Token as FencingToken};
 use std::fmt;
 use std::future::Future;
 use std::pin::pin;
@@ -34,7 +34,7 @@ pub struct Done<T> {
 
 impl Held {
     /// The fencing token: larger than every token granted before on this lock.
-    pub fn token(&self) -> Token {
+    pub fn token(&self) -> FencingToken {
         self.hold.token
     }
 

@@ -108,8 +108,8 @@ const SETTINGS: [(&str, Setter); 23] = [
     ("client_name", |c| c.client_name("")),
     ("client_name", |c| c.client_name("two words")),
     ("client_name", |c| c.client_name("x".repeat(129))),
-    ("database", |c| c.database(-1)),
-    ("database", |c| c.database(i64::MAX)),
+    ("database", |c| c.database(1 << 31)),
+    ("database", |c| c.database(u32::MAX)),
 ];
 
 #[test]

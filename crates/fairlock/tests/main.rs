@@ -13,7 +13,7 @@
 //! - `secrets`: a password is shown nowhere
 //! - `send_sync`: what the types and futures can be used for
 //! - `redisson`: what goes wrong in Redisson, beside what happens here; and its own tests
-//! - `api`: the public API is the one in `docs/api.txt`
+//! - `public_api`: the public API is the one in `docs/api.txt`
 //! - `tidy`: rules about the source that no lint knows
 //! - `many`: thousands of waiters of one client
 
@@ -34,7 +34,6 @@ macro_rules! contract_stores {
     };
 }
 
-mod api;
 mod background;
 mod bad_input;
 #[cfg(feature = "blocking")]
@@ -45,6 +44,7 @@ mod contract;
 mod faults;
 mod identity;
 mod many;
+mod public_api;
 mod redisson;
 mod secrets;
 mod send_sync;

@@ -1,98 +1,246 @@
-//! What the public types and futures can be used for: checked when this is compiled.
+//! What the public types and futures can be used for. The tables are complete: they are compared
+//! with the snapshot of the API.
 
+use fairlock::{Client, Config, GuardState, Release};
+use std::collections::BTreeSet;
+use std::future::Future;
 use std::time::Duration;
 
-use fairlock::{
-    Client, ClientId, Config, ConnectionState, Detached, Done, Error, ErrorKind, FencingToken,
-    Guard, GuardState, Held, Holder, Kind, Lock, LockName, LockStatus, Owner, OwnerId,
-    QueuedWaiter, Release, Turn,
-};
+const TYPES: &str = "\
+Client               Send Sync Unpin -          -             Clone -    Debug
+ClientId             Send Sync Unpin UnwindSafe RefUnwindSafe Clone Copy Debug
+ClientInfo           Send Sync Unpin UnwindSafe RefUnwindSafe Clone -    Debug
+Config               Send Sync Unpin UnwindSafe RefUnwindSafe Clone -    Debug
+ConnectionState      Send Sync Unpin UnwindSafe RefUnwindSafe Clone Copy Debug
+Detached             Send Sync Unpin UnwindSafe RefUnwindSafe Clone -    Debug
+Done<u8>             Send Sync Unpin UnwindSafe RefUnwindSafe Clone Copy Debug
+Error                Send Sync Unpin UnwindSafe RefUnwindSafe Clone -    Debug
+ErrorKind            Send Sync Unpin UnwindSafe RefUnwindSafe Clone Copy Debug
+FencingToken         Send Sync Unpin UnwindSafe RefUnwindSafe Clone Copy Debug
+Guard                Send Sync Unpin -          -             -     -    Debug
+GuardState           Send Sync Unpin UnwindSafe RefUnwindSafe Clone Copy Debug
+Held                 Send Sync Unpin -          -             Clone -    Debug
+Holder               Send Sync Unpin UnwindSafe RefUnwindSafe Clone -    Debug
+IdError              Send Sync Unpin UnwindSafe RefUnwindSafe Clone -    Debug
+Kind                 Send Sync Unpin UnwindSafe RefUnwindSafe Clone Copy Debug
+Lock                 Send Sync Unpin -          -             Clone -    Debug
+LockName             Send Sync Unpin UnwindSafe RefUnwindSafe Clone -    Debug
+LockStatus           Send Sync Unpin UnwindSafe RefUnwindSafe Clone -    Debug
+Owner                Send Sync Unpin UnwindSafe RefUnwindSafe Clone -    Debug
+OwnerId              Send Sync Unpin UnwindSafe RefUnwindSafe Clone -    Debug
+QueuedWaiter         Send Sync Unpin UnwindSafe RefUnwindSafe Clone -    Debug
+Release              Send Sync Unpin UnwindSafe RefUnwindSafe Clone Copy Debug
+Turn                 Send Sync Unpin -          -             -     -    Debug
+";
 
-fn is_any<T: Send + Sync + Unpin + 'static>() {}
-fn is_cloned<T: Clone>() {}
-fn is_compared<T: Copy + Eq + std::hash::Hash>() {}
-fn is_shown<T: std::fmt::Debug>() {}
-fn is_unwind_safe<T: std::panic::UnwindSafe + std::panic::RefUnwindSafe>() {}
+#[cfg(feature = "blocking")]
+const BLOCKING: &str = "\
+blocking::Client     Send Sync Unpin -          -             Clone -    Debug
+blocking::Guard      -    Sync Unpin -          -             -     -    Debug
+blocking::Interrupt  Send Sync Unpin UnwindSafe RefUnwindSafe Clone -    Debug
+blocking::Lock       Send Sync Unpin -          -             Clone -    Debug
+blocking::Turn       -    Sync Unpin -          -             -     -    Debug
+";
 
-macro_rules! each {
-    ($check:ident: $($type:ty),* $(,)?) => {
-        $($check::<$type>();)*
+/// Whether a type has a trait: an inherent constant, where there is one, goes before a trait's.
+macro_rules! has {
+    ($type:ty: $($of:tt)+) => {{
+        #[allow(dead_code, reason = "it is used where the type has not the trait")]
+        trait Not {
+            const HAS: bool = false;
+        }
+        impl<T> Not for T {}
+        #[allow(dead_code, reason = "it stands for a type")]
+        struct Probe<T>(std::marker::PhantomData<T>);
+        #[allow(dead_code, reason = "it is used where the type has the trait")]
+        impl<T: $($of)+> Probe<T> {
+            const HAS: bool = true;
+        }
+        <Probe<$type>>::HAS
+    }};
+}
+
+/// A line of the table for each type.
+macro_rules! rows {
+    ($($type:ty),* $(,)?) => {
+        [$((stringify!($type), [
+            has!($type: Send), has!($type: Sync), has!($type: Unpin),
+            has!($type: std::panic::UnwindSafe), has!($type: std::panic::RefUnwindSafe),
+            has!($type: Clone), has!($type: Copy), has!($type: std::fmt::Debug),
+        ])),*]
     };
+}
+
+fn table(rows: &[(&str, [bool; 8])]) -> String {
+    let mut table = String::new();
+    for (name, has) in rows {
+        let columns = [
+            ("Send", 5),
+            ("Sync", 5),
+            ("Unpin", 6),
+            ("UnwindSafe", 11),
+            ("RefUnwindSafe", 14),
+            ("Clone", 6),
+            ("Copy", 5),
+            ("Debug", 5),
+        ];
+        let mut line = format!("{name:<21}");
+        for ((column, width), has) in columns.iter().zip(has) {
+            line += &format!("{:<width$}", if *has { *column } else { "-" });
+        }
+        table += line.trim_end();
+        table.push('\n');
+    }
+    table
+}
+
+/// The names of the public types of which `belongs` says so: it gets what stands behind the name.
+fn public_types(belongs: impl Fn(&str) -> bool) -> BTreeSet<String> {
+    let lines = crate::public_api::lines();
+    let types = lines.iter().filter_map(|line| {
+        let (name, what) = line.split_once(": ")?;
+        let is_type =
+            ["struct", "unit struct", "enum", "type"].iter().any(|kind| what.starts_with(kind));
+        (is_type && belongs(what)).then(|| name.trim_start_matches("fairlock::").to_owned())
+    });
+    types.collect()
+}
+
+#[track_caller]
+fn is_table(rows: &[(&str, [bool; 8])], expected: &str, types: BTreeSet<String>) {
+    let seen = table(rows);
+    assert!(seen == expected, "the types have:\n{seen}");
+    let listed: BTreeSet<_> =
+        rows.iter().map(|(name, _)| name.split('<').next().unwrap().to_owned()).collect();
+    assert_eq!(listed, types, "the table has other types than docs/api.txt");
 }
 
 #[test]
 fn types() {
-    each!(is_any: Client, ClientId, Config, ConnectionState, Detached, Done<u8>, Error, ErrorKind, FencingToken,
-        Guard, GuardState, Held, Holder, Kind, Lock, LockName, LockStatus, Owner, OwnerId, QueuedWaiter,
-        Release, Turn);
-    each!(is_shown: Client, ClientId, Config, ConnectionState, Detached, Done<u8>, Error, ErrorKind,
-        FencingToken, Guard, GuardState, Held, Holder, Kind, Lock, LockName, LockStatus, Owner, OwnerId,
-        QueuedWaiter, Release, Turn);
-    each!(is_cloned: Client, Config, Detached, Done<u8>, Error, Held, Holder, Lock, LockName, LockStatus, Owner,
-        OwnerId, QueuedWaiter);
-    each!(is_any: fairlock::ClientInfo);
-    each!(is_shown: fairlock::ClientInfo);
-    each!(is_cloned: fairlock::ClientInfo);
-    each!(is_compared: ClientId, ConnectionState, ErrorKind, FencingToken, GuardState, Release);
-    each!(is_unwind_safe: Config, Error, LockStatus);
+    use fairlock::*;
+    let rows = rows![
+        Client,
+        ClientId,
+        ClientInfo,
+        Config,
+        ConnectionState,
+        Detached,
+        Done<u8>,
+        Error,
+        ErrorKind,
+        FencingToken,
+        Guard,
+        GuardState,
+        Held,
+        Holder,
+        IdError,
+        Kind,
+        Lock,
+        LockName,
+        LockStatus,
+        Owner,
+        OwnerId,
+        QueuedWaiter,
+        Release,
+        Turn,
+    ];
+    is_table(&rows, TYPES, public_types(|what| !what.contains("[feature")));
 }
 
+/// Guards and turns of threads stay on theirs.
 #[cfg(feature = "blocking")]
 #[test]
 fn blocking_types() {
     use fairlock::blocking;
-    each!(is_any: blocking::Client, blocking::Lock, blocking::Interrupt);
-    each!(is_shown: blocking::Client, blocking::Lock, blocking::Interrupt, blocking::Guard);
-    each!(is_cloned: blocking::Client, blocking::Lock, blocking::Interrupt);
-    fn is_looked_at<T: Sync + Unpin + 'static>() {}
-    is_looked_at::<blocking::Guard>();
-    is_looked_at::<blocking::Turn>();
-    // Not `Send`: if it were, it would be a guard of either kind, and this could not be compiled.
-    trait OnItsThread<Kind> {
-        fn stays() {}
-    }
-    struct Sent;
-    impl<T> OnItsThread<()> for T {}
-    impl<T: Send> OnItsThread<Sent> for T {}
-    <blocking::Guard as OnItsThread<_>>::stays();
-    <blocking::Turn as OnItsThread<_>>::stays();
+    let rows = rows![
+        blocking::Client,
+        blocking::Guard,
+        blocking::Interrupt,
+        blocking::Lock,
+        blocking::Turn,
+    ];
+    is_table(&rows, BLOCKING, public_types(|what| what.contains("[feature blocking]")));
 }
 
-fn is_sent<T: Send>(future: T) -> T {
-    future
+/// A sandbox stays on its thread, whose clock it is.
+#[cfg(feature = "test-util")]
+#[test]
+fn types_for_tests() {
+    use fairlock::test_util;
+    let rows = rows![test_util::Sandbox];
+    let expected = "\
+test_util::Sandbox   -    -    Unpin -          -             -     -    Debug
+";
+    is_table(&rows, expected, public_types(|what| what.contains("[feature test-util]")));
+}
+
+#[test]
+fn errors_go_everywhere() {
+    fn is_error<T: std::error::Error + Send + Sync + Unpin + 'static>() {}
+    is_error::<fairlock::Error>();
+    is_error::<fairlock::IdError>();
+}
+
+/// The functions whose futures were seen to be `Send`.
+#[derive(Default)]
+struct Sent(BTreeSet<String>);
+
+impl Sent {
+    fn by<T: Future + Send>(&mut self, function: &str, future: T) -> T {
+        self.0.insert(format!("fairlock::{function}"));
+        future
+    }
 }
 
 /// Every public async function, on a task that may move between threads.
 #[tokio::test]
 async fn futures() {
-    let client = is_sent(Client::connect("memory:")).await.unwrap();
-    drop(is_sent(Client::with_config(Config::from_url("memory:").unwrap())).await.unwrap());
+    let mut sent = Sent::default();
+    let client = sent.by("Client::connect", Client::connect("memory:")).await.unwrap();
+    let other = Client::with_config(Config::memory());
+    drop(sent.by("Client::with_config", other).await.unwrap());
+    sent.by("Client::ping", client.ping()).await.unwrap();
+
     let lock = client.fair_lock("job");
-    let guard = is_sent(lock.lock()).await.unwrap();
-    assert!(is_sent(lock.try_lock()).await.unwrap().is_none());
-    assert!(is_sent(lock.try_lock_for(Duration::from_millis(1))).await.unwrap().is_none());
-    assert!(is_sent(lock.inspect()).await.unwrap().holder.is_some());
-    assert!(is_sent(lock.is_locked()).await.unwrap());
-    assert!(is_sent(lock.holder()).await.unwrap().is_some());
-    assert!(is_sent(lock.remaining_ttl()).await.unwrap().is_some());
-    assert_eq!(is_sent(guard.reenter()).await.unwrap().token(), guard.token());
-    assert!(is_sent(lock.force_unlock()).await.unwrap());
-    drop(is_sent(guard.state_changed(GuardState::Held)));
-    drop(is_sent(guard.lost()));
-    assert_eq!(is_sent(guard.release()).await.unwrap(), Release::Lost);
-    drop(is_sent(is_sent(lock.lock()).await.unwrap().detach()).await.unwrap());
+    let guard = sent.by("Lock::lock", lock.lock()).await.unwrap();
+    let moment = Duration::from_millis(1);
+    assert!(sent.by("Lock::try_lock", lock.try_lock()).await.unwrap().is_none());
+    assert!(sent.by("Lock::try_lock_for", lock.try_lock_for(moment)).await.unwrap().is_none());
+    assert!(sent.by("Lock::inspect", lock.inspect()).await.unwrap().holder.is_some());
+    assert!(sent.by("Lock::is_locked", lock.is_locked()).await.unwrap());
+    assert!(sent.by("Lock::holder", lock.holder()).await.unwrap().is_some());
+    assert!(sent.by("Lock::remaining_ttl", lock.remaining_ttl()).await.unwrap().is_some());
+
+    let again = sent.by("Guard::reenter", guard.reenter()).await.unwrap();
+    assert_eq!(again.token(), guard.token());
+    assert!(sent.by("Lock::force_unlock", lock.force_unlock()).await.unwrap());
+    drop(sent.by("Guard::state_changed", guard.state_changed(GuardState::Held)));
+    drop(sent.by("Guard::lost", guard.lost()));
+    assert_eq!(sent.by("Guard::release", guard.release()).await.unwrap(), Release::Lost);
+    drop(again);
+    let guard = lock.lock().await.unwrap();
+    drop(sent.by("Guard::detach", guard.detach()).await.unwrap());
     lock.force_unlock().await.unwrap();
-    drop(is_sent(lock.with(async |held| held.lost().await)));
-    drop(is_sent(lock.try_with(|held| async move { held.lost().await })));
-    let done = is_sent(lock.try_with_for(Duration::ZERO, async |held| held.token()));
-    assert_eq!(done.await.unwrap().unwrap().release, Release::Released);
-    let mut turn = is_sent(lock.enqueue()).await.unwrap();
-    assert_eq!(is_sent(turn.position()).await.unwrap(), 0);
-    drop(is_sent(turn.wait_for(Duration::from_millis(1))).await.unwrap());
-    drop(is_sent(turn.wait()));
-    is_sent(turn.leave()).await.unwrap();
-    is_sent(client.ping()).await.unwrap();
-    is_sent(client.shutdown()).await;
+
+    drop(sent.by("Lock::with", lock.with(async |held| held.lost().await)));
+    drop(sent.by("Lock::try_with", lock.try_with(|held| async move { held.lost().await })));
+    let done = sent.by("Lock::try_with_for", lock.try_with_for(Duration::ZERO, async |held| held));
+    let done = done.await.unwrap().unwrap();
+    assert_eq!(done.release, Release::Released);
+    sent.by("Held::lost", done.value.lost()).await;
+
+    let mut turn = sent.by("Lock::enqueue", lock.enqueue()).await.unwrap();
+    assert_eq!(sent.by("Turn::position", turn.position()).await.unwrap(), 0);
+    drop(sent.by("Turn::wait_for", turn.wait_for(moment)).await.unwrap());
+    drop(sent.by("Turn::wait", turn.wait()));
+    sent.by("Turn::leave", turn.leave()).await.unwrap();
+    sent.by("Client::shutdown", client.shutdown()).await;
+
+    let lines = crate::public_api::lines();
+    let asynchronous = lines.iter().filter_map(|line| line.split_once(": async fn"));
+    let expected: BTreeSet<_> = asynchronous.map(|(name, _)| name.to_owned()).collect();
+    assert!(expected.len() > 20);
+    assert_eq!(sent.0, expected, "an async function of docs/api.txt is missing here");
 }
 
 /// A guard goes where it is needed: into a task, into a thread, and back.

@@ -5,7 +5,7 @@ use crate::detached::Detached;
 use crate::error::Error;
 use crate::hold::GuardState;
 use crate::reaper::Release;
-use fairlock_core::{LockName, OwnerId, Token};
+use fairlock_core::{LockName, OwnerId, Token as FencingToken};
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::MutexGuard;
@@ -44,7 +44,7 @@ impl Guard {
 
     /// The fencing token: larger than every token granted before on this lock. The same for all
     /// guards of one hold.
-    pub fn token(&self) -> Token {
+    pub fn token(&self) -> FencingToken {
         self.inner.token()
     }
 

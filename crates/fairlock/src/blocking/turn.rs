@@ -58,7 +58,7 @@ impl Turn {
     ///
     /// # Errors
     /// As there, and [`Misuse`](crate::ErrorKind::Misuse) on a runtime's thread.
-    pub fn position(&mut self) -> Result<u64, Error> {
+    pub fn position(&mut self) -> Result<usize, Error> {
         wait::until_ready(self.inner.position())
     }
 

@@ -249,12 +249,12 @@ pub(super) async fn positions(store: Store) {
         turns.push(lock.enqueue().await.unwrap());
     }
     for (place, turn) in turns.iter_mut().enumerate() {
-        assert_eq!(turn.position().await.unwrap(), place as u64);
+        assert_eq!(turn.position().await.unwrap(), place);
     }
     soon("the confirmation", turns.remove(2).leave()).await.unwrap();
     while !turns.is_empty() {
         for (place, turn) in turns.iter_mut().enumerate() {
-            assert_eq!(turn.position().await.unwrap(), place as u64);
+            assert_eq!(turn.position().await.unwrap(), place);
         }
         guard.release().await.unwrap();
         let mut turn = turns.remove(0);

@@ -43,8 +43,9 @@ pub(crate) fn client(config: &Config) -> Result<redis::Client, Error> {
         Address::Unix(path) => ConnectionAddr::Unix(path.clone()),
         Address::Memory => return Err(Error::misuse("`memory:` is no server")),
     };
-    let mut login =
-        RedisConnectionInfo::default().set_db(config.database).set_protocol(ProtocolVersion::RESP3);
+    let mut login = RedisConnectionInfo::default()
+        .set_db(config.database.into())
+        .set_protocol(ProtocolVersion::RESP3);
     if let Some(name) = &config.username {
         login = login.set_username(name);
     }
