@@ -14,6 +14,7 @@
 //! - `send_sync`: what the types and futures can be used for
 //! - `redisson`: what goes wrong in Redisson, beside what happens here; and its own tests
 //! - `public_api`: the public API is the one in `docs/api.txt`
+//! - `named`: the tests that the pages in `docs` name exist
 //! - `tidy`: rules about the source that no lint knows
 //! - `many`: thousands of waiters of one client
 
@@ -44,6 +45,7 @@ mod contract;
 mod faults;
 mod identity;
 mod many;
+mod named;
 mod public_api;
 mod redisson;
 mod secrets;
