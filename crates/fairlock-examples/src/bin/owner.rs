@@ -1,0 +1,35 @@
+//! Entering a lock that is held already.
+//! `cargo run -p fairlock-examples --bin owner [-- redis://127.0.0.1/]`
+
+use fairlock::{Client, Error, Lock, Release};
+
+#[tokio::main]
+async fn main() -> Result<(), Error> {
+    let url = std::env::args().nth(1).unwrap_or_else(|| "memory:".into());
+    let client = Client::connect(&url).await?;
+
+    // With the guard at hand:
+    let guard = client.fair_lock("invoice:42").lock().await?;
+    let second = guard.reenter().await?;
+    assert_eq!(second.token(), guard.token());
+    println!("reenter: held {} times", guard.hold_count());
+    assert_eq!(second.release().await?, Release::StillHeld(1));
+    assert_eq!(guard.release().await?, Release::Released);
+
+    // Without it: whoever asks as the same owner enters.
+    let owner = client.owner();
+    let lock = client.fair_lock("invoice:42").owned_by(&owner);
+    let guard = lock.lock().await?;
+    below(&lock).await?;
+    // Everybody else waits, another handle of the same task too.
+    assert!(client.fair_lock("invoice:42").try_lock().await?.is_none());
+    guard.release().await?;
+    Ok(())
+}
+
+async fn below(lock: &Lock) -> Result<(), Error> {
+    let guard = lock.lock().await?; // would wait for itself without an owner
+    println!("owner: held {} times", guard.hold_count());
+    guard.release().await?;
+    Ok(())
+}

@@ -1,0 +1,11 @@
+//! Tests of the examples.
+//!
+//! - `programs`: each program, its output and exit code
+//! - `fences`: the resources that refuse holders of the past
+//! - `sandbox`: what an adopter's own test looks like
+
+#![allow(clippy::unwrap_used, reason = "in a test an error is a failure")]
+
+mod fences;
+mod programs;
+mod sandbox;
