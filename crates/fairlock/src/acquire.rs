@@ -16,13 +16,18 @@ use crate::store::{Reply, Topic};
 use crate::turn::Link;
 use fairlock_core::{Acquire, Body, Grant, Kind, LockName, Mode, Op, OwnerId, RequestId};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
 
 /// A request that is given up while its reply is under way gets this long to be answered: then
 /// it can be taken back without a doubt. A caller that hears "not in time" waits as long for that.
 const ANSWER_GRACE: Duration = Duration::from_millis(50);
+
+/// A wait whose time is up before the store has said anything at all gets this long for an answer: a
+/// store that is slow then still tells whether the lock is taken.
+const SILENCE_GRACE: Duration = Duration::from_millis(500);
 
 /// How often a grant that was over before it could be used is tried again with an explicit
 /// lease, before the lease is called too short.
@@ -195,9 +200,30 @@ pub(crate) async fn ask(
     }
 }
 
-/// Resolves when the wait ends without the lock: nobody waits for the result any more, time is
-/// up, or the client was shut down.
-pub(crate) async fn stop(shared: &Shared, caller: &mut Caller, until: Option<Moment>) {
+/// Why a wait ends without the lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stop {
+    /// Nobody waits for the result any more.
+    Gone,
+    /// Time is up.
+    Late,
+    /// The client was shut down.
+    Closed,
+}
+
+impl Stop {
+    /// How long a reply that is under way is waited for. An explicit owner may have had one, and ask
+    /// again while a hold of its own ends.
+    fn grace(self, wanted: &Wanted) -> Duration {
+        match self {
+            Self::Late if wanted.seat.is_none() => SILENCE_GRACE,
+            _ => ANSWER_GRACE,
+        }
+    }
+}
+
+/// Resolves when the wait ends without the lock.
+pub(crate) async fn stop(shared: &Shared, caller: &mut Caller, until: Option<Moment>) -> Stop {
     let deadline = async {
         match until {
             Some(until) => tokio::time::sleep(until.left()).await,
@@ -205,9 +231,9 @@ pub(crate) async fn stop(shared: &Shared, caller: &mut Caller, until: Option<Mom
         }
     };
     tokio::select! {
-        () = caller.closed() => {}
-        () = deadline => {}
-        () = shared.closed() => {}
+        () = caller.closed() => Stop::Gone,
+        () = deadline => Stop::Late,
+        () = shared.closed() => Stop::Closed,
     }
 }
 
@@ -307,9 +333,9 @@ async fn wait_fair(
         tokio::select! {
             biased;
             reply = &mut call => Some(reply),
-            () = &mut stop => {
+            why = &mut stop => {
                 stopped = true;
-                tokio::time::timeout(ANSWER_GRACE, &mut call).await.ok()
+                tokio::time::timeout(why.grace(wanted), &mut call).await.ok()
             }
             granted = &mut *outcome => {
                 // The grant came before the reply, which then tells nothing more.
@@ -322,7 +348,7 @@ async fn wait_fair(
     if overtaken.is_some() {
         return Ok(overtaken);
     }
-    let Some(reply) = reply else { return Ok(None) };
+    let Some(reply) = reply else { return unanswered(shared, wanted, copies) };
     let reply = reply?;
     match reply.answer.body {
         Body::Granted { token, ttl_ms } => {
@@ -353,8 +379,22 @@ async fn wait_fair(
     tokio::select! {
         biased;
         granted = outcome => Ok(granted.ok()),
-        () = &mut stop => Ok(None),
+        _ = &mut stop => Ok(None),
     }
+}
+
+/// The wait is over. A store that never answered has not said that the lock is taken: nobody may take
+/// its silence for that.
+fn unanswered<T>(shared: &Shared, wanted: &Wanted, copies: Copies) -> Result<Option<T>, Error> {
+    let silent = !copies.answered_once()
+        && (copies.in_doubt() || *shared.connection.borrow() != ConnectionState::Connected);
+    if shared.is_closed() || !silent {
+        return Ok(None);
+    }
+    let kind = if copies.in_doubt() { ErrorKind::Unknown } else { ErrorKind::Unavailable };
+    let message = "the store did not answer while this waited, so nobody knows whether the lock is \
+                   free; check the server and the network, or wait for longer";
+    Err(Error::new(kind, message).on(&wanted.name))
 }
 
 /// As [`answered`], and again while the owner still holds the lock by a request that was given up,
@@ -485,12 +525,23 @@ async fn plain(
     let queue = shared.hub.enter_plain(&wanted.name);
     let until = wanted.until.filter(|_| !wanted.try_once);
     let result = {
-        let attempts = plain_attempts(shared, wanted, &owner, request, &queue, &mut copies);
+        let first = FirstReply::default();
+        let attempts = plain_attempts(shared, wanted, &owner, request, &queue, &mut copies, &first);
+        tokio::pin!(attempts);
         tokio::select! {
             biased;
-            result = attempts => result,
-            () = stop(shared, caller, until) => Ok(None),
+            result = &mut attempts => Some(result),
+            why = stop(shared, caller, until) => tokio::select! {
+                biased;
+                result = &mut attempts => Some(result),
+                () = first.or_not_asked() => None,
+                () = tokio::time::sleep(why.grace(wanted)) => None,
+            },
         }
+    };
+    let result = match result {
+        Some(result) => result,
+        None => unanswered(shared, wanted, copies),
     };
     shared.hub.leave_plain(&wanted.name);
     let doubtful = if copies.in_doubt() { vec![request] } else { Vec::new() };
@@ -517,6 +568,22 @@ async fn plain(
     }
 }
 
+/// The first reply to a plain waiter.
+#[derive(Default)]
+struct FirstReply {
+    asked: AtomicBool,
+    replied: Notify,
+}
+
+impl FirstReply {
+    /// Ready when it has come, or nothing was asked yet: another waiter of this client does.
+    async fn or_not_asked(&self) {
+        if self.asked.load(Ordering::Relaxed) {
+            self.replied.notified().await;
+        }
+    }
+}
+
 async fn plain_attempts(
     shared: &Arc<Shared>,
     wanted: &Wanted,
@@ -524,6 +591,7 @@ async fn plain_attempts(
     request: RequestId,
     queue: &crate::hub::PlainQueue,
     copies: &mut Copies,
+    first: &FirstReply,
 ) -> Result<Option<(Grant, Moment)>, Error> {
     let topic = Topic::Base(wanted.name.clone());
     let period = shared.config.heartbeat;
@@ -535,7 +603,9 @@ async fn plain_attempts(
     loop {
         let op = wanted.op(shared, owner, request);
         let asked = Moment::now();
+        first.asked.store(true, Ordering::Relaxed);
         let reply = answered(shared, &wanted.name, op, copies).await?;
+        first.replied.notify_one();
         let (ttl_ms, longest) = match reply.answer.body {
             Body::Granted { token, ttl_ms } => {
                 observe::granted(wanted.kind, Way::Request);

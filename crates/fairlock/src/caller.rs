@@ -15,11 +15,17 @@ use std::sync::Arc;
 pub(crate) struct Copies {
     unanswered: u32,
     sent: u32,
+    replied: bool,
 }
 
 impl Copies {
     pub(crate) fn in_doubt(self) -> bool {
         self.unanswered > 0
+    }
+
+    /// Whether the store has answered any of them.
+    pub(crate) fn answered_once(self) -> bool {
+        self.replied
     }
 
     /// Whether the request went out more than once.
@@ -49,6 +55,7 @@ pub(crate) async fn once(
     match &result {
         Ok(reply) => {
             copies.answered();
+            copies.replied = true;
             shared.clock.note(reply.sent, reply.answer.now_ms);
         }
         Err(failure) if !failure.doubt => copies.answered(),

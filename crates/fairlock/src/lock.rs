@@ -139,7 +139,9 @@ impl Lock {
     /// asking for that adds a round trip to `wait`, and at most 100 ms to a server that is silent.
     ///
     /// # Errors
-    /// As [`lock`](Self::lock).
+    /// As [`lock`](Self::lock). A store that does not answer in that time is an error
+    /// ([`Unavailable`](ErrorKind::Unavailable), or [`Unknown`](ErrorKind::Unknown) when the request
+    /// had been sent): its silence does not say that the lock is taken.
     ///
     /// # Cancel safety
     /// As [`lock`](Self::lock).

@@ -149,7 +149,7 @@ pub(crate) async fn drive(
     let way = tokio::select! {
         biased;
         way = find_way(shared, wanted, seat) => way?,
-        () = acquire::stop(shared, caller, wanted.until) => Way::Busy,
+        _ = acquire::stop(shared, caller, wanted.until) => Way::Busy,
     };
     let _turn = match way {
         Way::Entered(entered) => {

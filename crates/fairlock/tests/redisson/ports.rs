@@ -253,6 +253,30 @@ fn a_server_that_is_gone_is_an_error() {
     });
 }
 
+/// A wait that is shorter than the store timeout is told so too: silence does not mean that the lock is
+/// taken. It was told "not in time" before.
+#[test]
+fn a_short_wait_for_a_server_that_is_gone_is_an_error() {
+    steady(|| async {
+        let Some(bed) = Bed::redis70() else { return };
+        let client = bed.client().await;
+        bed.take(&client, "warm").await.release().await;
+        bed.server.kill9();
+        let mut connection = client.connection();
+        let noticed = connection.wait_for(|state| *state == ConnectionState::Reconnecting);
+        tokio::time::timeout(LONG, noticed).await.expect("it notices").unwrap();
+        let locks =
+            [client.fair_lock("fair"), client.plain_lock("plain"), client.simple_lock("simple")];
+        for lock in locks {
+            let began = Instant::now();
+            let error = lock.try_lock_for(ms(100)).await.unwrap_err();
+            measured("a short wait for a server that is gone", began.elapsed());
+            assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+            assert!(began.elapsed() < ms(100) + SLACK);
+        }
+    });
+}
+
 /// The server comes back without the lock. The release says that it was lost, and the next hold of
 /// that name is renewed as any other; twice in a row.
 #[test]
