@@ -51,6 +51,15 @@ impl Client {
     ///
     /// # Cancel safety
     /// Dropping the future closes what was opened.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), fairlock::Error> {
+    /// let client = fairlock::Client::connect("memory:").await?; // or "redis://127.0.0.1/"
+    /// client.ping().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn connect(url: &str) -> Result<Self, Error> {
         Self::with_config(Config::from_url(url)?).await
     }
@@ -91,7 +100,10 @@ impl Client {
         Lock::new(self.clone(), name.as_ref(), Kind::Fair)
     }
 
-    /// The lock `name` without an order among its waiters.
+    /// The lock `name` without an order among its waiters, on the keys of Redisson's `RLock`. A
+    /// release wakes at most one waiter of each client, and whoever asks first then has it.
+    ///
+    /// As [`fair_lock`](Self::fair_lock): a name that cannot be used is an error of the handle's calls.
     pub fn plain_lock(&self, name: impl AsRef<[u8]>) -> Lock {
         Lock::new(self.clone(), name.as_ref(), Kind::Plain)
     }
@@ -107,7 +119,11 @@ impl Client {
         Lock::new(self.clone(), name.as_ref(), Kind::Simple)
     }
 
-    /// A new owner, for requests that shall count as one: see [`Owner`].
+    /// A new owner, for requests that shall count as one: see [`Owner`]. Each call makes another. No
+    /// I/O.
+    ///
+    /// # Panics
+    /// After 10^15 owners of this client, guards included.
     pub fn owner(&self) -> Owner {
         let id = self.shared.new_owner();
         Owner::new(id.expect("10^15 of them take 31 years at a million a second"))
@@ -116,7 +132,12 @@ impl Client {
     /// A round trip to the store.
     ///
     /// # Errors
-    /// The store's errors; it is not tried again.
+    /// The store's errors: see [`ErrorKind`](crate::ErrorKind). It is not tried again: without a
+    /// connection it is [`Unavailable`](crate::ErrorKind::Unavailable) at once, without an answer
+    /// after [`Config::response_timeout`].
+    ///
+    /// # Cancel safety
+    /// Nothing is changed by this call.
     pub async fn ping(&self) -> Result<(), Error> {
         self.shared.usable()?;
         let shared = Arc::clone(&self.shared);
@@ -139,7 +160,8 @@ impl Client {
         self.shared.client_id
     }
 
-    /// Messages to this client that were dropped: forged, late, or for requests that are over.
+    /// How many messages to this client were dropped since it was made: forged, late, or for
+    /// requests that are over. No I/O.
     pub fn odd_messages(&self) -> u64 {
         self.shared.hub.odd_messages()
     }

@@ -14,6 +14,12 @@ pub(crate) const DATABASE_MAX: u32 = i32::MAX as u32;
 
 /// How to reach a store and how to behave on it. Made from a URL; the setters refine it.
 ///
+/// A setting that is out of its bounds is an error of [`Client::with_config`](crate::Client::with_config),
+/// before anything is sent. The bounds of times: `watchdog_lease` 300 ms to ten years, `heartbeat`
+/// 20 ms to 60 s, `fair_wait` 1 s to a day, all others 10 ms to an hour.
+///
+/// It prints without its password.
+///
 /// ```
 /// # use std::time::Duration;
 /// let config = fairlock::Config::from_url("redis://127.0.0.1:6379/2")?
@@ -81,7 +87,7 @@ impl Config {
         Self::for_address(Address::Tcp { host: host.into(), port })
     }
 
-    /// A Redis or Valkey server behind a Unix socket.
+    /// A Redis or Valkey server behind a Unix socket, whose path must be absolute.
     pub fn unix(path: impl Into<std::path::PathBuf>) -> Self {
         Self::for_address(Address::Unix(path.into()))
     }
@@ -128,14 +134,16 @@ impl Config {
         self
     }
 
-    /// The database number. Default: the URL's, else 0.
+    /// The database number, at most 2^31 - 1; what exists is the server's decision. Default: the URL's,
+    /// else 0.
     #[must_use]
     pub fn database(mut self, number: u32) -> Self {
         self.database = number;
         self
     }
 
-    /// The name of the connections in `CLIENT LIST`. Default: `fairlock`.
+    /// The name of the connections in `CLIENT LIST`: 1 to 128 printable ASCII characters without
+    /// spaces. Default: `fairlock`.
     #[must_use]
     pub fn client_name(mut self, name: impl Into<String>) -> Self {
         self.client_name = Some(name.into());

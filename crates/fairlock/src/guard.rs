@@ -77,7 +77,8 @@ impl Guard {
         self.hold.state()
     }
 
-    /// The next state that differs from `from`.
+    /// The next state that differs from `from`: at once when it does already. Never after
+    /// [`Lost`](GuardState::Lost), which is final.
     ///
     /// # Cancel safety
     /// Nothing is lost when the future is dropped.

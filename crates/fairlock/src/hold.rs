@@ -11,7 +11,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// Whether a guard still protects.
+/// Whether a guard still protects. There are these three states and no others, in this order of
+/// trust, so that a `match` may be complete: Held and Suspect guards are valid, Lost ones are not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum GuardState {
     /// The lock is held, as far as the last renewal and this machine's clock say.

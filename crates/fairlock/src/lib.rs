@@ -18,29 +18,67 @@
 //! }
 //!
 //! let done = lock.with(async |held| held.token()).await?; // cancelled at once when the lock is lost
-//! assert_eq!(done.release, fairlock::Release::Released); // the value is there in any case
+//! # assert_eq!(done.release, fairlock::Release::Released);
 //! # Ok(())
 //! # }
 //! ```
 //!
+//! # Which type for what
+//! | you want | look at |
+//! |---|---|
+//! | to reach a store | [`Client`], one for a process and store; [`Config`] for settings; [`Client::connection`] and [`ConnectionState`] to watch it |
+//! | turns in the order of asking | [`Client::fair_lock`], also beside Redisson's `RFairLock` |
+//! | a lock without an order | [`Client::plain_lock`], beside Redisson's `RLock` |
+//! | a lock beside `SET NX PX` of other libraries | [`Client::simple_lock`] |
+//! | to hold a lock for as long as a value lives | [`Lock::lock`], [`Lock::try_lock`], [`Lock::try_lock_for`]: a [`Guard`] |
+//! | to run one future under a lock, cancelled on loss | [`Lock::with`]: a [`Held`] inside, [`Done`] and [`Release`] afterwards |
+//! | to keep a place in the queue in a `select!` loop | [`Lock::enqueue`]: a [`Turn`] |
+//! | to enter a lock that you hold | [`Guard::reenter`]; [`Owner`] where no guard is at hand |
+//! | to bound a hold | [`Lock::lease`] (never renewed), [`Lock::max_hold`] (renewed until then) |
+//! | to leave a lock held without a guard | [`Guard::detach`]: a [`Detached`] |
+//! | to protect what the lock is for | [`FencingToken`], from [`Guard::token`] |
+//! | to know whether you still hold it | [`Guard::ensure_valid`], [`Guard::state`] and [`GuardState`] (no I/O); [`Guard::lost`] |
+//! | to see who holds and who waits | [`Lock::inspect`]: [`LockStatus`], [`Holder`], [`QueuedWaiter`], [`ClientInfo`] |
+//! | names and ids, for logs and tables | [`LockName`], [`OwnerId`], [`ClientId`], [`Kind`]; [`IdError`] for those that cannot be |
+//! | to react to an error | [`Error::kind`]: [`ErrorKind`] |
+//! | locks without `async` | the module `blocking`, feature `blocking` |
+//! | locks in your own tests | the module `test_util`, feature `test-util` |
+//!
+//! A manual, with worked examples of fencing, is in `docs/manual.md` of the repository; what every
+//! fault costs is in `docs/guarantees.md`.
+//!
 //! # What is promised
-//! Two guards of one lock are never valid at the same time, judged locally from when a request
-//! was sent; waiters are served first in, first out; every grant has a larger
-//! [token](Guard::token) than all before it; a holder is told when its lock is in doubt or
-//! [lost](Guard::lost); a future that is dropped leaves nothing behind.
+//! 1. Two guards of one lock are never valid at the same time, while the server keeps what it was told
+//!    and its clock does not jump forward. Validity counts from when a request was sent.
+//! 2. Live waiters of a fair lock are served first in, first out, and keep their places through lost
+//!    messages and reconnects. Dead ones cost the others nothing, or 8 s if they hang.
+//! 3. Every grant has a larger [token](FencingToken) than all before it on that name.
+//! 4. A holder is told when its lock is in doubt, and when it is lost: at the latest when its validity
+//!    runs out by the local clock.
+//! 5. A request has one effect, however often it had to be sent. A future that is dropped leaves nothing
+//!    behind; each async function says what that means for it ("Cancel safety").
+//! 6. A store that does not answer ends a call after 30 s ([`Config::store_timeout`]).
 //!
 //! # What is not
-//! No lock with leases can stop a holder that is paused for longer than its lease from going on
-//! when it wakes up: pass the token to the resource and let it refuse smaller ones. A server that
-//! loses its memory, or whose clock jumps forward, frees locks early; tokens still rise.
+//! 1. That a holder stops. A process that is paused for longer than its lease goes on when it wakes up.
+//!    Pass the token to the resource, and let it refuse smaller ones.
+//! 2. Exclusion when the server loses data (a restart without persistence, a replica that is promoted
+//!    without the last writes, eviction), or when its clock jumps forward. Tokens still rise.
+//! 3. Order between locks of different kinds, or behind a dead Java waiter.
+//! 4. That a task which hangs lets go: its guard is renewed until [`Lock::max_hold`] ends.
 //!
 //! # Features
 //! - `redis` (default): stores on Redis and Valkey servers. Without it only `memory:`.
-//! - `blocking`: the module `blocking`, for code without `async`.
-//! - `metrics`: counters, gauges and histograms through the `metrics` facade.
+//! - `blocking`: the module `blocking`, for code without `async`: threads own their locks, as in Java. No
+//!   further dependency.
+//! - `metrics`: counters, gauges and histograms through the facade `metrics`.
 //! - `tracing`: spans and events, target `fairlock`. Both are described in `docs/observability.md`.
 //! - `test-util`: the module `test_util`, for the tests of programs that use fairlock: a store in
-//!   tokio's paused time that can take locks away and be cut off.
+//!   tokio's paused time that can take locks away and be cut off. For dev-dependencies.
+//!
+//! # What is not there yet
+//! Sentinel and Cluster, TLS (`rediss://`), and the store for one host without a server (`sqlite:`).
+//! Their URLs are refused.
 
 #![cfg_attr(
     not(feature = "redis"),

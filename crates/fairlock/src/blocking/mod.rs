@@ -83,7 +83,8 @@ impl Client {
     /// Connects to the store at `url`: see [`Config::from_url`].
     ///
     /// # Errors
-    /// As [`Client::connect`](crate::Client::connect) of the async API.
+    /// As [`Client::connect`](crate::Client::connect) of the async API, and
+    /// [`Misuse`](crate::ErrorKind::Misuse) on a runtime's thread.
     pub fn connect(url: &str) -> Result<Self, Error> {
         Self::with_config(Config::from_url(url)?)
     }
@@ -91,17 +92,20 @@ impl Client {
     /// Connects with these settings.
     ///
     /// # Errors
-    /// As [`Client::with_config`](crate::Client::with_config) of the async API.
+    /// As [`Client::with_config`](crate::Client::with_config) of the async API, and
+    /// [`Misuse`](crate::ErrorKind::Misuse) on a runtime's thread.
     pub fn with_config(config: Config) -> Result<Self, Error> {
         Ok(Self { inner: wait::until_ready(crate::Client::with_config(config))? })
     }
 
-    /// The first-in-first-out lock `name`.
+    /// The first-in-first-out lock `name`: see [`fair_lock`](crate::Client::fair_lock) of the async
+    /// API.
     pub fn fair_lock(&self, name: impl AsRef<[u8]>) -> Lock {
         Lock::new(&self.inner, self.inner.fair_lock(name))
     }
 
-    /// The lock `name` without an order among its waiters.
+    /// The lock `name` without an order among its waiters: see
+    /// [`plain_lock`](crate::Client::plain_lock) of the async API.
     pub fn plain_lock(&self, name: impl AsRef<[u8]>) -> Lock {
         Lock::new(&self.inner, self.inner.plain_lock(name))
     }
@@ -120,7 +124,8 @@ impl Client {
     /// A round trip to the store.
     ///
     /// # Errors
-    /// The store's errors; it is not tried again.
+    /// As [`ping`](crate::Client::ping) of the async API, and
+    /// [`Misuse`](crate::ErrorKind::Misuse) on a runtime's thread.
     pub fn ping(&self) -> Result<(), Error> {
         wait::until_ready(self.inner.ping())
     }

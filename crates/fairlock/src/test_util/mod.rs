@@ -113,7 +113,11 @@ impl Sandbox {
         Self { inside, config, _here: PhantomData }
     }
 
-    /// A new client, as another process would have.
+    /// A new client, as another process would have. It is connected until it is
+    /// [cut off](Self::cut_off).
+    ///
+    /// # Panics
+    /// When the operating system has no random numbers.
     pub fn client(&self) -> Client {
         let id = random_bits().map(ClientId::from_random);
         let id = id.expect("the operating system has random numbers");
