@@ -27,7 +27,7 @@
 //! | you want | look at |
 //! |---|---|
 //! | to reach a store | [`Client`], one for a process and store; [`Config`] for settings; [`Client::connection`] and [`ConnectionState`] to watch it |
-//! | turns in the order of asking | [`Client::fair_lock`], also beside Redisson's `RFairLock` |
+//! | turns in the order of asking | a [`Lock`] by [`Client::fair_lock`], also beside Redisson's `RFairLock` |
 //! | a lock without an order | [`Client::plain_lock`], beside Redisson's `RLock` |
 //! | a lock beside `SET NX PX` of other libraries | [`Client::simple_lock`] |
 //! | to hold a lock for as long as a value lives | [`Lock::lock`], [`Lock::try_lock`], [`Lock::try_lock_for`]: a [`Guard`] |
@@ -40,7 +40,7 @@
 //! | to know whether you still hold it | [`Guard::ensure_valid`], [`Guard::state`] and [`GuardState`] (no I/O); [`Guard::lost`] |
 //! | to see who holds and who waits | [`Lock::inspect`]: [`LockStatus`], [`Holder`], [`QueuedWaiter`], [`ClientInfo`] |
 //! | names and ids, for logs and tables | [`LockName`], [`OwnerId`], [`ClientId`], [`Kind`]; [`IdError`] for those that cannot be |
-//! | to react to an error | [`Error::kind`]: [`ErrorKind`] |
+//! | to react to an error | [`Error`], with an [`ErrorKind`] to match on |
 //! | locks without `async` | the module `blocking`, feature `blocking` |
 //! | locks in your own tests | the module `test_util`, feature `test-util` |
 //!

@@ -105,6 +105,41 @@ fn every_type_in_a_signature_has_a_public_name() {
     assert_eq!(foreign.into_iter().collect::<Vec<_>>(), FOREIGN);
 }
 
+/// Whoever calls a function knows what may go wrong, and what dropping its future loses.
+#[test]
+fn every_function_says_its_errors_and_its_cancel_safety() {
+    let source = source();
+    let unsaid = Api::of(&source, "fairlock").unsaid;
+    assert!(unsaid.is_empty(), "not documented:\n{}", unsaid.join("\n"));
+}
+
+/// The front page says what each type and each feature is for.
+#[test]
+fn the_front_page_has_every_type_and_feature() {
+    let library = fs::read_to_string(root().join("crates/fairlock/src/lib.rs")).unwrap();
+    let page: String = library.lines().filter(|line| line.starts_with("//!")).collect();
+    let readme = fs::read_to_string(root().join("README.md")).unwrap();
+    let mut missing = Vec::new();
+    for line in lines().iter().filter(|line| !line.contains("[feature")) {
+        let Some((name, what)) = line.split_once(": ") else { continue };
+        let name = name.trim_start_matches("fairlock::");
+        let is_type = what.starts_with("struct") || what.starts_with("enum");
+        if is_type && !page.contains(&format!("[`{name}`]")) {
+            missing.push(format!("{name} on the front page"));
+        }
+    }
+    for feature in features() {
+        let name = feature.trim_start_matches("feature ");
+        if name != "default" && !page.contains(&format!("- `{name}`")) {
+            missing.push(format!("{feature} on the front page"));
+        }
+        if name != "default" && !readme.contains(&format!("| `{name}`")) {
+            missing.push(format!("{feature} in README.md"));
+        }
+    }
+    assert!(missing.is_empty(), "{}", missing.join("\n"));
+}
+
 /// A snapshot that sees nothing finds no difference.
 #[test]
 fn the_snapshot_sees_every_kind_of_item() {

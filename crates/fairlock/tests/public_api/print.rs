@@ -12,14 +12,16 @@ pub(crate) struct Api<'a> {
     /// Where each public name is defined, and what it needs.
     names: BTreeMap<String, (Place, Vec<String>)>,
     pub(crate) lines: BTreeSet<String>,
+    /// Each function with what its documentation does not say.
+    pub(crate) unsaid: Vec<String>,
     /// Everything that stands in a signature, with one item that names it.
     pub(crate) named: BTreeMap<Place, String>,
 }
 
 impl<'a> Api<'a> {
     pub(crate) fn of(source: &'a Source, name: &str) -> Self {
-        let (names, lines, named) = Default::default();
-        let mut api = Self { source, names, lines, named };
+        let (names, lines, unsaid, named) = Default::default();
+        let mut api = Self { source, names, lines, unsaid, named };
         api.collect(&vec![name.to_owned()], name, &[]);
         for (name, (place, needs)) in api.names.clone() {
             api.print(&name, &place, &needs);
@@ -190,6 +192,16 @@ impl<'a> Api<'a> {
         attributes: &[Attribute],
         needs: &[String],
     ) {
+        let documentation = documentation(attributes);
+        let returns = text(&signature.output);
+        for (section, is_due) in [
+            ("# Errors", returns.starts_with("-> Result<")),
+            ("# Cancel safety", signature.asyncness.is_some()),
+        ] {
+            if is_due && !documentation.contains(section) {
+                self.unsaid.push(format!("{name}: {section}"));
+            }
+        }
         // `pub async fn name<T>(..)`: the name stands at the beginning of the line.
         let called = format!("fn {}", signature.ident);
         let what = text(signature).replacen(&called, "fn", 1).replace("(mut self", "(self");
@@ -234,6 +246,12 @@ fn is_public(item: &Item) -> bool {
         _ => return false,
     };
     matches!(visible, Visibility::Public(_)) && !is_test(attributes)
+}
+
+fn documentation(attributes: &[Attribute]) -> String {
+    let lines = attributes.iter().filter(|attribute| attribute.path().is_ident("doc"));
+    let lines = lines.map(|line| line.to_token_stream().to_string());
+    lines.collect::<Vec<_>>().join("\n")
 }
 
 /// The attributes that matter to users.
