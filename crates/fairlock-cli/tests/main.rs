@@ -6,9 +6,11 @@
 //! - `queue`: several processes on one server;
 //! - `loss`: the lock is taken away, or its server;
 //! - `simple`: the simple lock, beside a client that keeps the same string;
+//! - `documents`: the commands of README and manual, run as written;
 //! - `secrets`: passwords get in, and never out.
 
 mod command;
+mod documents;
 mod fixture;
 mod loss;
 mod queue;

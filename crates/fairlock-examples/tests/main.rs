@@ -3,9 +3,11 @@
 //! - `programs`: each program, its output and exit code
 //! - `fences`: the resources that refuse holders of the past
 //! - `sandbox`: what an adopter's own test looks like
+//! - `documents`: README and manual show code that is here, and name settings that exist
 
 #![allow(clippy::unwrap_used, reason = "in a test an error is a failure")]
 
+mod documents;
 mod fences;
 mod programs;
 mod sandbox;

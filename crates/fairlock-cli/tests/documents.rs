@@ -1,0 +1,54 @@
+//! The commands that README and manual show are run as they are written.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use fairlock_testkit::server::{Generation, Server};
+use fairlock_testkit::tempdir::TempDir;
+
+use crate::fixture::{finish, with_default_signals};
+
+/// The server of all examples.
+const EXAMPLE_URL: &str = "redis://locks.example:6379";
+
+/// Lines of `sh` blocks that begin with the program's name.
+fn commands(document: &str) -> Vec<String> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(document);
+    let text = fs::read_to_string(path).expect("it is there");
+    let blocks = text.split("```sh\n").skip(1).filter_map(|rest| rest.split("```").next());
+    let lines = blocks.flat_map(str::lines).filter(|line| line.starts_with("fairlock "));
+    lines.map(str::to_owned).collect()
+}
+
+#[test]
+fn documented_commands_run() {
+    let Some(server) = Server::start(Generation::Redis70) else { return };
+    let dir = TempDir::new();
+    let backup = dir.path().join("backup.sh");
+    fs::write(&backup, "#!/bin/sh\necho \"token $FAIRLOCK_TOKEN\"\n").expect("written");
+    fs::set_permissions(&backup, fs::Permissions::from_mode(0o755)).expect("executable");
+    let program = Path::new(env!("CARGO_BIN_EXE_fairlock"));
+    let folder = program.parent().expect("a folder");
+    let path = format!("{}:{}", folder.display(), std::env::var("PATH").expect("a PATH"));
+
+    let mut seen = 0;
+    for line in ["README.md", "docs/manual.md"].iter().flat_map(|document| commands(document)) {
+        assert!(line.contains(EXAMPLE_URL), "{line}: the example's server");
+        let mut shell = with_default_signals("sh");
+        shell.args(["-c", &line.replace(EXAMPLE_URL, &server.url())]);
+        shell.current_dir(dir.path()).env("PATH", &path);
+        shell.env_remove("FAIRLOCK_URL").env_remove("FAIRLOCK_PASSWORD");
+        shell.stdin(std::process::Stdio::null());
+        shell.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+        let outcome = finish(shell);
+        outcome.expect(0, "");
+        if line.contains("backup.sh") {
+            assert!(outcome.stdout.starts_with("token 1"), "{line}: {outcome:?}");
+        } else if line.starts_with("fairlock status") {
+            assert!(outcome.stdout.starts_with("nightly: free\n"), "{line}: {outcome:?}");
+        }
+        seen += 1;
+    }
+    assert!(seen >= 3, "{seen} commands");
+}

@@ -1,0 +1,307 @@
+//! What README and manual show is what is tested: code blocks stand in a file of this crate, commands
+//! are run, settings are those that there are, links lead somewhere.
+
+use fairlock::{Client, Config, ErrorKind};
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+const DOCUMENTS: &[&str] = &["README.md", "docs/manual.md"];
+
+/// Commands that are no program of this crate, where they are run, and how they stand there.
+const COMMANDS: &[(&str, &str, &str)] = &[
+    (
+        "cargo run --quiet -p fairlock-cli -- demo",
+        "scripts/accept/lock",
+        "cargo run -q -p fairlock-cli --locked -- demo",
+    ),
+    ("scripts/test", ".ci/run", "\nscripts/test "),
+];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn read(path: impl AsRef<Path>) -> String {
+    let path = root().join(path);
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// Files at or below `folder` with this ending.
+fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for path in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+        if path.is_dir() {
+            found.extend(files(&path, ending));
+        } else if path.to_str().unwrap().ends_with(ending) {
+            found.push(path);
+        }
+    }
+    found
+}
+
+/// Without indentation and empty lines, which differ between a document and a function's body.
+fn lines(text: &str) -> Vec<&str> {
+    text.lines().map(str::trim).filter(|line| !line.is_empty()).collect()
+}
+
+struct Block {
+    language: String,
+    text: String,
+    at: String,
+}
+
+fn blocks(document: &str) -> Vec<Block> {
+    let text = read(document);
+    let mut blocks = Vec::new();
+    let mut open: Option<Block> = None;
+    for (number, line) in text.lines().enumerate() {
+        match (line.trim_start().strip_prefix("```"), &mut open) {
+            (Some(""), Some(_)) => blocks.extend(open.take()),
+            (Some(language), None) => {
+                let at = format!("{document}:{}", number + 1);
+                open = Some(Block { language: language.into(), text: String::new(), at });
+            }
+            (_, Some(block)) => block.text.extend([line, "\n"]),
+            (None, None) => {}
+        }
+    }
+    assert!(open.is_none(), "{document}: a block has no end");
+    blocks
+}
+
+fn all_blocks() -> Vec<Block> {
+    DOCUMENTS.iter().flat_map(|document| blocks(document)).collect()
+}
+
+#[test]
+fn code_blocks_stand_in_a_file_that_is_tested() {
+    let here = root().join("crates/fairlock-examples");
+    let mut sources = files(&here.join("src"), ".rs");
+    sources.extend(files(&here.join("tests"), ".rs"));
+    let sources: Vec<_> = sources.iter().map(read).collect();
+    let sources: Vec<_> = sources.iter().map(|text| lines(text)).collect();
+    let (mut seen, mut missing) = (0, String::new());
+    for block in all_blocks() {
+        match block.language.as_str() {
+            "rust" | "sql" | "lua" => {
+                let wanted = lines(&block.text);
+                let stands =
+                    |source: &Vec<&str>| source.windows(wanted.len()).any(|lines| lines == wanted);
+                assert!(!wanted.is_empty(), "{}: empty", block.at);
+                if !sources.iter().any(stands) {
+                    missing.extend([&block.at, "\n", &block.text]);
+                }
+                seen += 1;
+            }
+            "toml" => features_exist(&block),
+            "sh" | "text" => {}
+            other => panic!("{}: nobody checks blocks of \"{other}\"", block.at),
+        }
+    }
+    assert!(seen > 10);
+    assert!(missing.is_empty(), "no file of the examples has\n{missing}");
+}
+
+fn features_exist(block: &Block) {
+    let manifest = read("crates/fairlock/Cargo.toml");
+    let (_, features) = manifest.split_once("[features]").unwrap();
+    let named = block.text.lines().filter_map(|line| line.split_once("features = ["));
+    for name in named.flat_map(|(_, list)| list.split('"').skip(1).step_by(2)) {
+        let defined = format!("\n{name} = [");
+        assert!(features.contains(&defined), "{}: there is no feature {name}", block.at);
+    }
+}
+
+/// Lines that begin with `fairlock` are run by the tests of the command.
+#[test]
+fn commands_are_run() {
+    let mut seen = 0;
+    for block in all_blocks().iter().filter(|block| block.language == "sh") {
+        for line in lines(&block.text) {
+            let program = line.strip_prefix("cargo run --quiet -p fairlock-examples --bin ");
+            let program = program.and_then(|rest| rest.split(' ').next());
+            let known = COMMANDS.iter().find(|(command, ..)| *command == line);
+            match (program, known) {
+                // Each of them is run: `programs::every_program_is_run`.
+                (Some(name), _) => {
+                    let source = format!("crates/fairlock-examples/src/bin/{name}.rs");
+                    assert!(root().join(source).exists(), "{}: {line}", block.at);
+                }
+                (None, Some((_, by, call))) => {
+                    assert!(read(by).contains(call), "{by} does not run {line}");
+                }
+                (None, None) => assert!(line.starts_with("fairlock "), "{}: {line}", block.at),
+            }
+            seen += 1;
+        }
+    }
+    assert!(seen > 0);
+}
+
+#[test]
+fn links_lead_somewhere() {
+    let mut documents = files(&root().join("docs"), ".md");
+    let names = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"];
+    documents.extend(names.map(|name| root().join(name)));
+    documents.push(root().join("crates/fairlock-cli/README.md"));
+    let mut seen = 0;
+    for document in documents {
+        let text = read(&document);
+        for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            if link.contains("://") {
+                continue;
+            }
+            let (path, heading) = link.split_once('#').unwrap_or((link, ""));
+            let target = document.parent().unwrap().join(path);
+            let target = if path.is_empty() { document.clone() } else { target };
+            assert!(target.exists(), "{}: {link}", document.display());
+            if !heading.is_empty() {
+                let headings = read(&target);
+                let mut headings = headings.lines().filter_map(|line| line.strip_prefix('#'));
+                assert!(
+                    headings.any(|line| anchor(line) == heading),
+                    "{}: {link}",
+                    document.display()
+                );
+            }
+            seen += 1;
+        }
+    }
+    assert!(seen > 10);
+}
+
+/// The anchor that a heading gets on the web.
+fn anchor(heading: &str) -> String {
+    let heading = heading.trim_start_matches('#').trim().to_lowercase();
+    let kept = heading.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
+    kept.map(|c| if c == ' ' { '-' } else { c }).collect()
+}
+
+/// First cells of the rows of a table of the manual, in the section `heading`, without backticks.
+fn names_in(heading: &str) -> BTreeSet<String> {
+    let manual = read("docs/manual.md");
+    let (_, section) = manual.split_once(&format!("\n## {heading}\n")).expect(heading);
+    let section = section.split("\n## ").next().unwrap();
+    let rows = section.lines().filter_map(|line| line.strip_prefix("| "));
+    let cells = rows.filter_map(|row| row.split(" | ").next());
+    // What stands between backticks.
+    cells.flat_map(|cell| cell.split('`').skip(1).step_by(2)).map(str::to_owned).collect()
+}
+
+/// Every async function of the public API, and the values that do something when dropped.
+#[test]
+fn cancellation_is_told_of_every_future() {
+    let api = read("docs/api.txt");
+    let functions = api.lines().filter(|line| line.contains(": async fn"));
+    let functions = functions.filter_map(|line| line.strip_prefix("fairlock::")?.split_once(": "));
+    let mut wanted: BTreeSet<_> = functions.map(|(name, _)| name.to_owned()).collect();
+    assert!(wanted.len() > 20, "{wanted:?}");
+    wanted.extend(["Guard".to_owned(), "Turn".to_owned()]);
+    assert_eq!(names_in("Cancellation"), wanted);
+}
+
+#[test]
+fn every_class_of_errors_has_a_row() {
+    let api = read("docs/api.txt");
+    let kinds = api.lines().filter_map(|line| line.strip_prefix("fairlock::ErrorKind::"));
+    let kinds: BTreeSet<_> =
+        kinds.filter_map(|line| line.strip_suffix(": variant")).map(str::to_owned).collect();
+    assert!(kinds.len() > 5, "{kinds:?}");
+    assert_eq!(names_in("Errors"), kinds);
+}
+
+/// A row of the manual's table of settings.
+struct Setting {
+    name: String,
+    default: String,
+    bounds: String,
+}
+
+fn settings() -> Vec<Setting> {
+    let manual = read("docs/manual.md");
+    let (_, section) = manual.split_once("\n## Settings\n").expect("a section of settings");
+    let section = section.split("\n## ").next().unwrap();
+    let rows = section.lines().filter_map(|line| line.strip_prefix("| `"));
+    let rows = rows.map(|row| {
+        let mut cells = row.split(" | ").map(str::trim);
+        let mut cell = || cells.next().unwrap_or_else(|| panic!("a cell is missing: {row}"));
+        let name = cell().trim_end_matches('`').to_owned();
+        Setting { name, default: cell().to_owned(), bounds: cell().to_owned() }
+    });
+    rows.collect()
+}
+
+#[test]
+fn settings_are_those_of_the_code() {
+    let source = read("crates/fairlock/src/config.rs");
+    let setters = source.split("    pub fn ").skip(1).filter(|text| {
+        text.split_once('(').is_some_and(|(_, arguments)| arguments.starts_with("mut self"))
+    });
+    let setters: BTreeSet<_> = setters.filter_map(|text| text.split('(').next()).collect();
+    let settings = settings();
+    let rows: BTreeSet<_> = settings.iter().map(|setting| setting.name.as_str()).collect();
+    assert_eq!(rows.len(), settings.len(), "one row for each");
+    assert_eq!(rows, setters);
+    for Setting { name, default, .. } in &settings {
+        let (_, fields) = source.split_once("fn for_address").unwrap();
+        let value = fields.split_once(&format!(" {name}: ")).map(|(_, rest)| rest);
+        let value = value.and_then(|rest| rest.lines().next()).unwrap_or_default();
+        let value = value.trim_end_matches(',');
+        let seconds = value.strip_prefix("Duration::from_secs(").and_then(|v| v.strip_suffix(')'));
+        match (seconds, value) {
+            (Some(seconds), _) => assert_eq!(*default, format!("{seconds} s"), "{name}"),
+            (None, "true" | "false" | "0") => assert_eq!(default, value, "{name}"),
+            (None, "None") => assert!(!default.is_empty(), "{name}"),
+            (None, other) => panic!("{name}: what is {other}?"),
+        }
+    }
+}
+
+type Setter = fn(Config, Duration) -> Config;
+
+const TIMES: &[(&str, Setter)] = &[
+    ("connect_timeout", Config::connect_timeout),
+    ("response_timeout", Config::response_timeout),
+    ("store_timeout", Config::store_timeout),
+    ("watchdog_lease", Config::watchdog_lease),
+    ("heartbeat", Config::heartbeat),
+    ("fair_wait", Config::fair_wait),
+    ("ping_interval", Config::ping_interval),
+    ("ping_timeout", Config::ping_timeout),
+];
+
+fn duration(text: &str) -> Option<Duration> {
+    let (number, unit) = text.split_once(' ')?;
+    let unit = match unit {
+        "ms" => 1,
+        "s" => 1_000,
+        "h" => 3_600_000,
+        "years" => 365 * 24 * 3_600_000,
+        _ => return None,
+    };
+    Some(Duration::from_millis(number.parse::<u64>().ok()? * unit))
+}
+
+/// The least and the most are accepted; a millisecond beyond them is refused.
+#[tokio::test]
+async fn bounds_are_as_written() {
+    let usable =
+        async |set: Setter, value| match Client::with_config(set(Config::memory(), value)).await {
+            Ok(_) => true,
+            Err(error) if error.kind() == ErrorKind::Misuse => false,
+            Err(error) => panic!("{error}"),
+        };
+    let ms = Duration::from_millis(1);
+    let mut seen = Vec::new();
+    for Setting { name, bounds, .. } in settings() {
+        let Some((least, most)) = bounds.split_once(" to ") else { continue };
+        let (Some(least), Some(most)) = (duration(least), duration(most)) else { continue };
+        let (_, set) = TIMES.iter().find(|(known, _)| *known == name).expect(&name);
+        assert!(usable(*set, least).await && usable(*set, most).await, "{name}");
+        assert!(!usable(*set, least - ms).await && !usable(*set, most + ms).await, "{name}");
+        seen.push(name);
+    }
+    assert_eq!(seen.len(), TIMES.len(), "{seen:?}");
+}
