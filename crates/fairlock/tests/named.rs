@@ -81,11 +81,8 @@ pub(crate) fn is_test(name: &str) -> bool {
 }
 
 /// The faults whose effect follows from the rules, and which no test plays.
-const NOT_PLAYED: [&str; 3] = [
-    "fail-over behind the same address, to a replica (replication is asynchronous)",
-    "Java head hangs with its connection open",
-    "our waiter or holder dies",
-];
+const NOT_PLAYED: [&str; 2] =
+    ["Java head hangs with its connection open", "our waiter or holder dies"];
 
 /// Each row of the failure matrix says what happens to all promises, and which tests show it.
 #[test]

@@ -38,6 +38,7 @@ pub(super) async fn accept(shared: Arc<Shared>, listener: TcpListener, upstream:
             shared.count(|counts| counts.connections_refused += 1);
             continue;
         }
+        let upstream = shared.look(|controls| controls.moved_to).unwrap_or(upstream);
         let number = shared.next_connection.fetch_add(1, Ordering::SeqCst);
         let connection = Connection {
             number,

@@ -69,6 +69,12 @@ impl Proxy {
         self.addr
     }
 
+    /// From now on new connections lead to another server, as an address does after a fail-over.
+    /// Open ones stay: see [`Proxy::cut_all`].
+    pub fn move_to(&self, upstream: SocketAddr) {
+        self.shared.control(|controls| controls.moved_to = Some(upstream));
+    }
+
     /// How often each fault has taken effect so far.
     pub fn counts(&self) -> Counts {
         self.shared.counts()

@@ -1,6 +1,7 @@
 //! What the proxy's controls and its connections share.
 
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -52,6 +53,8 @@ pub struct Counts {
 #[derive(Debug, Default)]
 pub(super) struct Controls {
     pub(super) ended: bool,
+    /// Where new connections lead, if no longer to the first server.
+    pub(super) moved_to: Option<SocketAddr>,
     pub(super) drop_replies: u32,
     pub(super) cut_after_reply_lost: bool,
     pub(super) black_hole_to_server: bool,

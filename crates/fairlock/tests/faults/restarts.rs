@@ -1,7 +1,11 @@
 //! The server dies and comes back, without its memory or with it.
 
-use super::bed::{Bed, Held, LEASE, Place, SLACK, all_in_turn, config, measured, ms, steady};
-use fairlock::{Client, GuardState};
+use super::bed::{
+    Bed, Held, LEASE, Place, SLACK, all_in_turn, assert_ordered, config, eventually, inbox,
+    measured, ms, steady,
+};
+use fairlock::{Client, GuardState, Release};
+use fairlock_testkit::proxy::Proxy;
 use fairlock_testkit::server::{Generation, Server};
 use std::time::{Duration, Instant};
 
@@ -66,6 +70,70 @@ fn f22_restart_with_a_log() {
         held.release().await;
         all_in_turn(places, SLACK).await;
         bed.history.assert_sound();
+    });
+}
+
+/// F23: the server dies, and the address leads to its replica, which had not got the last writes:
+/// replication is asynchronous. What it had got stays as it was, holder and places. What it had not
+/// is lost: the holder is told with the first answer, long before its lease ends; its waiters come
+/// back in their order; the token is larger, though the replica never heard of the last one.
+#[test]
+fn f23_a_replica_takes_over_without_the_last_writes() {
+    steady(|| async {
+        let Some(bed) = Bed::redis70() else { return };
+        let Some(replica) = Server::start(Generation::Redis70) else { return };
+        let proxy = Proxy::start(bed.server.addr());
+        let connect = || async {
+            let config = config(&proxy.url()).heartbeat(BEAT).watchdog_lease(30 * LEASE);
+            Client::with_config(config).await.unwrap()
+        };
+        let clients = [connect().await, connect().await, connect().await];
+        let mut raw = replica.client();
+        let port = bed.server.addr().port().to_string();
+        raw.call(&["REPLICAOF", "127.0.0.1", &port]);
+        eventually("the replica is in step", 10 * SLACK, || {
+            raw.call(&["INFO", "replication"]).text().contains("master_link_status:up")
+        });
+
+        let copied = bed.take(&clients[0], "copied").await;
+        let mut places = Vec::new();
+        for n in [1, 2, 1] {
+            places.push(bed.enter(&clients[n], "copied").await);
+        }
+        let queue = bed.queue("copied");
+        assert_eq!(bed.call(&["WAIT", "1", "10000"]).int(), 1);
+        // From here on it hears nothing more.
+        raw.call(&["REPLICAOF", "NO", "ONE"]);
+        let missed = bed.take(&clients[0], "missed").await;
+        let mut lost_places = Vec::new();
+        for n in [1, 2, 1] {
+            lost_places.push(bed.enter(&clients[n], "missed").await);
+        }
+        assert_eq!(raw.call(&["EXISTS", "copied", "missed"]).int(), 1);
+
+        bed.server.kill9();
+        proxy.move_to(replica.addr());
+        proxy.cut_all();
+        let took = missed.lost(BEAT + SLACK).await;
+        measured("f23 fail-over to Lost", took);
+        let last = missed.token();
+        let began = Instant::now();
+        let tokens = all_in_turn(lost_places, 2 * BEAT + SLACK).await;
+        measured("f23 Lost to all served", began.elapsed());
+        assert!(tokens[0] > last);
+
+        copied.becomes(GuardState::Held, SLACK).await;
+        let there = raw.call(&["LRANGE", "redisson_lock_queue:{copied}", "0", "-1"]);
+        let there: Vec<_> = there.array().iter().map(|owner| owner.text().to_owned()).collect();
+        assert_eq!(there, queue);
+        eventually("the inboxes are back", SLACK, || {
+            clients
+                .iter()
+                .all(|client| raw.call(&["PUBSUB", "NUMSUB", &inbox(client)]).array()[1].int() == 1)
+        });
+        assert_eq!(copied.release().await, Release::Released);
+        all_in_turn(places, SLACK).await;
+        assert_ordered(&bed);
     });
 }
 
