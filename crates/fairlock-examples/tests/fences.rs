@@ -1,6 +1,6 @@
 //! A fence lets the newest holder in, and nobody older, however they race.
 
-use fairlock::FencingToken;
+use fairlock::{Client, FencingToken};
 use fairlock_examples::fence_redis::set_fenced;
 use fairlock_examples::fence_sql::{self, fenced, set_balance};
 use fairlock_testkit::server::{Generation, Server};
@@ -43,7 +43,7 @@ fn write(db: &mut Connection, token: FencingToken) -> bool {
 fn log(db: &Connection) -> Vec<u64> {
     let mut rows = db.prepare("SELECT token FROM log ORDER BY id").unwrap();
     let rows = rows.query_map((), |row| row.get::<_, i64>(0)).unwrap();
-    rows.map(|row| u64::try_from(row.unwrap()).unwrap() - NOW).collect()
+    rows.map(|row| u64::try_from(row.unwrap()).unwrap()).collect()
 }
 
 #[test]
@@ -54,9 +54,36 @@ fn sql_refuses_a_stale_holder() {
     {
         assert_eq!(write(&mut db, token(number)), is_let_in, "{number}");
     }
-    assert_eq!(log(&db), [2, 2, 3, 3]);
+    assert_eq!(log(&db), [2, 2, 3, 3].map(|number| token(number).get()));
     // Each resource has a fence of its own.
     assert_eq!(fenced(&mut db, "other", token(1), |_| Ok(())), Ok(Some(())));
+}
+
+/// With the tokens of a real lock: the first holder loses it, the second one enters it twice.
+#[tokio::test]
+async fn sql_refuses_whoever_lost_the_lock() {
+    let dir = TempDir::new();
+    let mut db = open(&dir.path().join("db"));
+    for kind in ["fair", "plain", "simple"] {
+        let client = Client::connect("memory:").await.unwrap();
+        let lock = match kind {
+            "fair" => client.fair_lock("log"),
+            "plain" => client.plain_lock("log"),
+            _ => client.simple_lock("log"),
+        };
+        let first = lock.lock().await.unwrap();
+        assert!(write(&mut db, first.token()));
+        assert!(lock.force_unlock().await.unwrap());
+        let second = lock.lock().await.unwrap();
+        // Nobody newer was here yet, so it is as if it had been written before.
+        assert!(write(&mut db, first.token()));
+        assert!(write(&mut db, second.token()));
+        assert!(!write(&mut db, first.token()), "{kind}");
+        let again = second.reenter().await.unwrap();
+        assert!(write(&mut db, again.token()) && write(&mut db, second.token()));
+    }
+    let log = log(&db);
+    assert!(log.len() == 15 && log.is_sorted(), "{log:?}");
 }
 
 /// The token of work that failed is not kept: nothing was done under it.
