@@ -104,6 +104,11 @@ fn code_blocks_stand_in_a_file_that_is_tested() {
     assert!(missing.is_empty(), "no file of the examples has\n{missing}");
 }
 
+#[test]
+fn the_manual_shows_what_the_service_prints() {
+    assert!(read("docs/manual.md").contains(&format!("```text\n{}```", crate::programs::SERVICE)));
+}
+
 fn features_exist(block: &Block) {
     let manifest = read("crates/fairlock/Cargo.toml");
     let (_, features) = manifest.split_once("[features]").unwrap();

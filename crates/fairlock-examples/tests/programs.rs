@@ -38,7 +38,7 @@ const OTHERS: &[&str] = &["service", "watch"];
 /// No program takes as long.
 const ENDS_WITHIN: Duration = Duration::from_secs(120);
 
-pub(crate) fn programs() -> PathBuf {
+fn programs() -> PathBuf {
     PathBuf::from(env!("CARGO_BIN_EXE_service")).parent().unwrap().to_owned()
 }
 
@@ -109,7 +109,8 @@ fn programs_on_redis() {
     assert_eq!(waiting.array().len(), 0, "{waiting:?}");
 }
 
-const SERVICE: &str = "\
+/// The manual shows it too.
+pub(crate) const SERVICE: &str = "\
 a and b, 20 times each: the counter is 40 after 40 changes
   ok: no change is lost
   ok: tokens rise from change to change
