@@ -27,7 +27,11 @@ use std::io::Write;
 /// Says on stderr that the running test does not run for want of `needs`; panics where `CI` is set.
 ///
 /// Written past the print macros, whose output the test harness hides when a test passes.
-pub(crate) fn skip(needs: &str) {
+///
+/// # Panics
+///
+/// Where `CI` is set.
+pub fn skip(needs: &str) {
     let thread = std::thread::current();
     let line = format!("SKIPPED: {} needs {needs}\n", thread.name().unwrap_or("a test"));
     assert!(std::env::var_os("CI").is_none_or(|value| value.is_empty()), "CI is set, but {line}");

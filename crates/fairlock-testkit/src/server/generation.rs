@@ -78,7 +78,8 @@ fn redis70_on_path() -> Option<PathBuf> {
     FOUND.get_or_init(look).clone()
 }
 
-pub(crate) fn workspace_root() -> &'static Path {
+/// The folder of the workspace, where the tests were built.
+pub fn workspace_root() -> &'static Path {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2);
     root.expect("the crate lies in the workspace's folder crates")
 }

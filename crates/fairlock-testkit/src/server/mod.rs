@@ -15,8 +15,7 @@ use std::{fs, thread};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-pub(crate) use self::generation::workspace_root;
-pub use self::generation::{Generation, require};
+pub use self::generation::{Generation, require, workspace_root};
 use crate::clock::ClockHandle;
 use crate::raw::Raw;
 use crate::resp::Value;

@@ -1,0 +1,494 @@
+//! A JVM with Redisson's clients: commands go in, answers come out, each call when it ends.
+//!
+//! [`Java`] is a process of `interop/`'s driver, [`JavaClient`] a Redisson client in it,
+//! [`JavaOwner`] a thread of that client, which is what owns a lock in Java, and [`JavaLock`] a lock
+//! object in that thread's hands. Its methods send the call at once and return a [`Call`].
+
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use fairlock_testkit::clock::ClockHandle;
+use fairlock_testkit::tempdir::TempDir;
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::sync::oneshot;
+
+use crate::version::Version;
+
+/// What ends by itself gets this long before the test fails: the machine may be busy.
+pub const SOON: Duration = Duration::from_secs(15);
+/// The flags halve the time to the first lock; nothing here runs long enough to need more.
+const JVM_FLAGS: [&str; 4] =
+    ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData", "-Xmx256m"];
+
+/// A running driver, killed when the last of its clients and calls is dropped.
+#[derive(Clone, Debug)]
+pub struct Java {
+    process: Arc<Process>,
+}
+
+#[derive(Debug)]
+struct Process {
+    version: Version,
+    child: Mutex<Child>,
+    input: Mutex<ChildStdin>,
+    waiting: Arc<Mutex<Waiting>>,
+    next: AtomicU64,
+    clock: Option<ClockHandle>,
+    dir: TempDir,
+}
+
+/// Calls under way; `None` once the process has ended.
+type Waiting = Option<HashMap<String, oneshot::Sender<Answer>>>;
+
+/// The end of a call.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// Just before the call, on the clock of [`fairlock_testkit::history::now_ns`].
+    pub began_ns: u64,
+    /// Just after it.
+    pub ended_ns: u64,
+    /// What it returned, `-` for nothing; or the exception.
+    pub result: Result<String, String>,
+}
+
+/// A call under way. Dropping it does not end it.
+#[derive(Debug)]
+pub struct Call {
+    what: String,
+    receiver: oneshot::Receiver<Answer>,
+    answer: Option<Answer>,
+    process: Arc<Process>,
+}
+
+/// A Redisson client.
+#[derive(Clone, Debug)]
+pub struct JavaClient {
+    java: Java,
+    name: String,
+    /// A UUID of version 4.
+    pub uuid: String,
+}
+
+/// A thread of a Redisson client. Its calls run one after another, except asynchronous ones.
+#[derive(Clone, Debug)]
+pub struct JavaOwner {
+    client: JavaClient,
+    name: String,
+    /// As it stands in Redis.
+    pub id: String,
+}
+
+/// The kinds of Redisson's locks.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[allow(missing_docs, reason = "they are Redisson's, see its getFairLock and so on")]
+pub enum Kind {
+    Fair,
+    Plain,
+    Fenced,
+    Spin,
+    NonReentrant,
+    NonReentrantFair,
+}
+
+/// A lock object in the hands of a thread.
+#[derive(Clone, Debug)]
+pub struct JavaLock {
+    owner: JavaOwner,
+    kind: Kind,
+    lock: String,
+}
+
+/// What a client is made with.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// Redisson's `lockWatchdogTimeout`.
+    pub watchdog: Duration,
+    /// Redisson's `fairLockWaitTimeout`, if not the default. Since 3.46.
+    pub fair_wait: Option<Duration>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { watchdog: Duration::from_secs(30), fair_wait: None }
+    }
+}
+
+impl Java {
+    /// Starts a process; `None`, loudly, without Java or the jars.
+    ///
+    /// # Panics
+    ///
+    /// If it does not start, or as [`Version::require`].
+    pub fn start(version: Version) -> Option<Self> {
+        Self::launch(version, false)
+    }
+
+    /// As [`Java::start`], with its wall clock under the test's control.
+    ///
+    /// # Panics
+    ///
+    /// As [`Java::start`].
+    pub fn with_clock(version: Version) -> Option<Self> {
+        Self::launch(version, true)
+    }
+
+    /// The one that all tests of this process share that do not harm it, of the version that the
+    /// environment names. It ends with this process.
+    ///
+    /// # Panics
+    ///
+    /// As [`Java::start`].
+    pub fn shared() -> Option<Self> {
+        static SHARED: OnceLock<Option<Java>> = OnceLock::new();
+        SHARED.get_or_init(|| Self::start(Version::of_environment())).clone()
+    }
+
+    fn launch(version: Version, has_clock: bool) -> Option<Self> {
+        let folder = version.require()?;
+        let dir = TempDir::new();
+        let clock = if has_clock { Some(ClockHandle::new(dir.path())?) } else { None };
+        let class_path = format!("{}:{}", at(&folder, "classes"), at(&folder, "jars/*"));
+        let mut command = Command::new("java");
+        command.args(JVM_FLAGS).args(["-cp", &class_path, "interop.Driver"]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.stderr(File::create(log_file(&dir)).expect("a file in our own folder"));
+        if let Some(clock) = &clock {
+            command.envs(clock.environment());
+        }
+        let mut child = command.spawn().expect("java starts");
+        let input = Mutex::new(child.stdin.take().expect("it is piped"));
+        let output = child.stdout.take().expect("it is piped");
+
+        let waiting = Arc::new(Mutex::new(Some(HashMap::new())));
+        let heard = Arc::clone(&waiting);
+        std::thread::spawn(move || deliver(output, &heard));
+        let (next, child) = (AtomicU64::new(1), Mutex::new(child));
+        let process = Process { version, child, input, waiting, next, clock, dir };
+        Some(Self { process: Arc::new(process) })
+    }
+
+    /// Which Redisson it is.
+    pub fn version(&self) -> Version {
+        self.process.version
+    }
+
+    /// Its clock.
+    ///
+    /// # Panics
+    ///
+    /// If it was not started with [`Java::with_clock`].
+    pub fn clock(&self) -> &ClockHandle {
+        self.process.clock.as_ref().expect("a JVM started with a clock")
+    }
+
+    /// What it takes for the time, in milliseconds since the epoch.
+    ///
+    /// # Panics
+    ///
+    /// If it does not answer.
+    pub async fn now_ms(&self) -> i64 {
+        self.call("clock").value().await.parse().expect("a number")
+    }
+
+    /// A new client of the server at this address.
+    ///
+    /// # Panics
+    ///
+    /// If it cannot connect.
+    pub async fn client(&self, server: SocketAddr, settings: Settings) -> JavaClient {
+        let name = format!("c{}", self.process.next.fetch_add(1, Ordering::Relaxed));
+        let watchdog_ms = settings.watchdog.as_millis();
+        let fair_wait_ms = settings.fair_wait.unwrap_or_default().as_millis();
+        let call = format!("connect {name} redis://{server} {watchdog_ms} {fair_wait_ms}");
+        let uuid = self.call(&call).value().await;
+        JavaClient { java: self.clone(), name, uuid }
+    }
+
+    /// Kills it with SIGKILL and waits until it is gone: calls under way have no answer then.
+    pub fn kill9(&self) {
+        self.process.kill();
+    }
+
+    /// Freezes the whole process (SIGSTOP).
+    pub fn stop(&self) {
+        self.process.signal(Signal::STOP);
+    }
+
+    /// Lets a stopped process go on (SIGCONT).
+    pub fn cont(&self) {
+        self.process.signal(Signal::CONT);
+    }
+
+    /// Sends a command. That of a process that has ended is never answered.
+    fn call(&self, words: &str) -> Call {
+        let id = self.process.next.fetch_add(1, Ordering::Relaxed).to_string();
+        let (sender, receiver) = oneshot::channel();
+        if let Some(waiting) = unpoisoned(&self.process.waiting).as_mut() {
+            waiting.insert(id.clone(), sender);
+        }
+        // Cannot be written if the process has ended: the call's reader is told.
+        let _ = writeln!(unpoisoned(&self.process.input), "{id} {words}");
+        Call { what: words.to_owned(), receiver, answer: None, process: Arc::clone(&self.process) }
+    }
+}
+
+impl Process {
+    fn kill(&self) {
+        let mut child = unpoisoned(&self.child);
+        // Fails only if it is gone and reaped already.
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+
+    fn signal(&self, signal: Signal) {
+        let child = unpoisoned(&self.child);
+        kill_process(Pid::from_child(&child), signal).expect("a signal to our own child");
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(log_file(&self.dir)).unwrap_or_default()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Reads answers until the process ends.
+fn deliver(output: ChildStdout, waiting: &Mutex<Waiting>) {
+    for line in BufReader::new(output).lines().map_while(Result::ok) {
+        let (id, answer) = parse(&line).unwrap_or_else(|| panic!("the driver said {line:?}"));
+        let sender = unpoisoned(waiting).as_mut().and_then(|waiting| waiting.remove(id));
+        if let Some(sender) = sender {
+            // Nobody may wait for it any more.
+            let _ = sender.send(answer);
+        }
+    }
+    *unpoisoned(waiting) = None;
+}
+
+fn parse(line: &str) -> Option<(&str, Answer)> {
+    let mut words = line.splitn(5, ' ');
+    let id = words.next()?;
+    let began_ns = words.next()?.parse().ok()?;
+    let ended_ns = words.next()?.parse().ok()?;
+    let result = match (words.next()?, words.next()?.to_owned()) {
+        ("ok", value) => Ok(value),
+        ("failed", exception) => Err(exception),
+        _ => return None,
+    };
+    Some((id, Answer { began_ns, ended_ns, result }))
+}
+
+impl Call {
+    /// Its end.
+    ///
+    /// # Panics
+    ///
+    /// If it does not come within [`SOON`], or the process ends first.
+    pub async fn answer(mut self) -> Answer {
+        match self.answer_within(SOON).await {
+            Some(answer) => answer,
+            None => panic!("no answer within {SOON:?}: {}\n{}", self.what, self.process.log()),
+        }
+    }
+
+    /// What it returned.
+    ///
+    /// # Panics
+    ///
+    /// If it threw an exception, or as [`Call::answer`].
+    pub async fn value(self) -> String {
+        let (what, process) = (self.what.clone(), Arc::clone(&self.process));
+        let answer = self.answer().await;
+        answer.result.unwrap_or_else(|error| panic!("{what}: {error}\n{}", process.log()))
+    }
+
+    /// The number that it returned.
+    ///
+    /// # Panics
+    ///
+    /// If it is none, or as [`Call::value`].
+    pub async fn number(self) -> i64 {
+        self.value().await.parse().expect("a number")
+    }
+
+    /// Whether it returned true.
+    ///
+    /// # Panics
+    ///
+    /// If it is neither true nor false, or as [`Call::value`].
+    pub async fn is_true(self) -> bool {
+        self.value().await.parse().expect("true or false")
+    }
+
+    /// The exception that it threw.
+    ///
+    /// # Panics
+    ///
+    /// If it threw none, or as [`Call::answer`].
+    pub async fn exception(self) -> String {
+        let what = self.what.clone();
+        let answer = self.answer().await;
+        answer.result.expect_err(&what)
+    }
+
+    /// Its end, if it comes in time.
+    ///
+    /// # Panics
+    ///
+    /// If the process ends first.
+    pub async fn answer_within(&mut self, time: Duration) -> Option<Answer> {
+        if self.answer.is_none() {
+            let answer = tokio::time::timeout(time, &mut self.receiver).await.ok()?;
+            let ended = |_| panic!("the JVM ended: {}\n{}", self.what, self.process.log());
+            self.answer = Some(answer.unwrap_or_else(ended));
+        }
+        self.answer.clone()
+    }
+
+    /// Whether it has ended.
+    pub fn is_over(&mut self) -> bool {
+        if self.answer.is_none() {
+            self.answer = self.receiver.try_recv().ok();
+        }
+        self.answer.is_some()
+    }
+}
+
+impl JavaClient {
+    /// One of its threads; the same for the same name.
+    ///
+    /// # Panics
+    ///
+    /// If the process does not answer.
+    pub async fn owner(&self, name: &str) -> JavaOwner {
+        let id = self.java.call(&format!("id {} {name} plain x", self.name)).value().await;
+        JavaOwner { client: self.clone(), name: name.to_owned(), id }
+    }
+
+    /// Ends the client in an orderly way.
+    pub fn shutdown(&self) -> Call {
+        self.java.call(&format!("shutdown {}", self.name))
+    }
+}
+
+impl JavaOwner {
+    /// A lock of a kind. Its name has no spaces.
+    pub fn lock(&self, kind: Kind, lock: &str) -> JavaLock {
+        assert!(!lock.contains([' ', '\n']), "the driver's words are separated by spaces");
+        JavaLock { owner: self.clone(), kind, lock: lock.to_owned() }
+    }
+
+    /// A fair lock.
+    pub fn fair(&self, lock: &str) -> JavaLock {
+        self.lock(Kind::Fair, lock)
+    }
+
+    /// Interrupts the thread.
+    pub fn interrupt(&self) -> Call {
+        self.client.java.call(&format!("interrupt {} {}", self.client.name, self.name))
+    }
+}
+
+/// Times are in milliseconds; without a lease the watchdog renews.
+#[allow(missing_docs, reason = "each is Redisson's method of that name")]
+impl JavaLock {
+    /// Any operation of the driver, with its numbers.
+    pub fn call(&self, operation: &str, numbers: &[i64]) -> Call {
+        let Self { owner, kind, lock } = self;
+        let (client, thread, kind) = (&owner.client.name, &owner.name, kind.name());
+        let mut words = format!("{operation} {client} {thread} {kind} {lock}");
+        for number in numbers {
+            words.push_str(&format!(" {number}"));
+        }
+        owner.client.java.call(&words)
+    }
+
+    pub fn lock(&self) -> Call {
+        self.call("lock", &[])
+    }
+
+    pub fn lock_for(&self, lease_ms: i64) -> Call {
+        self.call("lock", &[lease_ms])
+    }
+
+    pub fn lock_async(&self) -> Call {
+        self.call("lockAsync", &[])
+    }
+
+    pub fn try_lock(&self) -> Call {
+        self.call("tryLock", &[])
+    }
+
+    pub fn try_lock_for(&self, wait_ms: i64, lease_ms: Option<i64>) -> Call {
+        self.call("tryLock", &[wait_ms, lease_ms.unwrap_or(-1)])
+    }
+
+    pub fn try_lock_for_async(&self, wait_ms: i64, lease_ms: Option<i64>) -> Call {
+        self.call("tryLockAsync", &[wait_ms, lease_ms.unwrap_or(-1)])
+    }
+
+    pub fn unlock(&self) -> Call {
+        self.call("unlock", &[])
+    }
+
+    pub fn unlock_async(&self) -> Call {
+        self.call("unlockAsync", &[])
+    }
+
+    pub fn is_locked(&self) -> Call {
+        self.call("isLocked", &[])
+    }
+
+    pub fn is_mine(&self) -> Call {
+        self.call("isHeldByCurrentThread", &[])
+    }
+
+    pub fn hold_count(&self) -> Call {
+        self.call("holdCount", &[])
+    }
+
+    pub fn remaining_ms(&self) -> Call {
+        self.call("remainTimeToLive", &[])
+    }
+
+    pub fn force_unlock(&self) -> Call {
+        self.call("forceUnlock", &[])
+    }
+}
+
+impl Kind {
+    /// As the driver calls it.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Fair => "fair",
+            Self::Plain => "plain",
+            Self::Fenced => "fenced",
+            Self::Spin => "spin",
+            Self::NonReentrant => "nonreentrant",
+            Self::NonReentrantFair => "nonreentrant-fair",
+        }
+    }
+}
+
+fn at(folder: &Path, below: &str) -> String {
+    folder.join(below).to_str().expect("the workspace's path is text").to_owned()
+}
+
+fn log_file(dir: &TempDir) -> std::path::PathBuf {
+    dir.path().join("java.log")
+}
+
+fn unpoisoned<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

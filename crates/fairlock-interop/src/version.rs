@@ -1,0 +1,91 @@
+//! Redisson's versions: what `scripts/interop-jars` builds the driver for.
+
+use std::env;
+use std::fmt;
+use std::path::PathBuf;
+
+use fairlock_testkit::server::workspace_root;
+
+/// A version of Redisson.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Version {
+    /// The newest.
+    V4_7,
+    /// The last of 3.x.
+    V3_52,
+    /// From before fenced locks, unlock latches and the setting of the fair wait. Its waiters sleep for
+    /// as long as their turn is away, and not for the TTL of the lock.
+    V3_16,
+}
+
+impl Version {
+    /// All of them, the newest first.
+    pub const ALL: [Self; 3] = [Self::V4_7, Self::V3_52, Self::V3_16];
+
+    /// As Maven calls it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::V4_7 => "4.7.0",
+            Self::V3_52 => "3.52.0",
+            Self::V3_16 => "3.16.8",
+        }
+    }
+
+    /// The version with this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|version| version.name() == name)
+    }
+
+    /// What `FAIRLOCK_INTEROP_REDISSON` says, else the newest.
+    ///
+    /// # Panics
+    ///
+    /// If it says something that is not here.
+    pub fn of_environment() -> Self {
+        match env::var("FAIRLOCK_INTEROP_REDISSON") {
+            Ok(name) if !name.is_empty() => Self::named(&name)
+                .unwrap_or_else(|| panic!("no Redisson {name} in FAIRLOCK_INTEROP_REDISSON")),
+            _ => Self::V4_7,
+        }
+    }
+
+    /// Whether it has fenced locks.
+    pub fn has_fenced(self) -> bool {
+        self != Self::V3_16
+    }
+
+    /// Whether it has locks that cannot be re-entered.
+    pub fn has_non_reentrant(self) -> bool {
+        self == Self::V4_7
+    }
+
+    /// The folder with jars and driver; without it, or without `java`, the running test is a skipped
+    /// one, loudly, and `None`.
+    ///
+    /// # Panics
+    ///
+    /// If there is none and the environment variable `CI` is set.
+    pub fn require(self) -> Option<PathBuf> {
+        let folder = workspace_root().join(".servers/interop").join(self.name());
+        let is_there = folder.join("jars").is_dir() && folder.join("classes").is_dir();
+        if !is_there || !has_java() {
+            fairlock_testkit::skip(&format!(
+                "java and Redisson {} (run scripts/interop-jars {0})",
+                self.name()
+            ));
+            return None;
+        }
+        Some(folder)
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+fn has_java() -> bool {
+    let paths = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&paths).any(|folder| folder.join("java").is_file())
+}

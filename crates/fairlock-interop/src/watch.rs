@@ -1,0 +1,347 @@
+//! What a server has executed, in its order, and the story of a lock's fair queue in it.
+//!
+//! Nobody's reply says when Java entered the queue, or left it. The server's `MONITOR` does: it shows
+//! each command of each script in the order of execution, with the server's time. The queue and the
+//! hold are followed from there, and told as the events of [`fairlock_testkit::history`].
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use fairlock_testkit::history::now_ns;
+use fairlock_testkit::raw::Raw;
+use fairlock_testkit::redisson::queue_key;
+use fairlock_testkit::resp::Value;
+
+/// Until what was executed is shown; it takes a millisecond.
+const SHOWN_WITHIN: Duration = Duration::from_secs(10);
+/// Between two looks at whether the watching is to end.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Listens to a server until it is dropped.
+#[derive(Debug)]
+pub struct Watch {
+    server: SocketAddr,
+    seen: Arc<Seen>,
+    /// What to take from the server's time for the one of [`now_ns`].
+    epoch_ns: u64,
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    lines: Mutex<Vec<String>>,
+    more: Condvar,
+}
+
+/// A command that a script ran.
+#[derive(Clone, Debug)]
+pub struct Command {
+    /// When, on the clock of [`now_ns`].
+    pub at_ns: u64,
+    /// Of which script: all commands of one have the same number.
+    pub script: usize,
+    /// The command in lower case, and its arguments.
+    pub words: Vec<String>,
+}
+
+/// What happened to the queue and the hold of one lock.
+#[derive(Clone, Debug)]
+pub struct Step {
+    /// When, on the clock of [`now_ns`].
+    pub at_ns: u64,
+    /// Who.
+    pub owner: String,
+    /// What.
+    pub what: What,
+}
+
+/// See [`Step`].
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum What {
+    /// It stands at the tail.
+    Enters,
+    /// It stands somewhere else: ours, that returned to its place.
+    Returns,
+    /// It stands in the queue no longer, and does not hold the lock.
+    Leaves,
+    /// It holds the lock, for the first time.
+    Holds,
+    /// The lock is free again: it was released, or taken away, or its time was over.
+    Frees {
+        /// Nobody deleted the lock; its TTL ended.
+        by_time: bool,
+    },
+}
+
+/// The lock went from one owner to the next.
+#[derive(Clone, Debug)]
+pub struct HandOver {
+    /// Who had it.
+    pub from: String,
+    /// Who has it.
+    pub to: String,
+    /// When it became free, on the clock of [`now_ns`].
+    pub freed_ns: u64,
+    /// Whether it became free because its time was over.
+    pub by_time: bool,
+    /// Whether the new owner had been waiting by then.
+    pub was_waiting: bool,
+}
+
+impl Watch {
+    /// Begins.
+    ///
+    /// # Panics
+    ///
+    /// If the server does not answer.
+    pub fn start(server: SocketAddr) -> Self {
+        let mut raw = Raw::connect(server);
+        assert!(matches!(raw.call(&["MONITOR"]), Value::Simple(_)));
+        let seen = Arc::new(Seen::default());
+        let shared = Arc::downgrade(&seen);
+        std::thread::spawn(move || {
+            loop {
+                let line = raw.read_within(LOOK);
+                let Some(seen) = shared.upgrade() else { return };
+                match line {
+                    Ok(Some(Value::Simple(line))) => seen.add(line),
+                    Ok(Some(_) | None) => {}
+                    // The server is gone.
+                    Err(_) => return,
+                }
+            }
+        });
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let epoch_ns = u64::try_from(since_epoch.as_nanos()).expect("before 2554") - now_ns();
+        Self { server, seen, epoch_ns }
+    }
+
+    /// What scripts have run up to now, and forgets it.
+    ///
+    /// # Panics
+    ///
+    /// If the server does not show it in time.
+    pub fn take(&self) -> Vec<Command> {
+        let marker = format!("marker-{}", now_ns());
+        Raw::connect(self.server).call(&["ECHO", &marker]);
+        let deadline = Instant::now() + SHOWN_WITHIN;
+        let mut lines = self.seen.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let end = loop {
+            if let Some(end) = lines.iter().rposition(|line| line.contains(&marker)) {
+                break end;
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            assert!(!left.is_zero(), "MONITOR did not show an ECHO within {SHOWN_WITHIN:?}");
+            let waited = self.seen.more.wait_timeout(lines, left);
+            lines = waited.unwrap_or_else(PoisonError::into_inner).0;
+        };
+        let taken: Vec<_> = lines.drain(..=end).collect();
+        drop(lines);
+        let mut script = 0;
+        let mut commands = Vec::new();
+        for line in &taken {
+            match self.command(line, script) {
+                Some(command) => commands.push(command),
+                // The call of the next script, or of anything else.
+                None => script += 1,
+            }
+        }
+        commands
+    }
+
+    fn command(&self, line: &str, script: usize) -> Option<Command> {
+        let (head, words) = line.split_once(" lua] ")?;
+        let (time, _) = head.split_once(' ')?;
+        let (seconds, micros) = time.split_once('.')?;
+        let micros = seconds.parse::<u64>().ok()? * 1_000_000 + micros.parse::<u64>().ok()?;
+        let mut words = quoted(words);
+        words.first_mut()?.make_ascii_lowercase();
+        Some(Command { at_ns: (micros * 1000).saturating_sub(self.epoch_ns), script, words })
+    }
+
+    /// The server's epoch milliseconds on the clock of [`now_ns`].
+    fn of_epoch_ms(&self, epoch_ms: u64) -> u64 {
+        (epoch_ms * 1_000_000).saturating_sub(self.epoch_ns)
+    }
+
+    /// What `commands` did to the queue and the hold of `lock`, which was free before them.
+    pub fn story(&self, lock: &str, commands: &[Command]) -> Vec<Step> {
+        let queue_key = queue_key(lock);
+        let mut story = Story::default();
+        for Command { at_ns, script, words } in commands {
+            let at_ns = *at_ns;
+            if story.script != *script {
+                (story.script, story.just_left) = (*script, None);
+            }
+            let words: Vec<_> = words.iter().map(String::as_str).collect();
+            match words[..] {
+                ["rpush", key, owner] if key == queue_key => {
+                    story.queue.push(owner.to_owned());
+                    story.add(at_ns, owner, What::Enters);
+                }
+                ["lpush", key, owner] if key == queue_key => {
+                    story.queue.insert(0, owner.to_owned());
+                    story.add(at_ns, owner, What::Returns);
+                }
+                ["linsert", key, side, pivot, owner] if key == queue_key => {
+                    let pivot = story.queue.iter().position(|other| other == pivot);
+                    let Some(pivot) = pivot else { continue };
+                    let after = usize::from(side.eq_ignore_ascii_case("after"));
+                    story.queue.insert(pivot + after, owner.to_owned());
+                    story.add(at_ns, owner, What::Returns);
+                }
+                ["lpop", key] if key == queue_key && !story.queue.is_empty() => {
+                    let owner = story.queue.remove(0);
+                    story.removed(at_ns, &owner);
+                }
+                ["lrem", key, _, owner] if key == queue_key => {
+                    if let Some(at) = story.queue.iter().position(|other| other == owner) {
+                        story.queue.remove(at);
+                        story.removed(at_ns, owner);
+                    }
+                }
+                ["hset", key, owner, _] | ["hincrby", key, owner, "1"] if key == lock => {
+                    story.holds(at_ns, owner);
+                }
+                ["pexpire", key, ms] if key == lock => {
+                    let ms = ms.parse::<u64>().expect("milliseconds");
+                    story.ends_ns = at_ns + ms * 1_000_000;
+                }
+                ["pexpireat", key, ms] if key == lock => {
+                    story.ends_ns = self.of_epoch_ms(ms.parse().expect("milliseconds"));
+                }
+                ["del", ..] if words[1..].contains(&lock) => story.freed(at_ns, false),
+                _ => {}
+            }
+        }
+        story.steps
+    }
+}
+
+impl Seen {
+    fn add(&self, mut line: String) {
+        // What clients send is looked at for the marker only; it can be a whole script.
+        if !line.contains(" lua] ") && !line.contains("\"marker-") {
+            line.clear();
+        }
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner).push(line);
+        self.more.notify_all();
+    }
+}
+
+#[derive(Default)]
+struct Story {
+    queue: Vec<String>,
+    holder: Option<String>,
+    ends_ns: u64,
+    /// The script of the command, and the step that says who has left the queue in it.
+    script: usize,
+    just_left: Option<usize>,
+    steps: Vec<Step>,
+}
+
+impl Story {
+    fn add(&mut self, at_ns: u64, owner: &str, what: What) {
+        self.steps.push(Step { at_ns, owner: owner.to_owned(), what });
+    }
+
+    /// The holder of a moment ago is taken out after it has got the lock, by our scripts.
+    fn removed(&mut self, at_ns: u64, owner: &str) {
+        if self.holder.as_deref() != Some(owner) {
+            self.just_left = Some(self.steps.len());
+            self.add(at_ns, owner, What::Leaves);
+        }
+    }
+
+    fn holds(&mut self, at_ns: u64, owner: &str) {
+        if self.holder.as_deref() == Some(owner) && at_ns < self.ends_ns {
+            return;
+        }
+        // By its time, since nobody deleted it.
+        self.freed(at_ns.min(self.ends_ns), true);
+        // Java's scripts take it out before.
+        if let Some(left) = self.just_left.take()
+            && self.steps[left].owner == owner
+        {
+            self.steps.remove(left);
+        }
+        self.holder = Some(owner.to_owned());
+        self.add(at_ns, owner, What::Holds);
+    }
+
+    fn freed(&mut self, at_ns: u64, by_time: bool) {
+        if let Some(holder) = self.holder.take() {
+            self.add(at_ns, &holder, What::Frees { by_time });
+        }
+    }
+}
+
+/// Every time the lock was free, and then somebody's.
+pub fn hand_overs(steps: &[Step]) -> Vec<HandOver> {
+    let mut entered: HashMap<&str, u64> = HashMap::new();
+    let mut freed: Option<(&Step, bool)> = None;
+    let mut hand_overs = Vec::new();
+    for step in steps {
+        match step.what {
+            What::Enters | What::Returns => {
+                entered.insert(&step.owner, step.at_ns);
+            }
+            What::Leaves => {
+                entered.remove(step.owner.as_str());
+            }
+            What::Frees { by_time } => freed = Some((step, by_time)),
+            What::Holds => {
+                let entered_ns = entered.remove(step.owner.as_str());
+                if let Some((from, by_time)) = freed.take() {
+                    hand_overs.push(HandOver {
+                        from: from.owner.clone(),
+                        to: step.owner.clone(),
+                        freed_ns: from.at_ns,
+                        by_time,
+                        was_waiting: entered_ns.is_some_and(|at_ns| at_ns <= from.at_ns),
+                    });
+                }
+            }
+        }
+    }
+    hand_overs
+}
+
+/// Whether an owner is Java's, which the version of the UUID tells.
+pub fn is_java(owner: &str) -> bool {
+    owner.as_bytes().get(14) == Some(&b'4')
+}
+
+/// The words of `"a" "b\"c"`. Only quotes and backslashes are unescaped: no name here has more.
+fn quoted(text: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    let mut word: Option<String> = None;
+    let mut chars = text.chars();
+    while let Some(c) = chars.next() {
+        match (c, &mut word) {
+            ('"', None) => word = Some(String::new()),
+            ('"', Some(_)) => words.extend(word.take()),
+            ('\\', Some(word)) => word.extend(chars.next()),
+            (c, Some(word)) => word.push(c),
+            (_, None) => {}
+        }
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_read_as_monitor_writes_them() {
+        assert_eq!(quoted(r#""hset" "a b" "" "c\"d\\e""#), ["hset", "a b", "", r#"c"d\e"#]);
+    }
+
+    #[test]
+    fn java_is_told_by_the_version_of_its_id() {
+        assert!(is_java("68abb9b1-b536-4682-91df-ddd2a0666c9d:32"));
+        assert!(!is_java("68abb9b1-b536-8682-91df-ddd2a0666c9d:32"));
+    }
+}

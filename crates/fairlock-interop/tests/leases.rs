@@ -1,0 +1,107 @@
+//! Leases end and are renewed on either side.
+
+use std::time::{Duration, Instant};
+
+use fairlock::{GuardState, Release};
+use fairlock_interop::java::Kind;
+
+use crate::bed::{ms, run, soon, until};
+
+const LEASE: Duration = Duration::from_millis(700);
+/// Redisson renews every third of it.
+const WATCHDOG: Duration = Duration::from_millis(900);
+
+/// Nobody deletes the key: whoever waits has to notice the end of the TTL by itself.
+#[test]
+fn the_lease_of_a_java_holder_ends_for_rust() {
+    run(|bed| async move {
+        let (rust, java) = (bed.rust().await, bed.java_owner().await);
+        for kind in [Kind::Fair, Kind::Plain] {
+            let ours = if kind == Kind::Fair { rust.fair_lock("a") } else { rust.plain_lock("a") };
+            java.lock(kind, "a").lock_for(700).value().await;
+            let held = Instant::now();
+            let guard = soon(ours.lock()).await.unwrap();
+            let took = held.elapsed();
+            assert!((LEASE - ms(50)..LEASE + ms(500)).contains(&took), "{kind:?}: {took:?}");
+            let exception = java.lock(kind, "a").unlock().exception().await;
+            assert!(exception.contains("IllegalMonitorStateException"), "{exception}");
+            assert_eq!(bed.holder("a"), Some(guard.owner().to_string()));
+            assert_eq!(guard.release().await.unwrap(), Release::Released);
+        }
+        bed.nothing_left().await;
+    });
+}
+
+#[test]
+fn the_lease_of_a_rust_holder_ends_for_java() {
+    run(|bed| async move {
+        let (rust, java) = (bed.rust().await, bed.java_owner().await);
+        for kind in [Kind::Fair, Kind::Plain] {
+            let ours = if kind == Kind::Fair { rust.fair_lock("a") } else { rust.plain_lock("a") };
+            let held = Instant::now();
+            let guard = soon(ours.lease(LEASE).lock()).await.unwrap();
+            java.lock(kind, "a").lock().value().await;
+            let took = held.elapsed();
+            assert!((LEASE - ms(50)..LEASE + ms(700)).contains(&took), "{kind:?}: {took:?}");
+            soon(guard.lost()).await;
+            assert_eq!(guard.state(), GuardState::Lost);
+            assert_eq!(bed.holder("a"), Some(java.id.clone()));
+            java.lock(kind, "a").unlock().value().await;
+        }
+        bed.nothing_left().await;
+    });
+}
+
+/// Each holds for three times its watchdog's lease, with the other waiting, and loses nothing.
+#[test]
+fn watchdogs_of_either_side_keep_the_lock() {
+    run(|bed| async move {
+        let rust = bed.rust_with(|config| config.watchdog_lease(ms(3000))).await;
+        let java = bed.java_with_watchdog(WATCHDOG).await.owner("t").await;
+        let theirs = java.fair("a");
+
+        theirs.lock().value().await;
+        let held = Instant::now();
+        let mut turn = soon(rust.fair_lock("a").enqueue()).await.unwrap();
+        assert!(turn.wait_for(3 * WATCHDOG).await.unwrap().is_none());
+        assert!(theirs.is_mine().is_true().await);
+        theirs.unlock().value().await;
+        assert!(held.elapsed() > 3 * WATCHDOG);
+
+        let guard = soon(turn.wait()).await.unwrap();
+        let mut call = theirs.lock();
+        assert!(call.answer_within(ms(3 * 3000)).await.is_none());
+        assert_eq!(guard.state(), GuardState::Held);
+        assert_eq!(guard.release().await.unwrap(), Release::Released);
+        call.value().await;
+        theirs.unlock().value().await;
+        bed.nothing_left().await;
+    });
+}
+
+/// A lock that came by a hand-over has the waiter's lease, not the one of the hand-over.
+#[test]
+fn a_lock_handed_over_has_the_lease_of_its_waiter() {
+    run(|bed| async move {
+        // A client each: before 3.17 `lock()` takes the lease that was last used with the lock object.
+        let (rust, one, two) = (bed.rust().await, bed.java_owner().await, bed.java_owner().await);
+        let guard = soon(rust.fair_lock("a").lock()).await.unwrap();
+        let call = one.fair("a").lock_for(50_000);
+        bed.queued("a", &[&one.id]).await;
+        let leased = rust.fair_lock("a").lease(ms(40_000));
+        let mut turn = soon(leased.enqueue()).await.unwrap();
+        let last = two.fair("a").lock();
+        bed.queued("a", &[one.id.clone(), turn.owner().to_string(), two.id.clone()]).await;
+        guard.release().await.unwrap();
+        call.value().await;
+        assert!((45_000..=50_000).contains(&bed.pttl("a")), "{}", bed.pttl("a"));
+        one.fair("a").unlock().value().await;
+        let guard = soon(turn.wait()).await.unwrap();
+        until("the whole lease", || (35_000..=40_000).contains(&bed.pttl("a"))).await;
+        guard.release().await.unwrap();
+        last.value().await;
+        assert!((25_000..=30_000).contains(&bed.pttl("a")), "{}", bed.pttl("a"));
+        two.fair("a").unlock().value().await;
+        bed.nothing_left().await;
+    });
+}

@@ -1,0 +1,116 @@
+//! First in, first out, across both sides, as the list key has it.
+
+use fairlock::{Client, Release, Turn};
+use fairlock_interop::java::{Call, JavaClient, JavaLock};
+use fairlock_interop::watch::is_java;
+
+use crate::bed::{Bed, run, soon};
+
+/// Somebody in the queue.
+enum Waiter {
+    Rust(Turn),
+    Java(JavaLock, Call),
+}
+
+impl Waiter {
+    async fn rust(client: &Client, lock: &str) -> (String, Self) {
+        let turn = soon(client.fair_lock(lock).enqueue()).await.unwrap();
+        (turn.owner().to_string(), Self::Rust(turn))
+    }
+
+    async fn java(client: &JavaClient, thread: usize, lock: &str) -> (String, Self) {
+        let owner = client.owner(&format!("t{thread}")).await;
+        let theirs = owner.fair(lock);
+        let call = theirs.lock();
+        (owner.id, Self::Java(theirs, call))
+    }
+}
+
+/// Waiters come one by one in the given order (true: Java), while the lock is held, and are served
+/// in that order; list, scores and hold are looked at after each step.
+async fn in_turn(bed: &Bed, order: &[bool], starts_with_java: bool) {
+    let (rust, java) = ([bed.rust().await, bed.rust().await], [bed.java().await, bed.java().await]);
+    let first = java[0].owner("first").await.fair("job");
+    let guard = if starts_with_java {
+        first.lock().value().await;
+        None
+    } else {
+        Some(soon(rust[0].fair_lock("job").lock()).await.unwrap())
+    };
+
+    let (mut ids, mut waiters) = (Vec::new(), Vec::new());
+    for (n, &by_java) in order.iter().enumerate() {
+        let (id, waiter) = match by_java {
+            true => Waiter::java(&java[n % 2], n, "job").await,
+            false => Waiter::rust(&rust[n % 2], "job").await,
+        };
+        ids.push(id);
+        waiters.push(waiter);
+        bed.queued("job", &ids).await;
+        for (owner, ahead_ms) in bed.scores("job") {
+            assert!(ahead_ms > 30_000, "the score of {owner} ends in {ahead_ms} ms");
+        }
+    }
+    assert!(ids.iter().zip(order).all(|(id, &by_java)| is_java(id) == by_java));
+
+    match guard {
+        Some(guard) => assert_eq!(guard.release().await.unwrap(), Release::Released),
+        None => assert_eq!(first.unlock().value().await, "-"),
+    }
+    for (n, waiter) in waiters.into_iter().enumerate() {
+        match waiter {
+            Waiter::Rust(mut turn) => {
+                let guard = soon(turn.wait()).await.unwrap();
+                assert_eq!(bed.hold("job"), Some((ids[n].clone(), 1)));
+                bed.queued("job", &ids[n + 1..]).await;
+                assert_eq!(guard.release().await.unwrap(), Release::Released);
+            }
+            Waiter::Java(lock, call) => {
+                call.value().await;
+                assert_eq!(bed.hold("job"), Some((ids[n].clone(), 1)));
+                bed.queued("job", &ids[n + 1..]).await;
+                assert_eq!(lock.hold_count().number().await, 1);
+                lock.unlock().value().await;
+            }
+        }
+    }
+    bed.nothing_left().await;
+}
+
+#[test]
+fn four_and_four_in_turns() {
+    run(|bed| async move {
+        let order = [false, true, false, true, true, false, true, false];
+        in_turn(&bed, &order, false).await;
+        in_turn(&bed, &order, true).await;
+    });
+}
+
+#[test]
+fn two_of_one_side_and_one_of_the_other() {
+    run(|bed| async move {
+        for order in [[true, true], [false, false], [true, false], [false, true]] {
+            in_turn(&bed, &order, false).await;
+            in_turn(&bed, &order, true).await;
+        }
+    });
+}
+
+#[test]
+fn twenty_and_twenty() {
+    run(|bed| async move {
+        // Both in runs of every length from 1 to 4.
+        let order: Vec<_> = [1, 2, 3, 4, 4, 3, 2, 1]
+            .iter()
+            .cycle()
+            .scan(false, |by_java, &times| {
+                *by_java = !*by_java;
+                Some(std::iter::repeat_n(*by_java, times))
+            })
+            .flatten()
+            .take(40)
+            .collect();
+        assert_eq!(order.iter().filter(|&&by_java| by_java).count(), 20);
+        in_turn(&bed, &order, true).await;
+    });
+}

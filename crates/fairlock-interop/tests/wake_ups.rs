@@ -1,0 +1,125 @@
+//! Who waits is woken by the release of the other side, and not by the clock.
+
+use std::time::Duration;
+
+use fairlock::Release;
+use fairlock_interop::java::Kind;
+use fairlock_interop::watch::{Watch, hand_overs, is_java};
+use fairlock_testkit::history::now_ns;
+
+use crate::bed::{Bed, measured, ms, run, soon, until};
+
+const WITHIN: Duration = Duration::from_millis(50);
+const ROUNDS: usize = 20;
+
+/// From the server's time of the release to the return of the call of the one that waited.
+#[derive(Default)]
+struct WakeUps {
+    to_java: Vec<Duration>,
+    to_rust: Vec<Duration>,
+}
+
+/// One of ours and one of theirs hand the lock to and fro, so that each release wakes the other.
+async fn to_and_fro(bed: &Bed, kind: Kind) -> WakeUps {
+    let (rust, java) = (bed.rust().await, bed.java_owner().await);
+    let ours = if kind == Kind::Fair { rust.fair_lock("job") } else { rust.plain_lock("job") };
+    let theirs = java.lock(kind, "job");
+    let listeners = |channel: String| bed.call(&["PUBSUB", "NUMSUB", &channel]).array()[1].int();
+    let watch = Watch::start(bed.server.addr());
+    let (mut to_java, mut to_rust) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        let guard = soon(ours.lock()).await.unwrap();
+        let call = theirs.lock();
+        // Java waits once it has subscribed, and asked again after that: see its script calls.
+        let channel = match kind {
+            Kind::Fair => format!("redisson_lock__channel:{{job}}:{}", java.id),
+            _ => "redisson_lock__channel:{job}".to_owned(),
+        };
+        until("Java listens", || listeners(channel.clone()) > 0).await;
+        settled(bed).await;
+        assert_eq!(guard.release().await.unwrap(), Release::Released);
+        to_java.push(call.answer().await.ended_ns);
+
+        let waiting = tokio::spawn({
+            let ours = ours.clone();
+            async move {
+                let guard = ours.lock().await.unwrap();
+                (now_ns(), guard)
+            }
+        });
+        if kind == Kind::Fair {
+            until("ours waits", || !bed.queue("job").is_empty()).await;
+        }
+        settled(bed).await;
+        theirs.unlock().value().await;
+        let (at_ns, guard) = soon(waiting).await.unwrap();
+        to_rust.push(at_ns);
+        assert_eq!(guard.release().await.unwrap(), Release::Released);
+    }
+    let steps = watch.story("job", &watch.take());
+    // Every second one goes to nobody, and to ours again from there.
+    let freed = |to_java: bool| {
+        let steps = hand_overs(&steps).into_iter();
+        let steps = steps
+            .filter(move |step| is_java(&step.to) == to_java && is_java(&step.from) != to_java);
+        steps.map(|step| step.freed_ns).collect::<Vec<_>>()
+    };
+    let took = |ends: Vec<u64>, freed: Vec<u64>| {
+        assert_eq!(ends.len(), freed.len(), "a hand-over each");
+        let took = ends.iter().zip(freed);
+        took.map(|(end, freed)| Duration::from_nanos(end.saturating_sub(freed))).collect()
+    };
+    WakeUps { to_java: took(to_java, freed(true)), to_rust: took(to_rust, freed(false)) }
+}
+
+/// Nobody calls any more: whoever waits has nothing left to do but to wait.
+async fn settled(bed: &Bed) {
+    let mut seen = (0, std::time::Instant::now());
+    until("nobody asks any more", || {
+        let calls = bed.server.script_calls();
+        if calls != seen.0 {
+            seen = (calls, std::time::Instant::now());
+        }
+        seen.1.elapsed() > ms(20)
+    })
+    .await;
+}
+
+/// True if all were in time; says so either way.
+fn in_time(what: &str, took: &[Duration]) -> bool {
+    let late = took.iter().filter(|&&took| took > WITHIN).count();
+    let worst = took.iter().max().expect("there are some");
+    measured(&format!(
+        "{what}: {} of {} within {WITHIN:?}, worst {worst:?}",
+        took.len() - late,
+        took.len()
+    ));
+    late == 0
+}
+
+fn both_ways(kind: Kind) {
+    run(|bed| async move {
+        // A busy machine may be late once; a lost wake-up is late each time, and by seconds.
+        for _ in 0..3 {
+            let wake_ups = to_and_fro(&bed, kind).await;
+            let what = format!("Redisson {}, {kind:?}", bed.version());
+            let to_java = in_time(&format!("{what}, Rust to Java"), &wake_ups.to_java);
+            let to_rust = in_time(&format!("{what}, Java to Rust"), &wake_ups.to_rust);
+            if to_java && to_rust {
+                bed.nothing_left().await;
+                return;
+            }
+        }
+        panic!("not once were all wake-ups of {ROUNDS} rounds within {WITHIN:?}");
+    });
+}
+
+#[test]
+fn of_fair_locks() {
+    both_ways(Kind::Fair);
+}
+
+#[test]
+fn of_plain_locks() {
+    both_ways(Kind::Plain);
+}

@@ -1,0 +1,85 @@
+package interop;
+
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+import org.redisson.Redisson;
+import org.redisson.api.RLock;
+import org.redisson.api.RedissonClient;
+import org.redisson.client.codec.StringCodec;
+import org.redisson.config.Config;
+
+/** One Redisson client, with its owners and its lock objects. */
+final class Client {
+    /** Enough for every waiter of a test: a fair one has a channel of its own. */
+    private static final int SUBSCRIPTIONS_PER_CONNECTION = 100;
+
+    private final RedissonClient redisson;
+    private final Map<String, Owner> owners = new ConcurrentHashMap<>();
+    /** As an application keeps them: a lock object remembers the lease that it used last. */
+    private final Map<String, RLock> locks = new ConcurrentHashMap<>();
+
+    Client(String address, long watchdogMs, long fairWaitMs) throws ReflectiveOperationException {
+        var config = new Config();
+        config.setLockWatchdogTimeout(watchdogMs);
+        // Since 3.46.
+        if (fairWaitMs > 0) {
+            Config.class.getMethod("setFairLockWaitTimeout", long.class).invoke(config, fairWaitMs);
+        }
+        // Locks have a codec of their own; this one loads least.
+        config.setCodec(StringCodec.INSTANCE);
+        config.setThreads(4);
+        config.setNettyThreads(4);
+        config.useSingleServer()
+                .setAddress(address)
+                .setConnectionMinimumIdleSize(2)
+                .setSubscriptionConnectionMinimumIdleSize(1)
+                .setSubscriptionsPerConnection(SUBSCRIPTIONS_PER_CONNECTION);
+        redisson = Redisson.create(config);
+    }
+
+    /** The first part of the ids of its owners. */
+    String uuid() {
+        return redisson.getId();
+    }
+
+    Owner owner(String name) {
+        return owners.computeIfAbsent(name, made -> new Owner(this, made));
+    }
+
+    RLock lock(String kind, String name) {
+        return locks.computeIfAbsent(kind + " " + name, made -> make(kind, name));
+    }
+
+    /** Kinds that not every version has are looked up by their name. */
+    private RLock make(String kind, String name) {
+        switch (kind) {
+            case "plain":
+                return redisson.getLock(name);
+            case "fair":
+                return redisson.getFairLock(name);
+            case "spin":
+                return redisson.getSpinLock(name);
+            case "fenced":
+                return made("getFencedLock", name);
+            case "nonreentrant":
+                return made("getNonReentrantLock", name);
+            case "nonreentrant-fair":
+                return made("getNonReentrantFairLock", name);
+            default:
+                throw new IllegalArgumentException("no kind " + kind);
+        }
+    }
+
+    private RLock made(String factory, String name) {
+        try {
+            var method = RedissonClient.class.getMethod(factory, String.class);
+            return (RLock) method.invoke(redisson, name);
+        } catch (ReflectiveOperationException error) {
+            throw new UnsupportedOperationException(factory, error);
+        }
+    }
+
+    void shutdown() {
+        redisson.shutdown();
+    }
+}
