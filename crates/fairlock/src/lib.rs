@@ -51,7 +51,8 @@
 //! 1. Two guards of one lock are never valid at the same time, while the server keeps what it was told
 //!    and its clock does not jump forward. Validity counts from when a request was sent.
 //! 2. Live waiters of a fair lock are served first in, first out, and keep their places through lost
-//!    messages and reconnects. Dead ones cost the others nothing, or 8 s if they hang.
+//!    messages and reconnects. Dead ones cost the others nothing, or at most 8 s
+//!    if they hang.
 //! 3. Every grant has a larger [token](FencingToken) than all before it on that name.
 //! 4. A holder is told when its lock is in doubt, and when it is lost: at the latest when its validity
 //!    runs out by the local clock.
