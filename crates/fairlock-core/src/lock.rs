@@ -339,7 +339,7 @@ impl LockState {
         self.keep_tail(cx);
         self.keep_registry(cx);
         self.keep_queue(cx);
-        self.next(cx);
+        self.pass_on(Kind::Fair, cx);
         // A waiter that `next` has just granted stands no more, but is answered by `held`.
         let held = self.held_by_client(client, cx);
         let oldest = waiters.first().and_then(|waiter| self.keys.waiters.get(waiter));

@@ -448,32 +448,32 @@ fn requests_repeated_and_given_up() {
 
 #[test]
 fn requests_repeated_and_given_up_in_the_queue() {
-    nothing_wrong(&requests_in_the_queue(), 1_108_588);
+    nothing_wrong(&requests_in_the_queue(), 1_107_849);
 }
 
 #[test]
 fn requests_of_one_owner() {
-    nothing_wrong(&one_owner(), 1_123_710);
+    nothing_wrong(&one_owner(), 1_122_941);
 }
 
 #[test]
 fn validity_at_the_ends_of_leases() {
-    nothing_wrong(&validity(), 3_699_371);
+    nothing_wrong(&validity(), 3_694_696);
 }
 
 #[test]
 fn clients_that_die() {
-    nothing_wrong(&crashes(), 1_162_131);
+    nothing_wrong(&crashes(), 1_160_407);
 }
 
 #[test]
 fn a_java_thread_in_the_queue() {
-    nothing_wrong(&beside_java(), 1_886_366);
+    nothing_wrong(&beside_java(), 1_888_518);
 }
 
 #[test]
 fn a_java_thread_with_a_fast_clock() {
-    nothing_wrong(&beside_fast_java(), 516_612);
+    nothing_wrong(&beside_fast_java(), 516_644);
 }
 
 /// Breaks a rule of the client; the exploration must find out.

@@ -47,6 +47,21 @@ fn an_acquire_never_removes_its_own_caller() {
     );
 }
 
+/// A heartbeat that was carried out after its client's last waiter had left wrote the beat down, for a
+/// minute in which nobody waited: the cancellation driver found a key left.
+#[test]
+fn a_heartbeat_after_everybody_left_leaves_nothing() {
+    let Some(mut rig) = Rig::start(Generation::Redis70) else { return };
+    let steps = [Step::Beat { client: 1, waiters: vec![1] }];
+    rig.reset(START_US);
+    let mut seen = Seen::new();
+    let mut run = Run::new(&mut rig, Rules::default(), Snapshot::default(), &mut seen);
+    for step in &steps {
+        run.step(step).unwrap();
+    }
+    assert_eq!(*run.core().snapshot(), Snapshot::default());
+}
+
 /// `LRANGE 0 -1` is the whole list: a status without waiters listed them all.
 #[test]
 fn inspecting_no_waiters_lists_none() {

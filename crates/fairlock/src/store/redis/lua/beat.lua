@@ -74,6 +74,7 @@ end
 keep_registry()
 keep_queue()
 next_holder()
+tidy()
 
 local request, token, ttl = false, false, false
 if not free then
