@@ -140,8 +140,8 @@ impl Lock {
     ///
     /// # Errors
     /// As [`lock`](Self::lock). A store that does not answer in that time is an error
-    /// ([`Unavailable`](ErrorKind::Unavailable), or [`Unknown`](ErrorKind::Unknown) when the request
-    /// had been sent): its silence does not say that the lock is taken.
+    /// ([`Unavailable`](crate::ErrorKind::Unavailable), or [`Unknown`](crate::ErrorKind::Unknown) when
+    /// the request had been sent): its silence does not say that the lock is taken.
     ///
     /// # Cancel safety
     /// As [`lock`](Self::lock).
