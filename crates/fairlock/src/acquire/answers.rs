@@ -1,0 +1,155 @@
+//! Sending a request until it is answered, and what to make of the answer.
+
+use super::Wanted;
+use crate::caller::{self, Copies};
+use crate::clock::Moment;
+use crate::error::{Error, ErrorKind};
+use crate::hold::Hold;
+use crate::observe;
+use crate::reaper::{self, Abandoned};
+use crate::shared::{ConnectionState, Shared};
+use crate::store::Reply;
+use fairlock_core::{Acquire, Body, Grant, LockName, Op, OwnerId, RequestId};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::task::JoinHandle;
+
+/// How often a request is sent again because the server's clock is elsewhere than expected.
+const LATE_MAX: u32 = 3;
+
+/// First and longest pause before an owner whose former hold is still being given up is asked for
+/// again.
+pub(super) const GIVEN_UP_PAUSE: (Duration, Duration) =
+    (Duration::from_millis(10), Duration::from_millis(250));
+
+/// The wait is over. A store that never answered has not said that the lock is taken: nobody may take
+/// its silence for that.
+pub(super) fn unanswered<T>(
+    shared: &Shared,
+    wanted: &Wanted,
+    copies: Copies,
+) -> Result<Option<T>, Error> {
+    let silent = !copies.answered_once()
+        && (copies.in_doubt() || *shared.connection.borrow() != ConnectionState::Connected);
+    if shared.is_closed() || !silent {
+        return Ok(None);
+    }
+    let kind = if copies.in_doubt() { ErrorKind::Unknown } else { ErrorKind::Unavailable };
+    let message = "the store did not answer while this waited, so nobody knows whether the lock is \
+                   free; check the server and the network, or wait for longer";
+    Err(Error::new(kind, message).on(&wanted.name))
+}
+
+/// As [`answered`], and again while the owner still holds the lock by a request that was given up,
+/// or a hold that was lost: that one is not taken over. It is about to be released, or ends with
+/// its lease.
+pub(super) async fn answered_to_owner(
+    shared: &Arc<Shared>,
+    wanted: &Wanted,
+    acquire: Acquire,
+    copies: &mut Copies,
+) -> Result<Reply, Error> {
+    let (mut pause, longest) = GIVEN_UP_PAUSE;
+    loop {
+        let reply = answered(shared, &wanted.name, acquire.clone(), copies).await?;
+        let given_up = matches!(reply.answer.body, Body::HeldBySelf { .. });
+        if !given_up || wanted.seat.is_none() || wanted.try_once {
+            return Ok(reply);
+        }
+        tokio::time::sleep(pause).await;
+        pause = (2 * pause).min(longest);
+    }
+}
+
+/// Sends a request until it is answered; once more when the server's clock was misjudged.
+pub(super) async fn answered(
+    shared: &Arc<Shared>,
+    name: &LockName,
+    acquire: Acquire,
+    copies: &mut Copies,
+) -> Result<Reply, Error> {
+    let until = shared.store_deadline();
+    let op = Op::Acquire(acquire);
+    for _ in 0..LATE_MAX {
+        let reply = caller::until_answered(shared, name, &op, until, copies).await?;
+        if reply.answer.body != Body::TooLate {
+            return Ok(reply);
+        }
+    }
+    let message = "the server's clock jumps, or calls arrive later than the store timeout";
+    Err(Error::new(ErrorKind::Unavailable, message).on(name))
+}
+
+pub(super) fn unexpected(wanted: &Wanted, body: &Body) -> Error {
+    let message = match body {
+        Body::HeldBySelf { .. } => {
+            "this owner holds the lock already through another request: was the key written by hand?"
+        }
+        Body::Buried => "the request was given up before it was answered",
+        _ => return Error::mismatch().on(&wanted.name),
+    };
+    Error::new(ErrorKind::Protocol, message).on(&wanted.name)
+}
+
+/// Makes the guard's hold out of a grant: asks once more where little of its time is left.
+/// `None` when it is over.
+pub(super) async fn confirm(
+    shared: &Arc<Shared>,
+    wanted: &Wanted,
+    owner: &OwnerId,
+    grant: &Grant,
+    base: Moment,
+    doubtful: &[RequestId],
+) -> Option<Arc<Hold>> {
+    let lease_ms = wanted.lease_ms(shared);
+    let hold = wanted.hold(shared, owner.clone(), grant, base, doubtful.to_vec());
+    let left_ms = hold.valid_until().left().as_millis() as u64;
+    if left_ms == 0 {
+        return None;
+    }
+    let hold = Arc::new(hold);
+    let mut full = grant.ttl_ms >= lease_ms;
+    if left_ms < grant.ttl_ms / 3 {
+        let ttl_ms = hold.lease().wanted_ms();
+        let op = hold.renewal(ttl_ms);
+        let reply = caller::once(shared, &wanted.name, &op, &mut Copies::default()).await.ok()?;
+        if reply.answer.body != Body::Renewed {
+            return None;
+        }
+        hold.renewed(reply.sent, ttl_ms);
+        full = true;
+    }
+    observe::held(shared, wanted, &hold);
+    if *shared.connection.borrow() != ConnectionState::Connected {
+        // It came with the last words of a connection that is gone: as any other hold.
+        hold.suspect();
+        full = false;
+    }
+    shared.watchdog.watch(&hold, full);
+    Some(hold)
+}
+
+/// Takes back, in the background, what was asked for. The result is the end of that for `request`
+/// itself, if there is anything to take back.
+pub(super) fn give_up(
+    shared: &Arc<Shared>,
+    wanted: &Wanted,
+    owner: &OwnerId,
+    request: RequestId,
+    doubt: bool,
+    doubtful: &[RequestId],
+) -> Option<JoinHandle<()>> {
+    let gone = |request, doubt| Abandoned {
+        name: wanted.name.clone(),
+        kind: wanted.kind,
+        owner: owner.clone(),
+        request,
+        doubt,
+        shared_owner: wanted.seat.is_some(),
+        link: wanted.link.clone(),
+    };
+    for request in doubtful {
+        reaper::abandon(shared, gone(*request, true));
+    }
+    (!wanted.try_once || doubt).then(|| reaper::abandon(shared, gone(request, doubt)))
+}
