@@ -16,9 +16,14 @@ use std::time::Duration;
 /// Waiters asked about in one call, when the oldest is not in the queue any more.
 const ASKED_AT_ONCE: usize = 64;
 
-/// Heartbeats are never closer than this, whatever messages say: a flood of forged ones costs
-/// at most twenty calls a second.
+/// Heartbeats are never closer than this for long, whatever messages say: a flood of forged ones
+/// costs at most twenty calls a second.
 const CLOSEST: Duration = Duration::from_millis(50);
+
+/// So many may follow each other at once when none came for a while. The turn of a waiter behind a Java
+/// client takes three: one that learns of Java and subscribes its channel, one that looks again after
+/// that, and one for Java's wake-up, which may come right then; and one more for the end of the wait.
+const AT_ONCE: u32 = 4;
 
 /// Added at random to the end of a lease, so that the clients of a lock do not all ask in the
 /// same millisecond.
@@ -28,7 +33,7 @@ const SPREAD: Duration = Duration::from_millis(60);
 pub(crate) async fn run(shared: Arc<Shared>, queue: Arc<Queue>) {
     let period = shared.config.heartbeat;
     let mut wait = period;
-    let mut last = Moment::now().minus_ms(CLOSEST.as_millis() as u64);
+    let mut pace = Pace { due: Moment::now() };
     let mut early = false;
     let mut silent_since: Option<Moment> = None;
     let mut listening: Option<OwnerId> = None;
@@ -41,9 +46,8 @@ pub(crate) async fn run(shared: Arc<Shared>, queue: Arc<Queue>) {
             break;
         }
         // Whatever kicks, and how often: the pace is ours.
-        tokio::time::sleep(last.plus(CLOSEST).left()).await;
+        tokio::time::sleep(pace.wait(Moment::now())).await;
         let began = Moment::now();
-        last = began;
         match beat(&shared, &queue, &mut listening).await {
             Ok(retry) => {
                 silent_since = None;
@@ -66,6 +70,22 @@ pub(crate) async fn run(shared: Arc<Shared>, queue: Arc<Queue>) {
     }
     if let Some(owner) = listening {
         shared.store.unlisten(Topic::Waiter(queue.name.clone(), owner));
+    }
+}
+
+/// How closely heartbeats follow each other.
+struct Pace {
+    /// When the next would go out if all those before it had kept their distance.
+    due: Moment,
+}
+
+impl Pace {
+    /// How long a heartbeat that is wanted now has to wait. It counts as sent then.
+    fn wait(&mut self, now: Moment) -> Duration {
+        let ahead_ms = u64::from(AT_ONCE - 1) * CLOSEST.as_millis() as u64;
+        let wait = self.due.minus_ms(ahead_ms).since(now);
+        self.due = self.due.max(now).plus(CLOSEST);
+        wait
     }
 }
 
@@ -200,5 +220,32 @@ async fn return_to_place(shared: &Arc<Shared>, entry: &Arc<Entry>) -> Result<(),
         // A hold of the owner that is being given up: the next heartbeat tries again.
         Body::HeldBySelf { .. } if entry.shared_owner => Ok(()),
         _ => Err(unexpected()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Wake-ups by Java came 27 ms late as a rule: the heartbeat that finds Java near, the one after
+    /// the subscription and the one for the wake-up had to keep 50 ms between them.
+    #[test]
+    fn a_few_heartbeats_follow_each_other_at_once_and_many_do_not() {
+        let start = Moment::now();
+        let mut pace = Pace { due: start };
+        let mut now = start;
+        for _ in 0..AT_ONCE {
+            assert_eq!(pace.wait(now), Duration::ZERO);
+        }
+        for _ in 0..100 {
+            let wait = pace.wait(now);
+            assert_eq!(wait, CLOSEST, "a flood keeps its distance");
+            now = now.plus(wait);
+        }
+        now = now.plus(CLOSEST * 100);
+        for _ in 0..AT_ONCE {
+            assert_eq!(pace.wait(now), Duration::ZERO, "however long the pause was");
+        }
+        assert_eq!(pace.wait(now), CLOSEST);
     }
 }

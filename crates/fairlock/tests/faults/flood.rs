@@ -1,5 +1,6 @@
 //! F86: messages flood every channel of a lock, ten thousand a second. None is a grant, each waiter
-//! asks the server at most once in 50 ms, memory stays as it was, and the real grants arrive.
+//! asks the server at most once in 50 ms but for the first few, memory stays as it was, and the real
+//! grants arrive.
 
 use super::bed::{Bed, SLACK, eventually, inbox, measured, steady};
 use super::worker::Worker;
