@@ -3,10 +3,12 @@
 //! - [`java`]: a JVM with Redisson's clients, scripted call by call;
 //! - [`version`]: which of Redisson's versions, and where `scripts/interop-jars` has put it;
 //! - [`watch`]: what a server has executed, in its order, and the story of a lock's queue in it;
+//! - [`rounds`]: random scripts that Rust and Java play together, and their judges.
 //!
 //! Unpublished, and apart from the other tests, so that these need no JVM. Everything may panic: a
 //! broken test bed is a failed test. Without Java or the jars a test is skipped, loudly.
 
 pub mod java;
+pub mod rounds;
 pub mod version;
 pub mod watch;

@@ -174,6 +174,7 @@ impl Watch {
             if story.script != *script {
                 (story.script, story.just_left) = (*script, None);
             }
+            story.expire(at_ns);
             let words: Vec<_> = words.iter().map(String::as_str).collect();
             match words[..] {
                 ["rpush", key, owner] if key == queue_key => {
@@ -211,7 +212,7 @@ impl Watch {
                 ["pexpireat", key, ms] if key == lock => {
                     story.ends_ns = self.of_epoch_ms(ms.parse().expect("milliseconds"));
                 }
-                ["del", ..] if words[1..].contains(&lock) => story.freed(at_ns, false),
+                ["del", ..] if words[1..].contains(&lock) => story.deleted(at_ns),
                 _ => {}
             }
         }
@@ -254,12 +255,18 @@ impl Story {
         }
     }
 
+    /// Nobody deletes a lock that ends by its time.
+    fn expire(&mut self, at_ns: u64) {
+        if at_ns >= self.ends_ns {
+            self.freed(self.ends_ns, true);
+        }
+    }
+
     fn holds(&mut self, at_ns: u64, owner: &str) {
-        if self.holder.as_deref() == Some(owner) && at_ns < self.ends_ns {
+        if self.holder.as_deref() == Some(owner) {
             return;
         }
-        // By its time, since nobody deleted it.
-        self.freed(at_ns.min(self.ends_ns), true);
+        self.freed(at_ns, true);
         // Java's scripts take it out before.
         if let Some(left) = self.just_left.take()
             && self.steps[left].owner == owner
@@ -267,7 +274,15 @@ impl Story {
             self.steps.remove(left);
         }
         self.holder = Some(owner.to_owned());
+        // Until its script says how long, in the command after this one.
+        self.ends_ns = u64::MAX;
         self.add(at_ns, owner, What::Holds);
+    }
+
+    /// Our scripts delete the lock before each grant, also where it has ended by its time.
+    fn deleted(&mut self, at_ns: u64) {
+        let by_time = at_ns + TTL_STEP_NS >= self.ends_ns;
+        self.freed(if by_time { at_ns.min(self.ends_ns) } else { at_ns }, by_time);
     }
 
     fn freed(&mut self, at_ns: u64, by_time: bool) {
@@ -276,6 +291,9 @@ impl Story {
         }
     }
 }
+
+/// TTLs are in whole milliseconds.
+const TTL_STEP_NS: u64 = 1_000_000;
 
 /// Every time the lock was free, and then somebody's.
 pub fn hand_overs(steps: &[Step]) -> Vec<HandOver> {

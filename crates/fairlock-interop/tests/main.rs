@@ -6,10 +6,13 @@
 #![allow(clippy::unwrap_used, reason = "a failed call is a failed test")]
 
 mod bed;
+mod clocks;
+mod deaths;
 mod exclusion;
 mod giving_up;
 mod holds;
 mod leases;
 mod order;
+mod rounds;
 mod tokens;
 mod wake_ups;

@@ -1,0 +1,65 @@
+//! The rounds as a command, and a client of ours to be killed.
+//!
+//! ```text
+//! fairlock-interop rounds ROUNDS VERSION SERVER [SEED]    one line; 1 if anything was violated
+//! fairlock-interop worker URL LOCK LEASE_MS               waits, holds, and never ends by itself
+//! ```
+
+use std::process::ExitCode;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use fairlock::{Client, Config};
+use fairlock_interop::java::Java;
+use fairlock_interop::rounds;
+use fairlock_interop::version::Version;
+use fairlock_testkit::server::{Generation, Server};
+
+#[tokio::main(worker_threads = 2)]
+async fn main() -> ExitCode {
+    let args: Vec<_> = std::env::args().skip(1).collect();
+    let args: Vec<_> = args.iter().map(String::as_str).collect();
+    match args[..] {
+        ["worker", url, lock, lease_ms] => worker(url, lock, lease_ms).await,
+        ["rounds", count, version, server] => play(count, version, server, new_seed()).await,
+        ["rounds", count, version, server, seed] => {
+            play(count, version, server, seed.parse().expect("a seed is a number")).await
+        }
+        _ => {
+            eprintln!("usage: fairlock-interop rounds ROUNDS VERSION SERVER [SEED]");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Says its owner's id when it stands in the queue.
+async fn worker(url: &str, lock: &str, lease_ms: &str) -> ExitCode {
+    let lease = Duration::from_millis(lease_ms.parse().expect("milliseconds"));
+    let config = Config::from_url(url).expect("a URL").watchdog_lease(lease);
+    let client = Client::with_config(config).await.expect("the server runs");
+    let mut turn = client.fair_lock(lock).enqueue().await.expect("a place in the queue");
+    println!("{}", turn.owner());
+    let _guard = turn.wait().await.expect("the lock");
+    std::future::pending::<ExitCode>().await
+}
+
+async fn play(count: &str, version: &str, server: &str, seed: u64) -> ExitCode {
+    let count = count.parse().expect("rounds are a number");
+    let version = Version::named(version).expect("a version of scripts/interop-jars");
+    let generation = Generation::ALL.into_iter().find(|generation| generation.name() == server);
+    let generation = generation.expect("a server of scripts/servers");
+    let (Some(server), Some(java)) = (Server::start(generation), Java::start(version)) else {
+        return ExitCode::FAILURE;
+    };
+    let report = rounds::run(&server, &java, count, seed).await;
+    for violation in &report.violations {
+        println!("VIOLATION {violation}");
+    }
+    println!("Redisson {version}, {}: seed {seed}, {report}", generation.name());
+    if report.violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn new_seed() -> u64 {
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    // Short enough to be typed again.
+    u64::from(since_epoch.subsec_nanos())
+}

@@ -1,0 +1,205 @@
+//! What everybody does in a round, made from a seed.
+
+use std::fmt;
+
+use crate::java::Kind;
+use crate::version::Version;
+
+/// Calls in a round, of all together.
+const OPERATIONS_MAX: usize = 40;
+/// The holds of a round take this long together, so that a round takes less than half a second.
+const HOLDS_MS: u64 = 250;
+
+/// A round.
+#[derive(Clone, Debug)]
+pub struct Script {
+    /// Whether the lock is fair; else there is no order to judge.
+    pub is_fair: bool,
+    /// Who takes part.
+    pub parts: Vec<Part>,
+}
+
+/// One owner of Java's, or a task of ours with a new owner for each turn.
+#[derive(Clone, Debug)]
+pub struct Part {
+    /// With whom, and which of its clients.
+    pub who: Who,
+    /// When it begins, in milliseconds.
+    pub begins_ms: u64,
+    /// What it does, one after another.
+    pub turns: Vec<Turn>,
+}
+
+/// See [`Part`].
+#[derive(Clone, Copy, Debug)]
+pub enum Who {
+    /// A client of ours.
+    Rust {
+        /// Which.
+        client: usize,
+    },
+    /// A thread of a Java client.
+    Java {
+        /// Which client.
+        client: usize,
+        /// Which thread.
+        thread: usize,
+        /// Which of its locks.
+        kind: Kind,
+    },
+}
+
+/// One attempt, and what follows if it succeeds. Times are in milliseconds.
+#[derive(Clone, Copy, Debug)]
+pub struct Turn {
+    /// How it asks.
+    pub how: How,
+    /// The lease, if the watchdog is not to renew.
+    pub lease_ms: Option<u64>,
+    /// How long it holds the lock.
+    pub hold_ms: u64,
+    /// Whether it enters once more.
+    pub reenters: bool,
+    /// Whether it holds the lock beyond its lease, and does not release it.
+    pub outstays: bool,
+    /// Until the next turn.
+    pub pause_ms: u64,
+}
+
+/// See [`Turn`]. The asynchronous forms are Java's; ours are all asynchronous.
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs, reason = "the numbers are milliseconds")]
+pub enum How {
+    Wait,
+    WaitAsync,
+    Try,
+    Timed {
+        wait_ms: u64,
+    },
+    TimedAsync {
+        wait_ms: u64,
+    },
+    /// Ours is dropped, if it has not succeeded by then. Java has nothing like it.
+    Cancelled {
+        after_ms: u64,
+    },
+}
+
+impl Script {
+    /// The script of a seed.
+    pub fn new(seed: u64, version: Version) -> Self {
+        let mut dice = Dice(seed);
+        let is_fair = dice.below(5) > 0;
+        let count = 2 + dice.below(9);
+        let mut parts = Vec::new();
+        let (mut operations_left, mut hold_left_ms) = (OPERATIONS_MAX, HOLDS_MS);
+        for n in 0..count {
+            // The first two are one of each side.
+            let is_java = if n < 2 { n == 0 } else { dice.below(2) == 0 };
+            let kind = match (is_fair, dice.below(2)) {
+                (true, _) => Kind::Fair,
+                (false, 0) if version.has_fenced() => Kind::Fenced,
+                (false, _) => Kind::Plain,
+            };
+            let client = usize::try_from(dice.below(2)).expect("0 or 1");
+            let thread = usize::try_from(n).expect("at most ten");
+            let who =
+                if is_java { Who::Java { client, thread, kind } } else { Who::Rust { client } };
+            let begins_ms = dice.below(40);
+            let mut turns = Vec::new();
+            for _ in 0..=dice.below(3) {
+                let turn = Turn::new(&mut dice, is_java, hold_left_ms);
+                if turn.operations() > operations_left || turn.hold_ms > hold_left_ms {
+                    break;
+                }
+                operations_left -= turn.operations();
+                hold_left_ms -= turn.hold_ms;
+                turns.push(turn);
+            }
+            parts.push(Part { who, begins_ms, turns });
+        }
+        Self { is_fair, parts }
+    }
+
+    /// Calls in it, if all turns succeed.
+    pub fn operations(&self) -> usize {
+        self.parts.iter().flat_map(|part| &part.turns).map(Turn::operations).sum()
+    }
+}
+
+/// A line for each turn.
+impl fmt::Display for Script {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "fair {}", self.is_fair)?;
+        for Part { who, begins_ms, turns } in &self.parts {
+            write!(f, "\n    {who:?} from {begins_ms} ms on")?;
+            turns.iter().try_for_each(|turn| write!(f, "\n      {turn:?}"))?;
+        }
+        Ok(())
+    }
+}
+
+impl Turn {
+    fn new(dice: &mut Dice, is_java: bool, hold_left_ms: u64) -> Self {
+        let wait_ms = 1 + dice.below(80);
+        let how = match (dice.below(10), is_java) {
+            (0..4, _) => How::Wait,
+            (4, true) => How::WaitAsync,
+            (5, true) => How::TimedAsync { wait_ms },
+            (4..6, false) => How::Cancelled { after_ms: wait_ms },
+            (6, _) => How::Try,
+            _ => How::Timed { wait_ms },
+        };
+        // Before 3.17 a Java lock object gives the lease that it used last to calls without one.
+        let outstays = dice.below(20) == 0 && hold_left_ms > 130;
+        let lease_ms = (dice.below(4) == 0).then_some(5000);
+        let reenters = !outstays && dice.below(4) == 0;
+        let pause_ms = dice.below(20);
+        if outstays {
+            let lease_ms = Some(100);
+            return Self { how, lease_ms, hold_ms: 130, reenters, outstays, pause_ms };
+        }
+        Self { how, lease_ms, hold_ms: dice.below(12), reenters, outstays, pause_ms }
+    }
+
+    /// The attempt and the release, and both once more.
+    fn operations(&self) -> usize {
+        if self.reenters { 4 } else { 2 }
+    }
+}
+
+/// splitmix64.
+struct Dice(u64);
+
+impl Dice {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// 0 to `bound` - 1.
+    fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scripts_keep_within_their_bounds_and_have_both_sides() {
+        for seed in 0..2000 {
+            let script = Script::new(seed, Version::V4_7);
+            assert!(script.operations() <= OPERATIONS_MAX);
+            let turns = || script.parts.iter().flat_map(|part| &part.turns);
+            assert!(turns().map(|turn| turn.hold_ms).sum::<u64>() <= HOLDS_MS);
+            assert!(script.parts.iter().any(|part| matches!(part.who, Who::Java { .. })));
+            assert!(script.parts.iter().any(|part| matches!(part.who, Who::Rust { .. })));
+            assert_eq!(format!("{script:?}"), format!("{:?}", Script::new(seed, Version::V4_7)));
+        }
+    }
+}

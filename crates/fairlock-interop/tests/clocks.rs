@@ -1,0 +1,87 @@
+//! A Java client whose clock is ten minutes off. Redisson judges others, and is judged, by it.
+
+use fairlock_interop::java::{Java, JavaOwner};
+use fairlock_interop::version::Version;
+use fairlock_testkit::history::now_ns;
+
+use crate::bed::{Bed, ms, run_on, soon, until};
+
+const TEN_MINUTES_US: i64 = 600_000_000;
+
+/// A JVM whose clock is this far ahead of the machine's, if the machine has a C compiler.
+fn with_clock(offset_us: i64) -> Option<Java> {
+    let java = Java::with_clock(Version::of_environment())?;
+    java.clock().set_offset(offset_us);
+    Some(java)
+}
+
+fn skewed<F: Future<Output = ()>>(offset_us: i64, test: impl FnOnce(Bed, JavaOwner) -> F) {
+    let Some(java) = with_clock(offset_us) else { return };
+    run_on(java, |bed| async move {
+        let before_ns = now_ns();
+        let server = bed.call(&["TIME"]);
+        let server_ms = server.array()[0].text().parse::<i64>().unwrap() * 1000;
+        let apart_ms = bed.java.now_ms().await - server_ms - offset_us / 1000;
+        let took_ms = i64::try_from((now_ns() - before_ns) / 1_000_000).unwrap();
+        assert!((0..1100 + took_ms).contains(&apart_ms), "the JVM shows it: {apart_ms} ms apart");
+        let owner = bed.java_owner().await;
+        test(bed, owner).await;
+    });
+}
+
+/// By its clock everybody in the queue is long dead. It drops us, and we return to our places.
+#[test]
+fn ours_keep_their_places_before_a_java_client_that_is_ahead() {
+    skewed(TEN_MINUTES_US, |bed, java| async move {
+        let rust = [bed.rust().await, bed.rust().await];
+        let guard = soon(rust[0].fair_lock("a").lock()).await.unwrap();
+        let mut first = soon(rust[0].fair_lock("a").enqueue()).await.unwrap();
+        let mut second = soon(rust[1].fair_lock("a").enqueue()).await.unwrap();
+        let call = java.fair("a").lock();
+        until("it stands in the queue", || bed.queue("a").contains(&java.id)).await;
+        let mut third = soon(rust[1].fair_lock("a").enqueue()).await.unwrap();
+        let in_order = [
+            first.owner().to_string(),
+            second.owner().to_string(),
+            java.id.clone(),
+            third.owner().to_string(),
+        ];
+        until("all are in their places", || bed.queue("a") == in_order).await;
+        guard.release().await.unwrap();
+        soon(first.wait()).await.unwrap().release().await.unwrap();
+        soon(second.wait()).await.unwrap().release().await.unwrap();
+        call.value().await;
+        java.fair("a").unlock().value().await;
+        soon(third.wait()).await.unwrap().release().await.unwrap();
+    });
+}
+
+/// It enters with a score that has passed by everybody else's clock. Nobody is served twice, and
+/// all are served; whether before or after it is Redisson's own rule, which takes it for dead.
+#[test]
+fn all_are_served_beside_a_java_client_that_is_behind() {
+    skewed(-TEN_MINUTES_US, |bed, java| async move {
+        let rust = bed.rust().await;
+        // Java sleeps for the TTL of the hold that it saw, and must look again in this test.
+        let leased = rust.fair_lock("a").lease(ms(3000));
+        for _ in 0..2 {
+            let guard = soon(leased.lock()).await.unwrap();
+            let call = java.fair("a").lock();
+            until("it stands in the queue", || bed.queue("a") == [java.id.clone()]).await;
+            let mut turn = soon(leased.enqueue()).await.unwrap();
+            guard.release().await.unwrap();
+            let serve_java = async {
+                call.value().await;
+                assert_eq!(bed.hold("a"), Some((java.id.clone(), 1)));
+                java.fair("a").unlock().value().await;
+            };
+            let serve_ours = async {
+                let guard = soon(turn.wait()).await.unwrap();
+                assert_eq!(bed.holder("a"), Some(guard.owner().to_string()));
+                guard.release().await.unwrap();
+            };
+            tokio::join!(serve_java, serve_ours);
+        }
+        assert_eq!((bed.queue("a"), bed.hold("a")), (vec![], None));
+    });
+}

@@ -1,0 +1,230 @@
+//! Processes of either side are killed and frozen, holding and waiting.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use fairlock_interop::java::Java;
+use fairlock_interop::version::Version;
+use tokio::task::spawn_blocking;
+
+use crate::bed::{Bed, measured, ms, run, soon, until};
+
+/// How long a free lock is kept for a Java head that nobody hears.
+const PATIENCE: Duration = Duration::from_secs(8);
+/// A heartbeat of ours, with its jitter, and what a busy machine adds.
+const HEARTBEAT: Duration = Duration::from_secs(4);
+/// The lease of a worker's lock.
+const WORKER_LEASE: Duration = Duration::from_secs(3);
+
+/// A client of ours in a process of its own, that waits for a lock and then holds it.
+struct Worker {
+    child: Child,
+    owner: String,
+}
+
+impl Worker {
+    /// Ready when it stands in the queue, or holds the lock.
+    async fn start(bed: &Bed, lock: &str) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_fairlock-interop"));
+        command.args(["worker", &bed.server.url(), lock]);
+        command.arg(WORKER_LEASE.as_millis().to_string());
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let output = child.stdout.take().unwrap();
+        let first = spawn_blocking(move || BufReader::new(output).lines().next());
+        let owner = soon(first).await.unwrap().expect("the worker goes on").unwrap();
+        Self { child, owner }
+    }
+
+    fn kill9(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A JVM to be killed.
+fn doomed(bed: &Bed) -> Java {
+    Java::start(bed.version()).expect("the shared one runs")
+}
+
+async fn owner_in(java: &Java, bed: &Bed) -> fairlock_interop::java::JavaOwner {
+    java.client(bed.server.addr(), Default::default()).await.owner("t").await
+}
+
+#[test]
+fn a_java_holder_dies() {
+    run(|bed| async move {
+        let (rust, java, doomed) = (bed.rust().await, bed.java_owner().await, doomed(&bed));
+        owner_in(&doomed, &bed).await.fair("a").lock_for(1500).value().await;
+        let mut turn = soon(rust.fair_lock("a").enqueue()).await.unwrap();
+        let call = java.fair("a").lock();
+        bed.queued("a", &[&turn.owner().to_string(), &java.id]).await;
+        let left = ms(u64::try_from(bed.pttl("a")).unwrap());
+        doomed.kill9();
+        let killed = Instant::now();
+        let guard = soon(turn.wait()).await.unwrap();
+        let took = killed.elapsed();
+        measured(&format!(
+            "after the lease of a dead Java holder: {:?}",
+            took.saturating_sub(left)
+        ));
+        assert!(took < left + ms(1000), "{took:?} for a lease of {left:?}");
+        guard.release().await.unwrap();
+        call.value().await;
+        java.fair("a").unlock().value().await;
+        bed.nothing_left().await;
+    });
+}
+
+/// Redisson alone would wait for the score of the dead head, which is minutes away.
+#[test]
+fn java_waiters_die_at_the_head_and_in_the_middle() {
+    run(|bed| async move {
+        let (rust, doomed) = (bed.rust().await, doomed(&bed));
+        let (head, middle) = (owner_in(&doomed, &bed).await, owner_in(&doomed, &bed).await);
+        let guard = soon(rust.fair_lock("a").lock()).await.unwrap();
+        let _dies = head.fair("a").lock();
+        bed.queued("a", &[&head.id]).await;
+        let mut first = soon(rust.fair_lock("a").enqueue()).await.unwrap();
+        let _dies = middle.fair("a").lock();
+        let first_id = first.owner().to_string();
+        bed.queued("a", &[&head.id, &first_id, &middle.id]).await;
+        let mut second = soon(rust.fair_lock("a").enqueue()).await.unwrap();
+        doomed.kill9();
+
+        let released = Instant::now();
+        guard.release().await.unwrap();
+        let guard = soon(first.wait()).await.unwrap();
+        measured(&format!("past a dead Java head: {:?}", released.elapsed()));
+        assert!(released.elapsed() < PATIENCE + HEARTBEAT, "{:?}", released.elapsed());
+        assert!(released.elapsed() > PATIENCE - ms(1000), "it might have been about to subscribe");
+        // The one in the middle, behind a head that was passed over, is a head of its own later.
+        let released = Instant::now();
+        guard.release().await.unwrap();
+        let guard = soon(second.wait()).await.unwrap();
+        assert!(released.elapsed() < PATIENCE + HEARTBEAT, "{:?}", released.elapsed());
+        guard.release().await.unwrap();
+        // What dead Java waiters leave is Java's to end.
+        assert_eq!(bed.queue("a"), [head.id, middle.id]);
+    });
+}
+
+#[test]
+fn a_rust_holder_dies() {
+    run(|bed| async move {
+        let java = bed.java_owner().await;
+        let worker = Worker::start(&bed, "a").await;
+        until("the worker holds it", || bed.holder("a").as_ref() == Some(&worker.owner)).await;
+        let call = java.fair("a").lock();
+        bed.queued("a", &[&java.id]).await;
+        let killed = Instant::now();
+        worker.kill9();
+        call.value().await;
+        let took = killed.elapsed();
+        measured(&format!("Java behind a dead holder of ours, lease {WORKER_LEASE:?}: {took:?}"));
+        assert!(took < WORKER_LEASE + ms(1500), "{took:?}");
+        assert_eq!(bed.hold("a"), Some((java.id.clone(), 1)));
+        java.fair("a").unlock().value().await;
+        bed.nothing_left().await;
+    });
+}
+
+/// While any client of ours uses the lock, dead ones of ours cost Java a heartbeat at most.
+#[test]
+fn rust_waiters_die_at_the_head_and_in_the_middle() {
+    run(|bed| async move {
+        let (rust, java) = (bed.rust().await, bed.java().await);
+        let (holder, one, two) =
+            (java.owner("h").await, java.owner("1").await, java.owner("2").await);
+        holder.fair("a").lock().value().await;
+        let head = Worker::start(&bed, "a").await;
+        let first = one.fair("a").lock();
+        bed.queued("a", &[&head.owner, &one.id]).await;
+        let middle = Worker::start(&bed, "a").await;
+        let second = two.fair("a").lock();
+        bed.queued("a", &[&head.owner, &one.id, &middle.owner, &two.id]).await;
+        let mut last = soon(rust.fair_lock("a").enqueue()).await.unwrap();
+        head.kill9();
+        middle.kill9();
+
+        let unlocked = Instant::now();
+        holder.fair("a").unlock().value().await;
+        first.value().await;
+        measured(&format!("Java past a dead head of ours: {:?}", unlocked.elapsed()));
+        assert!(unlocked.elapsed() < HEARTBEAT, "{:?}", unlocked.elapsed());
+        let unlocked = Instant::now();
+        one.fair("a").unlock().value().await;
+        second.value().await;
+        measured(&format!("Java past a dead waiter of ours: {:?}", unlocked.elapsed()));
+        assert!(unlocked.elapsed() < HEARTBEAT, "{:?}", unlocked.elapsed());
+        two.fair("a").unlock().value().await;
+        soon(last.wait()).await.unwrap().release().await.unwrap();
+        assert_eq!((bed.queue("a"), bed.hold("a")), (vec![], None));
+    });
+}
+
+/// With no client of ours left nobody but Java looks, by the score: as head it ends 30 s after our last
+/// heartbeat. A dead Java waiter in that place costs five minutes.
+#[test]
+fn a_rust_waiter_dies_and_only_java_is_left() {
+    run(|bed| async move {
+        let java = bed.java().await;
+        let (holder, waiter) = (java.owner("h").await, java.owner("w").await);
+        holder.fair("a").lock().value().await;
+        let head = Worker::start(&bed, "a").await;
+        let mut call = waiter.fair("a").lock();
+        bed.queued("a", &[&head.owner, &waiter.id]).await;
+        // As head it says with its heartbeats that it counts as alive for 30 s, and no longer.
+        until("a heartbeat as head", || {
+            bed.scores("a")
+                .iter()
+                .any(|(owner, ahead_ms)| *owner == head.owner && *ahead_ms < 32_000)
+        })
+        .await;
+        let killed = Instant::now();
+        head.kill9();
+        holder.fair("a").unlock().value().await;
+        let answer = call.answer_within(Duration::from_secs(40)).await;
+        answer.expect("Java gets the lock").result.unwrap();
+        measured(&format!("Java alone past a dead head of ours: {:?}", killed.elapsed()));
+        assert!(killed.elapsed() < Duration::from_secs(32), "{:?}", killed.elapsed());
+        waiter.fair("a").unlock().value().await;
+    });
+}
+
+/// A frozen JVM hears nothing, but it listens: the lock is kept for it, and it goes on where it was.
+#[test]
+fn a_frozen_java_head_keeps_its_turn() {
+    run(|bed| async move {
+        // Before 3.31 a head sleeps for as long as its turn was away when it asked: see docs/protocol.md.
+        if bed.version() == Version::V3_16 {
+            return;
+        }
+        let (rust, frozen) = (bed.rust().await, doomed(&bed));
+        let owner = owner_in(&frozen, &bed).await;
+        let guard = soon(rust.fair_lock("a").lock()).await.unwrap();
+        let call = owner.fair("a").lock();
+        bed.queued("a", &[&owner.id]).await;
+        let channel = format!("redisson_lock__channel:{{a}}:{}", owner.id);
+        until("it listens", || bed.call(&["PUBSUB", "NUMSUB", &channel]).array()[1].int() == 1)
+            .await;
+        let mut turn = soon(rust.fair_lock("a").enqueue()).await.unwrap();
+        frozen.stop();
+        guard.release().await.unwrap();
+        assert!(turn.wait_for(ms(1500)).await.unwrap().is_none());
+        assert_eq!(bed.hold("a"), None);
+        frozen.cont();
+        call.value().await;
+        assert_eq!(bed.hold("a"), Some((owner.id.clone(), 1)));
+        owner.fair("a").unlock().value().await;
+        soon(turn.wait()).await.unwrap().release().await.unwrap();
+        bed.nothing_left().await;
+    });
+}
