@@ -54,6 +54,9 @@ async fn play(count: &str, version: &str, server: &str, seed: u64) -> ExitCode {
     for violation in &report.violations {
         println!("VIOLATION {violation}");
     }
+    for slow in &report.slow {
+        println!("SLOW {slow}");
+    }
     println!("Redisson {version}, {}: seed {seed}, {report}", generation.name());
     if report.violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -180,6 +180,17 @@ impl HandOvers {
     }
 }
 
+impl HandOvers {
+    /// The slowest that ours had a part in. What Java does to Java is not ours to judge.
+    pub fn worst_with_ours(&self) -> Duration {
+        [&self.rust_to_java, &self.java_to_rust, &self.rust_to_rust]
+            .map(|way| way.worst)
+            .into_iter()
+            .max()
+            .unwrap_or_default()
+    }
+}
+
 impl WakeUps {
     fn add(&mut self, other: &Self) {
         self.count += other.count;

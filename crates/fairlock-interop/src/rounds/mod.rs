@@ -20,6 +20,9 @@ use self::script::Script;
 use crate::java::Java;
 use crate::watch::{Command, Watch};
 
+/// A wake-up that takes longer was not caused by a message, but by the clock.
+pub const SLOW: Duration = Duration::from_millis(500);
+
 /// What a number of rounds came to.
 #[derive(Debug, Default)]
 pub struct Report {
@@ -31,6 +34,8 @@ pub struct Report {
     pub hand_overs: HandOvers,
     /// What must not happen and did, each with its seed.
     pub violations: Vec<String>,
+    /// Rounds with a wake-up to or from ours that took longer than [`SLOW`], told like violations.
+    pub slow: Vec<String>,
 }
 
 /// Plays `rounds` scripts, of this seed and those that follow it.
@@ -60,25 +65,30 @@ async fn round(server: SocketAddr, stage: &Stage, watch: &Watch, seed: u64, repo
     violations.extend(judge::what_is_left(server, &lock).await);
     report.rounds += 1;
     report.operations += script.operations();
+    let slowest = hand_overs.worst_with_ours();
     report.hand_overs.add(hand_overs);
-    if !violations.is_empty() {
-        let told: Vec<_> = steps.iter().map(|step| format!("\n    {step:?}")).collect();
-        let ran = commands.iter().map(|command| {
-            let Command { at_ns, script, words } = command;
-            format!("\n    {at_ns} script {script}: {}", words.join(" "))
-        });
-        report.violations.push(format!(
-            "seed {seed}: {}\n  script: {script}\n  the queue:{}\n  what scripts ran:{}",
-            violations.join("\n  "),
-            told.concat(),
-            ran.collect::<String>()
-        ));
+    if violations.is_empty() && slowest <= SLOW {
+        return;
     }
+    let told: Vec<_> = steps.iter().map(|step| format!("\n    {step:?}")).collect();
+    let ran = commands.iter().map(|command| {
+        let Command { at_ns, script, words } = command;
+        format!("\n    {at_ns} script {script}: {}", words.join(" "))
+    });
+    let story = format!(
+        "seed {seed}: {}\n  slowest {}\n  script: {script}\n  the queue:{}\n  what scripts ran:{}",
+        violations.join("\n  "),
+        in_ms(slowest),
+        told.concat(),
+        ran.collect::<String>()
+    );
+    let list = if violations.is_empty() { &mut report.slow } else { &mut report.violations };
+    list.push(story);
 }
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { rounds, operations, hand_overs, violations } = self;
+        let Self { rounds, operations, hand_overs, violations, .. } = self;
         write!(f, "{rounds} rounds, {operations} calls, {hand_overs}, ")?;
         write!(f, "{} violations", violations.len())
     }
