@@ -175,6 +175,10 @@ fn rust_waiters_die_at_the_head_and_in_the_middle() {
 #[test]
 fn a_rust_waiter_dies_and_only_java_is_left() {
     run(|bed| async move {
+        // A Java waiter of that age sleeps for as long as its turn was away, minutes, and Java tells it nothing.
+        if bed.version() == Version::V3_16 {
+            return;
+        }
         let java = bed.java().await;
         let (holder, waiter) = (java.owner("h").await, java.owner("w").await);
         holder.fair("a").lock().value().await;
@@ -203,7 +207,7 @@ fn a_rust_waiter_dies_and_only_java_is_left() {
 #[test]
 fn a_frozen_java_head_keeps_its_turn() {
     run(|bed| async move {
-        // Before 3.31 a head sleeps for as long as its turn was away when it asked: see docs/protocol.md.
+        // As above: what was said to it while it was frozen may be the last that it hears for minutes.
         if bed.version() == Version::V3_16 {
             return;
         }

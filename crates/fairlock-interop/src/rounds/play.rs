@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -18,6 +19,8 @@ use crate::version::Version;
 const WATCHDOG: Duration = Duration::from_secs(3);
 /// Who has no answer by then has none coming: all holds and sleeps have ended three times.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(12);
+/// See [`look`].
+const LOOK_MS: u64 = 200;
 /// Clients on each side, and threads of each Java client.
 const CLIENTS: usize = 2;
 const THREADS: usize = 10;
@@ -115,8 +118,15 @@ pub async fn play(stage: &Stage, script: &Script, lock: &str) -> Played {
             }
         }
     }
+    let ended = Arc::new(AtomicBool::new(false));
+    let looker = (stage.version == Version::V3_16 && script.is_fair)
+        .then(|| tokio::spawn(look(stage.rust[0].clone(), notes.clone(), Arc::clone(&ended))));
     for part in parts {
         part.await.expect("a part of the round");
+    }
+    ended.store(true, Ordering::Relaxed);
+    if let Some(looker) = looker {
+        looker.await.expect("the one that looks");
     }
     let mut played = notes.played.lock().unwrap_or_else(PoisonError::into_inner);
     std::mem::take(&mut *played)
@@ -169,6 +179,26 @@ async fn rust_turn(client: &Client, is_fair: bool, server: SocketAddr, turn: Tur
         pause(turn.hold_ms).await;
     }
     release(guard, Release::Released, &owner, notes).await;
+}
+
+/// One of ours that looks at the lock now and then. A fair waiter of Redisson 3.16 that nobody tells sleeps
+/// for as long as its turn was away, which is minutes, and Java tells nobody when a lease ends or a head
+/// gives up. Whatever ours asks for tells the head.
+async fn look(client: Client, notes: Notes, ended: Arc<AtomicBool>) {
+    let lock = client.fair_lock(&notes.lock);
+    while !ended.load(Ordering::Relaxed) {
+        pause(LOOK_MS).await;
+        match lock.try_lock().await {
+            Ok(Some(guard)) => {
+                let owner = guard.owner().to_string();
+                let token = guard.token().get();
+                notes.record(&owner, now_ns(), Event::Granted { token });
+                release(guard, Release::Released, &owner, &notes).await;
+            }
+            Ok(None) => {}
+            Err(error) => notes.problem(format!("the one that looks: {error}")),
+        }
+    }
 }
 
 async fn release(guard: Guard, expected: Release, owner: &str, notes: &Notes) {
