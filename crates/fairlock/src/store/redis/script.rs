@@ -17,16 +17,16 @@ pub(crate) struct Script {
 macro_rules! script {
     // Fair and plain locks.
     ($operation:literal) => {
-        script!(["lua/head.lua", "lua/rules.lua", $operation])
+        script!(["lua/head.lua", "lua/hash.lua", "lua/rules.lua", $operation])
     };
     ($operation:literal, common case $first:literal) => {
         script!(
-            ["lua/head.lua", $first, "lua/rules.lua", $operation],
-            ["lua/head.lua", "lua/rules.lua", $operation]
+            ["lua/head.lua", "lua/hash.lua", $first, "lua/rules.lua", $operation],
+            ["lua/head.lua", "lua/hash.lua", "lua/rules.lua", $operation]
         )
     };
     (simple $operation:literal) => {
-        script!(["lua/simple_prelude.lua", $operation])
+        script!(["lua/head.lua", "lua/simple.lua", $operation])
     };
     ([$($file:literal),+]) => {
         script!([$($file),+], [$($file),+])

@@ -1,5 +1,6 @@
--- What every script begins with. The text sent is this file, for some operations their common case
--- (short_*.lua), then rules.lua with the functions, then the operation.
+-- What every script begins with. Of a fair or plain lock it goes on with hash.lua, for some operations with
+-- their common case (short_*.lua), then rules.lua with the functions, then the operation. Of a simple
+-- lock it goes on with simple.lua and the operation.
 --
 -- KEYS  1 lock hash      {owner -> hold count}                 shared with Redisson
 --       2 queue list     owners, head first                    shared
@@ -23,13 +24,9 @@
 -- Everything is read and checked before the first write. Numbers above 2^53 never occur; numbers are
 -- never joined to strings without %.0f, because Lua would shorten them.
 local call, floor, max, fmt = redis.call, math.floor, math.max, string.format
-local lock, queue, scores, tokens, order, state, beats =
-  KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
-local publish, base, inbox_prefix = ARGV[1], ARGV[2], ARGV[3]
-local HB, D, FAIR_WAIT = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
+local lock, tokens = KEYS[1], KEYS[4]
+local publish, base = ARGV[1], ARGV[2]
 local fleet = string.find(ARGV[7], 'j', 1, true) ~= nil
-local presence = string.find(ARGV[7], 'p', 1, true) ~= nil
-local REGISTRY_TTL = 60000          -- ms, our own keys while somebody waits
 local TOKEN_TTL = 604800000         -- ms, token key while only ours use it
 
 local clock = call('TIME')
@@ -46,6 +43,4 @@ if last_token then
     return redis.error_reply('FAIRLOCK_TOKEN the token key has reached 2^53')
   end
 end
-local hold = call('HGETALL', lock)  -- owner, count
-local free = #hold == 0
 

@@ -1,4 +1,4 @@
--- What every script of a simple lock begins with: the text sent is this file followed by one operation.
+-- What the scripts of simple locks know beside head.lua.
 -- A simple lock is one string, as the many clients keep it that lock with SET key value NX PX and let
 -- go by compare-and-delete. Ours is "owner:request:token"; any other value is foreign and opaque.
 --
@@ -8,29 +8,10 @@
 --       the others as in head.lua, not looked at
 -- ARGV  as in head.lua; 1 publish command, 2 base channel and 7 flags count
 -- Reply {server ms, 0, tag, ...}; tokens as strings
-local call, floor, max, match = redis.call, math.floor, math.max, string.match
-local lock, tokens = KEYS[1], KEYS[4]
-local publish, base = ARGV[1], ARGV[2]
-local fleet = string.find(ARGV[7], 'j', 1, true) ~= nil
-
-local TOKEN_TTL = 604800000         -- ms, token key while only ours use it
+local match = string.match
 local MENDED_HOLD = 30000           -- ms at least, a hold whose TTL was taken away
 local VALUE_SHOWN = 256             -- bytes of a foreign value that are read and shown
 
-local clock = call('TIME')
-local now_us = clock[1] * 1000000 + clock[2]
-local now = floor(now_us / 1000)
-
-local last_token = call('GET', tokens)
-if last_token then
-  if #last_token > 16 or not string.find(last_token, '^%d+$') then
-    return redis.error_reply('FAIRLOCK_TOKEN the token key does not hold a whole number below 2^53')
-  end
-  last_token = tonumber(last_token)
-  if last_token >= 9007199254740991 then
-    return redis.error_reply('FAIRLOCK_TOKEN the token key has reached 2^53')
-  end
-end
 local value = call('GETRANGE', lock, 0, VALUE_SHOWN - 1) -- a key of a wrong type is found here
 local left = call('PTTL', lock)     -- -2: no key, -1: no TTL
 local free = left == -2
@@ -45,7 +26,7 @@ if owner and (#owner > 52 or #request ~= 32 or #token > 16 or string.find(value,
 end
 
 local function int(number)
-  return string.format('%.0f', number)
+  return fmt('%.0f', number)
 end
 
 -- The owner, a foreign value's first bytes, or nil when free.

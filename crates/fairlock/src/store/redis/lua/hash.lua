@@ -1,0 +1,12 @@
+-- What the scripts of fair and plain locks know beside head.lua: the hash that is the lock, and the queue.
+-- KEYS as in head.lua
+-- ARGV as in head.lua
+-- Reply as in head.lua
+local queue, scores, order, state, beats = KEYS[2], KEYS[3], KEYS[5], KEYS[6], KEYS[7]
+local inbox_prefix = ARGV[3]
+local HB, D, FAIR_WAIT = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
+local presence = string.find(ARGV[7], 'p', 1, true) ~= nil
+local REGISTRY_TTL = 60000          -- ms, our own keys while somebody waits
+local hold = call('HGETALL', lock)  -- owner, count
+local free = #hold == 0
+
