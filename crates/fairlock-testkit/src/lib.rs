@@ -7,6 +7,7 @@
 //! - [`redisson`]: the Java side of the shared queue without a JVM;
 //! - [`python`]: redis-py in a process of its own, as a foreign client of simple locks;
 //! - [`history`]: what happened to a lock, and checkers that find what must not happen;
+//! - [`topology`]: several such servers as a Sentinel set or a Cluster, and their failovers;
 //! - [`tempdir`]: folders that go away with their owner.
 //!
 //! Everything here may panic: a broken test bed is a failed test. A server that is not installed is
@@ -21,6 +22,7 @@ pub mod redisson;
 pub mod resp;
 pub mod server;
 pub mod tempdir;
+pub mod topology;
 
 use std::io::Write;
 

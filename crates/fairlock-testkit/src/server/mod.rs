@@ -48,6 +48,10 @@ pub struct Builder {
     generation: Generation,
     args: Vec<OsString>,
     clock_shim: bool,
+    /// A configuration file that the server may rewrite.
+    config: Option<String>,
+    /// Whether the port 10 000 above is wanted too.
+    bus: bool,
 }
 
 impl Builder {
@@ -55,6 +59,11 @@ impl Builder {
     #[must_use]
     pub fn arg(mut self, name: &str, value: &str) -> Self {
         self.args.extend([name.into(), value.into()]);
+        self
+    }
+
+    fn flag(mut self, name: &str) -> Self {
+        self.args.push(name.into());
         self
     }
 
@@ -73,6 +82,20 @@ impl Builder {
         self
     }
 
+    /// Gives the server a configuration file, which it may rewrite: a Sentinel insists on one.
+    #[must_use]
+    pub fn config(mut self, text: &str) -> Self {
+        self.config = Some(text.to_owned());
+        self
+    }
+
+    /// Takes a port whose neighbour 10 000 above is free too: the nodes of a Cluster talk there.
+    #[must_use]
+    pub fn bus_port(mut self) -> Self {
+        self.bus = true;
+        self
+    }
+
     /// Starts the server and waits until it answers; `None`, loudly, when it (or for the clock a C
     /// compiler) is not installed.
     ///
@@ -83,10 +106,13 @@ impl Builder {
         let program = require(self.generation)?;
         let dir = TempDir::new();
         let clock = if self.clock_shim { Some(ClockHandle::new(dir.path())?) } else { None };
+        if let Some(config) = &self.config {
+            fs::write(config_file(dir.path()), config).expect("the server's folder is ours");
+        }
 
         let (child, port) = (0..START_ATTEMPTS)
             .find_map(|_| {
-                let port = free_port();
+                let port = free_port(self.bus);
                 let child = launch(&program, &self.args, port, dir.path(), clock.as_ref()).ok()?;
                 Some((child, port))
             })
@@ -110,12 +136,21 @@ impl Server {
 
     /// Chooses settings first.
     pub fn builder(generation: Generation) -> Builder {
-        let mut builder = Builder { generation, args: Vec::new(), clock_shim: false };
+        let mut builder =
+            Builder { generation, args: Vec::new(), clock_shim: false, config: None, bus: false };
         builder = builder.arg("--save", "");
         if generation.guards_debug() {
             builder = builder.arg("--enable-debug-command", "local");
         }
         builder
+    }
+
+    /// The same for a Sentinel, which knows none of the settings of a server. It needs a
+    /// [`Builder::config`].
+    pub fn builder_of_sentinel(generation: Generation) -> Builder {
+        let builder =
+            Builder { generation, args: Vec::new(), clock_shim: false, config: None, bus: false };
+        builder.flag("--sentinel")
     }
 
     /// Which generation it is.
@@ -247,6 +282,11 @@ fn launch(
     clock: Option<&ClockHandle>,
 ) -> Result<Child, String> {
     let mut command = spawn::tied(program.as_os_str());
+    let config = config_file(dir);
+    if config.exists() {
+        // Has to come first.
+        command.arg(config);
+    }
     command
         .args(["--bind", "127.0.0.1", "--port", &port.to_string()])
         .arg("--unixsocket")
@@ -301,18 +341,27 @@ fn kill(child: &mut Child) {
 }
 
 /// A port nobody listens on, below those the system gives to outgoing connections (from 32768 on),
-/// so that it is still ours when the server is started again.
-fn free_port() -> u16 {
-    const FIRST: u64 = 20_000;
-    const COUNT: u64 = 12_000;
+/// so that it is still ours when the server is started again. With `bus`, the port 10 000 above is
+/// such a one too.
+fn free_port(bus: bool) -> u16 {
+    const FIRST: u16 = 20_000;
+    const END: u16 = 32_000;
+    const BUS: u16 = 10_000;
+    let end = if bus { END - BUS } else { END };
+    let is_free = |port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
     loop {
         // A fresh RandomState is the standard library's only source of randomness.
-        let port = FIRST + RandomState::new().hash_one(0) % COUNT;
-        let port = u16::try_from(port).expect("at most 31999");
-        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+        let offset = RandomState::new().hash_one(0) % u64::from(end - FIRST);
+        let port = FIRST + u16::try_from(offset).expect("below the end");
+        if is_free(port) && (!bus || is_free(port + BUS)) {
             return port;
         }
     }
+}
+
+/// The configuration file, where the server has one.
+fn config_file(dir: &Path) -> PathBuf {
+    dir.join("server.conf")
 }
 
 fn unix_socket(dir: &Path) -> PathBuf {

@@ -1,0 +1,304 @@
+//! Three masters with a replica each.
+
+use super::{field, until};
+use crate::raw::Raw;
+use crate::resp::Value;
+use crate::server::{Generation, Server};
+
+/// How many slots a Cluster has.
+pub const SLOTS: u16 = 16_384;
+
+const MASTERS: usize = 3;
+const NODES: usize = 2 * MASTERS;
+/// A node that does not answer for this many milliseconds is down.
+const NODE_TIMEOUT_MS: &str = "1000";
+/// Keys moved by one command while a slot moves.
+const MOVED_AT_ONCE: &str = "100";
+/// Longest time in milliseconds for moving these.
+const MOVE_TIMEOUT_MS: &str = "5000";
+
+/// A running Cluster on 127.0.0.1, killed and removed on drop. Nodes 0 to 2 begin as masters, each
+/// with a third of the slots; node `i + 3` begins as the replica of node `i`.
+#[derive(Debug)]
+pub struct Cluster {
+    nodes: Vec<Server>,
+    ids: Vec<String>,
+}
+
+impl Cluster {
+    /// Starts one and waits until every node serves all slots; `None`, loudly, when the server is not
+    /// installed.
+    ///
+    /// # Panics
+    ///
+    /// If it does not come up.
+    pub fn start(generation: Generation) -> Option<Self> {
+        Self::start_with(generation, &[])
+    }
+
+    /// The same with settings as on the command line.
+    ///
+    /// # Panics
+    ///
+    /// If it does not come up.
+    pub fn start_with(generation: Generation, settings: &[(&str, &str)]) -> Option<Self> {
+        let mut nodes = Vec::new();
+        for _ in 0..NODES {
+            let mut node = Server::builder(generation)
+                .bus_port()
+                .arg("--cluster-enabled", "yes")
+                .arg("--cluster-node-timeout", NODE_TIMEOUT_MS)
+                // A replica may take over however long it had no link to its master.
+                .arg("--cluster-replica-validity-factor", "0")
+                .arg("--repl-diskless-sync", "yes")
+                .arg("--repl-diskless-sync-delay", "0");
+            for (name, value) in settings {
+                node = node.arg(name, value);
+            }
+            nodes.push(node.start()?);
+        }
+        let ids = nodes.iter().map(|n| n.client().call(&["CLUSTER", "MYID"]).text().to_owned());
+        let cluster = Self { ids: ids.collect(), nodes };
+        cluster.assemble();
+        Some(cluster)
+    }
+
+    fn assemble(&self) {
+        for (number, node) in self.nodes.iter().enumerate() {
+            ok(node, &["CLUSTER", "SET-CONFIG-EPOCH", &(number + 1).to_string()]);
+            if number > 0 {
+                let first = self.nodes[0].port().to_string();
+                ok(node, &["CLUSTER", "MEET", "127.0.0.1", &first]);
+            }
+        }
+        for master in 0..MASTERS {
+            let share = |n: usize| n * usize::from(SLOTS) / MASTERS;
+            let slots = (share(master)..share(master + 1)).map(|slot| slot.to_string());
+            let command = ["CLUSTER".to_owned(), "ADDSLOTS".to_owned()].into_iter().chain(slots);
+            ok(&self.nodes[master], &command.collect::<Vec<_>>());
+        }
+        for node in 0..NODES {
+            until(format!("node {node} knows all"), || {
+                let nodes = self.nodes[node].client().call(&["CLUSTER", "NODES"]);
+                let known = nodes.text().lines().filter(|l| !l.contains("handshake")).count();
+                (known == NODES).then_some(())
+            });
+        }
+        for master in 0..MASTERS {
+            until(format!("node {master} gets its replica"), || {
+                let command = ["CLUSTER", "REPLICATE", &self.ids[master]];
+                let reply = self.nodes[master + MASTERS].client().call(&command);
+                (reply == Value::Simple("OK".into())).then_some(())
+            });
+        }
+        self.await_whole();
+    }
+
+    /// The nodes, masters and replicas.
+    pub fn nodes(&self) -> &[Server] {
+        &self.nodes
+    }
+
+    /// A connection to a node.
+    ///
+    /// # Panics
+    ///
+    /// If there is none to be had.
+    #[track_caller]
+    pub fn raw(&self, node: usize) -> Raw {
+        self.nodes[node].client()
+    }
+
+    /// `redis+cluster://HOST:PORT,HOST:PORT,...`, all nodes.
+    pub fn url(&self) -> String {
+        let places: Vec<_> = self.nodes.iter().map(|node| node.addr().to_string()).collect();
+        format!("redis+cluster://{}", places.join(","))
+    }
+
+    /// The master that serves the slot, as a node that lives sees it; `None` when nobody does.
+    pub fn master_of(&self, slot: u16) -> Option<usize> {
+        let living = self.nodes.iter().find(|node| Raw::try_connect(node.addr()).is_ok())?;
+        self.master_seen_by(living, slot)
+    }
+
+    fn master_seen_by(&self, node: &Server, slot: u16) -> Option<usize> {
+        let reply = Raw::try_connect(node.addr()).ok()?.try_call(&["CLUSTER", "SLOTS"]).ok()?;
+        let range = reply.array().iter().find(|range| {
+            let [first, last, ..] = range.array() else { return false };
+            (first.int()..=last.int()).contains(&i64::from(slot))
+        })?;
+        let port = range.array()[2].array()[1].int();
+        self.nodes.iter().position(|node| i64::from(node.port()) == port)
+    }
+
+    /// Moves a slot to another master, its keys with it.
+    ///
+    /// # Panics
+    ///
+    /// If a node refuses.
+    #[track_caller]
+    pub fn move_slot(&self, slot: u16, to: usize) {
+        self.begin_move(slot, to);
+        self.end_move(slot, to);
+    }
+
+    /// Opens both sides of a move: from now on the old master answers ASK for keys that it lacks.
+    ///
+    /// # Panics
+    ///
+    /// If a node refuses.
+    #[track_caller]
+    pub fn begin_move(&self, slot: u16, to: usize) {
+        let from = self.master_of(slot).expect("a master of the slot");
+        assert_ne!(from, to, "the slot is there already");
+        let slot = slot.to_string();
+        ok(&self.nodes[to], &["CLUSTER", "SETSLOT", &slot, "IMPORTING", &self.ids[from]]);
+        ok(&self.nodes[from], &["CLUSTER", "SETSLOT", &slot, "MIGRATING", &self.ids[to]]);
+    }
+
+    /// Moves the keys, and closes both sides.
+    ///
+    /// # Panics
+    ///
+    /// If a node refuses.
+    #[track_caller]
+    pub fn end_move(&self, slot: u16, to: usize) {
+        let from = self.master_of(slot).expect("a master of the slot");
+        self.move_keys(slot, from, to);
+        let text = slot.to_string();
+        let command = ["CLUSTER", "SETSLOT", &text, "NODE", &self.ids[to]];
+        ok(&self.nodes[to], &command);
+        // A key may have been made on the old master up to this moment; it has to follow.
+        until("the old master gives the slot up", || {
+            self.move_keys(slot, from, to);
+            let reply = self.nodes[from].client().call(&command);
+            (reply == Value::Simple("OK".into())).then_some(())
+        });
+        until("the others know where the slot is", || {
+            let all = self.nodes.iter().all(|node| self.master_seen_by(node, slot) == Some(to));
+            all.then_some(())
+        });
+    }
+
+    #[track_caller]
+    fn move_keys(&self, slot: u16, from: usize, to: usize) {
+        let port = self.nodes[to].port().to_string();
+        let slot = slot.to_string();
+        let mut raw = self.nodes[from].client();
+        loop {
+            let keys = raw.call(&["CLUSTER", "GETKEYSINSLOT", &slot, MOVED_AT_ONCE]);
+            if keys.array().is_empty() {
+                return;
+            }
+            let fixed =
+                ["MIGRATE", "127.0.0.1", &port, "", "0", MOVE_TIMEOUT_MS, "REPLACE", "KEYS"];
+            let mut command: Vec<&[u8]> = fixed.iter().map(|word| word.as_bytes()).collect();
+            for key in keys.array() {
+                let Value::Bulk(key) = key else { panic!("a key, not {key:?}") };
+                command.push(key);
+            }
+            let reply = raw.call(&command);
+            assert!(matches!(&reply, Value::Simple(s) if s == "OK" || s == "NOKEY"), "{reply:?}");
+        }
+    }
+
+    /// Orders the replica of a master to take over in agreement with it, and waits until it has.
+    ///
+    /// # Panics
+    ///
+    /// If it has not within 40 s.
+    #[track_caller]
+    pub fn fail_over(&self, slot: u16) -> usize {
+        let old = self.master_of(slot).expect("a master of the slot");
+        let replica = self.replica_of(old).expect("a replica that lives");
+        ok(&self.nodes[replica], &["CLUSTER", "FAILOVER"]);
+        self.await_master_after(slot, old)
+    }
+
+    /// Kills the slot's master and waits until another serves it.
+    ///
+    /// # Panics
+    ///
+    /// If none does within 40 s.
+    #[track_caller]
+    pub fn kill_master(&self, slot: u16) -> usize {
+        let old = self.master_of(slot).expect("a master of the slot");
+        self.nodes[old].kill9();
+        self.await_master_after(slot, old)
+    }
+
+    /// Waits until another node than `old` serves the slot, and says so itself.
+    ///
+    /// # Panics
+    ///
+    /// If none does within 40 s.
+    #[track_caller]
+    pub fn await_master_after(&self, slot: u16, old: usize) -> usize {
+        let (new, _) = until("a new master of the slot", || {
+            let node = self.master_of(slot).filter(|node| *node != old)?;
+            let mut raw = Raw::try_connect(self.nodes[node].addr()).ok()?;
+            let is_master = raw.try_call(&["ROLE"]).ok()?.array()[0].text() == "master";
+            is_master.then_some(node)
+        });
+        new
+    }
+
+    /// A living node that replicates `master` at present.
+    pub fn replica_of(&self, master: usize) -> Option<usize> {
+        let seen = self.nodes.iter().find_map(|node| {
+            Raw::try_connect(node.addr()).ok()?.try_call(&["CLUSTER", "NODES"]).ok()
+        })?;
+        let id = seen.text().lines().find_map(|line| {
+            let mut words = line.split(' ');
+            let (id, flags) = (words.next()?, words.nth(1)?);
+            let of = words.next()?;
+            (of == self.ids[master] && !flags.contains("fail")).then(|| id.to_owned())
+        })?;
+        self.ids.iter().position(|known| *known == id)
+    }
+
+    /// Waits until every living node serves all slots, and every replica follows its master.
+    ///
+    /// # Panics
+    ///
+    /// If they do not within 40 s.
+    #[track_caller]
+    pub fn await_whole(&self) {
+        for (number, node) in self.nodes.iter().enumerate() {
+            until(format!("node {number} is whole"), || {
+                let Ok(mut raw) = Raw::try_connect(node.addr()) else { return Some(()) };
+                let cluster = raw.call(&["CLUSTER", "INFO"]);
+                let cluster = cluster.text();
+                let replication = raw.call(&["INFO", "replication"]);
+                let replication = replication.text();
+                let linked = field(replication, "role") == Some("master")
+                    || field(replication, "master_link_status") == Some("up");
+                let whole = field(cluster, "cluster_state") == Some("ok")
+                    && field(cluster, "cluster_slots_ok") == Some("16384");
+                (whole && linked).then_some(())
+            });
+        }
+    }
+}
+
+/// The slot of a key: CRC16 (XMODEM) of the part in the first braces that are not empty, else of all.
+pub fn slot(key: &[u8]) -> u16 {
+    let tag = key.iter().position(|byte| *byte == b'{').and_then(|open| {
+        let rest = &key[open + 1..];
+        let length = rest.iter().position(|byte| *byte == b'}')?;
+        (length > 0).then(|| &rest[..length])
+    });
+    let crc = tag.unwrap_or(key).iter().fold(0_u16, |crc, byte| {
+        (0..8).fold(crc ^ (u16::from(*byte) << 8), |crc, _| {
+            if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 }
+        })
+    });
+    crc % SLOTS
+}
+
+#[track_caller]
+fn ok<A: AsRef<[u8]>>(node: &Server, command: &[A]) {
+    let reply = node.client().call(command);
+    let first = String::from_utf8_lossy(command[1].as_ref()).into_owned();
+    assert_eq!(reply, Value::Simple("OK".into()), "CLUSTER {first}");
+}

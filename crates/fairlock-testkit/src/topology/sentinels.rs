@@ -1,0 +1,279 @@
+//! One master, two replicas, three Sentinels.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use super::{field, until};
+use crate::raw::Raw;
+use crate::resp::Value;
+use crate::server::{Generation, Server};
+
+/// The name under which the Sentinels watch the master.
+pub const MASTER_NAME: &str = "locks";
+
+const REPLICAS: usize = 2;
+const SENTINELS: usize = 3;
+/// So many Sentinels have to agree.
+const QUORUM: usize = 2;
+/// A master that does not answer for this long is down.
+const DOWN_AFTER: Duration = Duration::from_secs(1);
+/// How long one attempt of a failover may take; the next follows after twice as long.
+const FAILOVER_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A login that servers ask for.
+#[derive(Clone, Debug)]
+pub struct Login {
+    /// The password of the data servers' default user, if they ask for one.
+    pub data: Option<String>,
+    /// The password of the Sentinels' default user, if they ask for one.
+    pub sentinels: Option<String>,
+}
+
+/// A running Sentinel set on 127.0.0.1, killed and removed on drop.
+#[derive(Debug)]
+pub struct SentinelSet {
+    data: Vec<Server>,
+    sentinels: Vec<Server>,
+    login: Login,
+}
+
+impl SentinelSet {
+    /// Starts a set without passwords and waits until all know each other; `None`, loudly, when the
+    /// server is not installed.
+    ///
+    /// # Panics
+    ///
+    /// If it does not come up.
+    pub fn start(generation: Generation) -> Option<Self> {
+        Self::start_with(generation, Login { data: None, sentinels: None }, &[])
+    }
+
+    /// The same with passwords, and with settings of the data servers as on the command line.
+    ///
+    /// # Panics
+    ///
+    /// If it does not come up.
+    pub fn start_with(
+        generation: Generation,
+        login: Login,
+        settings: &[(&str, &str)],
+    ) -> Option<Self> {
+        let mut data = Vec::new();
+        for _ in 0..=REPLICAS {
+            let mut server = Server::builder(generation)
+                // A replica that lost its master for a moment continues where it was.
+                .arg("--repl-backlog-size", "4mb")
+                .arg("--repl-diskless-sync", "yes")
+                .arg("--repl-diskless-sync-delay", "0");
+            for (name, value) in settings {
+                server = server.arg(name, value);
+            }
+            if let Some(password) = &login.data {
+                server = server.arg("--requirepass", password).arg("--masterauth", password);
+            }
+            data.push(server.start()?);
+        }
+        let master = data[0].port();
+        let mut config = format!(
+            "sentinel monitor {MASTER_NAME} 127.0.0.1 {master} {QUORUM}\n\
+             sentinel down-after-milliseconds {MASTER_NAME} {}\n\
+             sentinel failover-timeout {MASTER_NAME} {}\n\
+             sentinel parallel-syncs {MASTER_NAME} {REPLICAS}\n",
+            DOWN_AFTER.as_millis(),
+            FAILOVER_TIMEOUT.as_millis(),
+        );
+        if let Some(password) = &login.data {
+            config += &format!("sentinel auth-pass {MASTER_NAME} {password}\n");
+        }
+        if let Some(password) = &login.sentinels {
+            config += &format!("requirepass {password}\nsentinel sentinel-pass {password}\n");
+        }
+        let mut set = Self { data, sentinels: Vec::new(), login };
+        for replica in 1..=REPLICAS {
+            let port = master.to_string();
+            let reply = set.raw(replica).call(&["REPLICAOF", "127.0.0.1", &port]);
+            assert_eq!(reply, Value::Simple("OK".into()));
+        }
+        for _ in 0..SENTINELS {
+            let sentinel = Server::builder_of_sentinel(generation).config(&config).start()?;
+            set.sentinels.push(sentinel);
+        }
+        set.await_whole();
+        Some(set)
+    }
+
+    /// The data servers; which of them is the master changes.
+    pub fn data(&self) -> &[Server] {
+        &self.data
+    }
+
+    /// The Sentinels.
+    pub fn sentinels(&self) -> &[Server] {
+        &self.sentinels
+    }
+
+    /// A connection to a data server, logged in.
+    ///
+    /// # Panics
+    ///
+    /// If there is none to be had.
+    #[track_caller]
+    pub fn raw(&self, server: usize) -> Raw {
+        login(self.data[server].client(), self.login.data.as_deref())
+    }
+
+    /// A connection to a Sentinel, logged in.
+    ///
+    /// # Panics
+    ///
+    /// If there is none to be had.
+    #[track_caller]
+    pub fn raw_sentinel(&self, sentinel: usize) -> Raw {
+        login(self.sentinels[sentinel].client(), self.login.sentinels.as_deref())
+    }
+
+    /// Which data server a Sentinel that lives names as the master.
+    ///
+    /// # Panics
+    ///
+    /// If no Sentinel lives.
+    #[track_caller]
+    pub fn master(&self) -> usize {
+        let named = self.sentinels.iter().find_map(|sentinel| {
+            let raw = Raw::try_connect(sentinel.addr()).ok()?;
+            let mut raw = login(raw, self.login.sentinels.as_deref());
+            let reply = raw.try_call(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", MASTER_NAME]).ok()?;
+            reply.array()[1].text().parse::<u16>().ok()
+        });
+        let port = named.expect("a Sentinel that lives");
+        self.data.iter().position(|server| server.port() == port).expect("one of ours")
+    }
+
+    /// The addresses of the Sentinels.
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        self.sentinels.iter().map(Server::addr).collect()
+    }
+
+    /// `redis+sentinel://HOST:PORT,HOST:PORT,HOST:PORT/locks`
+    pub fn url(&self) -> String {
+        let places: Vec<_> = self.addresses().iter().map(ToString::to_string).collect();
+        format!("redis+sentinel://{}/{MASTER_NAME}", places.join(","))
+    }
+
+    /// Orders a failover to a replica that is up to date, and waits for the new master.
+    ///
+    /// # Panics
+    ///
+    /// If there is none within 40 s.
+    #[track_caller]
+    pub fn fail_over(&self) -> usize {
+        let old = self.master();
+        until("a failover was accepted", || {
+            let reply = self.raw_sentinel(0).call(&["SENTINEL", "FAILOVER", MASTER_NAME]);
+            (reply == Value::Simple("OK".into())).then_some(())
+        });
+        self.await_master_after(old)
+    }
+
+    /// Kills the master and waits until another is named and says so itself.
+    ///
+    /// # Panics
+    ///
+    /// If there is none within 40 s.
+    #[track_caller]
+    pub fn kill_master(&self) -> usize {
+        let old = self.master();
+        self.data[old].kill9();
+        self.await_master_after(old)
+    }
+
+    /// Waits until another server than `old` is the master.
+    ///
+    /// # Panics
+    ///
+    /// If there is none within 40 s.
+    #[track_caller]
+    pub fn await_master_after(&self, old: usize) -> usize {
+        let (new, _) = until("a new master", || {
+            let named = self.master();
+            (named != old && self.role(named).as_deref() == Some("master")).then_some(named)
+        });
+        new
+    }
+
+    /// Cuts replication: the master goes on for its clients, and no replica hears of it. Undone by
+    /// [`Self::mend_replication`].
+    ///
+    /// # Panics
+    ///
+    /// If the master does not answer.
+    #[track_caller]
+    pub fn cut_replication(&self) {
+        let mut master = self.raw(self.master());
+        let denied = master.call(&["ACL", "SETUSER", "default", "-psync", "-sync"]);
+        assert_eq!(denied, Value::Simple("OK".into()));
+        master.call(&["CLIENT", "KILL", "TYPE", "replica"]);
+        until("the replicas are cut off", || {
+            let info = master.call(&["INFO", "replication"]);
+            (field(info.text(), "connected_slaves") == Some("0")).then_some(())
+        });
+    }
+
+    /// Lets replicas connect to the master again, and waits until they have.
+    ///
+    /// # Panics
+    ///
+    /// If they do not within 40 s.
+    #[track_caller]
+    pub fn mend_replication(&self) {
+        let reply = self.raw(self.master()).call(&["ACL", "SETUSER", "default", "+psync", "+sync"]);
+        assert_eq!(reply, Value::Simple("OK".into()));
+        self.await_replicas();
+    }
+
+    /// Waits until every data server that lives is the master or an online replica of it.
+    ///
+    /// # Panics
+    ///
+    /// If they are not within 40 s.
+    #[track_caller]
+    pub fn await_replicas(&self) {
+        let living = self.data.iter().filter(|s| Raw::try_connect(s.addr()).is_ok()).count();
+        until("all replicas are online", || {
+            let info = self.raw(self.master()).call(&["INFO", "replication"]);
+            (info.text().matches("state=online").count() == living - 1).then_some(())
+        });
+    }
+
+    /// Waits until every Sentinel knows all replicas and all other Sentinels.
+    ///
+    /// # Panics
+    ///
+    /// If they do not within 40 s.
+    #[track_caller]
+    pub fn await_whole(&self) {
+        self.await_replicas();
+        for sentinel in 0..self.sentinels.len() {
+            until(format!("Sentinel {sentinel} knows all"), || {
+                let info = self.raw_sentinel(sentinel).call(&["INFO", "sentinel"]);
+                let known = format!("slaves={REPLICAS},sentinels={SENTINELS}");
+                let info = info.text();
+                (info.contains("status=ok") && info.contains(&known)).then_some(())
+            });
+        }
+    }
+
+    fn role(&self, server: usize) -> Option<String> {
+        let raw = Raw::try_connect(self.data[server].addr()).ok()?;
+        let reply = login(raw, self.login.data.as_deref()).try_call(&["ROLE"]).ok()?;
+        Some(reply.array()[0].text().to_owned())
+    }
+}
+
+#[track_caller]
+fn login(mut raw: Raw, password: Option<&str>) -> Raw {
+    if let Some(password) = password {
+        assert_eq!(raw.call(&["AUTH", password]), Value::Simple("OK".into()));
+    }
+    raw
+}
