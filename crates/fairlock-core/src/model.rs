@@ -42,6 +42,19 @@ impl Model {
         self.locks.get(name)
     }
 
+    /// The first `limit` names behind `after`, in the order of their bytes: held ones, waited for, and
+    /// free ones that are not forgotten yet. Looks at all locks, whatever the limit.
+    pub fn names(&self, after: Option<&LockName>, limit: usize) -> Vec<LockName> {
+        let behind = self.locks.keys().filter(|name| after.is_none_or(|after| *name > after));
+        let mut names: Vec<_> = behind.collect();
+        if names.len() > limit {
+            names.select_nth_unstable(limit);
+            names.truncate(limit);
+        }
+        names.sort_unstable();
+        names.into_iter().cloned().collect()
+    }
+
     /// Forgets locks that nobody uses. Their token goes with them: the next one is carried by
     /// time, so the series still rises.
     fn sweep(&mut self, now_ms: u64) {
@@ -53,5 +66,44 @@ impl Model {
             !lock.is_idle()
         });
         self.sweep_at = self.locks.len() * 2;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Kind;
+
+    struct Nobody;
+
+    impl World for Nobody {
+        fn inbox(&self, _: crate::ClientId) -> bool {
+            false
+        }
+
+        fn listening(&self, _: &crate::OwnerId) -> bool {
+            false
+        }
+    }
+
+    #[test]
+    fn names_come_in_pages() {
+        let mut model = Model::default();
+        let name = |text: &str| LockName::new(text.as_bytes()).unwrap();
+        for text in ["d", "a", "c", "e", "b"] {
+            let look = Op::Inspect { kind: Kind::Fair, limit: 0 };
+            model.apply(1, &name(text), &look, &Rules::default(), &Nobody).unwrap();
+        }
+        let mut pages = Vec::new();
+        let mut after = None;
+        loop {
+            let page = model.names(after.as_ref(), 2);
+            pages.push(page.iter().map(ToString::to_string).collect::<Vec<_>>().concat());
+            let Some(last) = page.into_iter().next_back() else { break };
+            after = Some(last);
+        }
+        assert_eq!(pages, ["ab", "cd", "e", ""]);
+        assert_eq!(model.names(None, 5).len(), 5);
+        assert_eq!(model.names(Some(&name("b")), 9).len(), 3);
     }
 }

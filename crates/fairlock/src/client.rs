@@ -3,6 +3,7 @@
 use crate::background::{self, Started};
 use crate::config::Config;
 use crate::error::Error;
+use crate::listing::Locks;
 use crate::lock::Lock;
 use crate::owner::Owner;
 use crate::process::{self, LAST_WORDS};
@@ -127,6 +128,28 @@ impl Client {
     pub fn owner(&self) -> Owner {
         let id = self.shared.new_owner();
         Owner::new(id.expect("10^15 of them take 31 years at a million a second"))
+    }
+
+    /// The locks of the store, page by page; nothing is asked before [`Locks::next_page`].
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), fairlock::Error> {
+    /// let client = fairlock::Client::connect("memory:").await?;
+    /// let guard = client.fair_lock("invoice:42").lock().await?;
+    /// let mut locks = client.locks();
+    /// while let Some(page) = locks.next_page().await? {
+    ///     for lock in page.iter().filter(|lock| lock.held) {
+    ///         println!("{}: {} waiting", lock.name, lock.waiting);
+    /// #       assert_eq!(lock.name.as_bytes(), b"invoice:42");
+    ///     }
+    /// }
+    /// # guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn locks(&self) -> Locks {
+        Locks::new(self.clone())
     }
 
     /// A round trip to the store.

@@ -39,6 +39,7 @@
 //! | to protect what the lock is for | [`FencingToken`], from [`Guard::token`] |
 //! | to know whether you still hold it | [`Guard::ensure_valid`], [`Guard::state`] and [`GuardState`] (no I/O); [`Guard::lost`] |
 //! | to see who holds and who waits | [`Lock::inspect`]: [`LockStatus`], [`Holder`], [`QueuedWaiter`], [`ClientInfo`] |
+//! | to find out which locks there are | [`Client::locks`]: [`Locks`], [`LockEntry`] |
 //! | names and ids, for logs and tables | [`LockName`], [`OwnerId`], [`ClientId`], [`Kind`]; [`IdError`] for those that cannot be |
 //! | to react to an error | [`Error`], with an [`ErrorKind`] to match on |
 //! | locks without `async` | the module `blocking`, feature `blocking` |
@@ -101,6 +102,7 @@ mod error;
 mod guard;
 mod hold;
 mod hub;
+mod listing;
 mod lock;
 mod observe;
 mod owner;
@@ -126,6 +128,7 @@ pub use error::{Error, ErrorKind};
 pub use fairlock_core::{ClientId, IdError, Kind, LockName, OwnerId, Token as FencingToken};
 pub use guard::Guard;
 pub use hold::GuardState;
+pub use listing::{LockEntry, Locks};
 pub use lock::Lock;
 pub use owner::Owner;
 pub use reaper::Release;

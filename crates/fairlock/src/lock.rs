@@ -385,7 +385,20 @@ impl Lock {
     /// # Cancel safety
     /// Nothing is changed by this call.
     pub async fn inspect(&self) -> Result<LockStatus, Error> {
-        status::inspect(&self.client, self.name.clone()?, self.kind).await
+        status::inspect(&self.client, self.name.clone()?, self.kind, status::LISTED_MAX).await
+    }
+
+    /// The same with a shorter list: at most `waiters` of the first in line, up to 1 000. The length of
+    /// the queue is told all the same. For views of many locks, where a whole queue each is too much.
+    ///
+    /// # Errors
+    /// As [`lock`](Self::lock).
+    ///
+    /// # Cancel safety
+    /// Nothing is changed by this call.
+    pub async fn inspect_first(&self, waiters: usize) -> Result<LockStatus, Error> {
+        let limit = u32::try_from(waiters).unwrap_or(u32::MAX).min(status::LISTED_MAX);
+        status::inspect(&self.client, self.name.clone()?, self.kind, limit).await
     }
 
     async fn look(&self, limit: u32) -> Result<LockStatus, Error> {

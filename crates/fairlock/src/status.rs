@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Waiters that are listed: a page. More would make the server and the reader busy for nothing.
-const LISTED_MAX: u32 = 1_000;
+pub(crate) const LISTED_MAX: u32 = 1_000;
 
 /// Clients that are asked about in one look: enough for a person to read, and one small pipeline.
 const CLIENTS_MAX: usize = 100;
@@ -73,13 +73,14 @@ pub struct QueuedWaiter {
     pub since: Option<SystemTime>,
 }
 
-/// Looks at the lock `name`, and asks who its clients are.
+/// Looks at the lock `name`, lists at most `limit` waiters, and asks who the clients are.
 pub(crate) async fn inspect(
     client: &Client,
     name: LockName,
     kind: Kind,
+    limit: u32,
 ) -> Result<LockStatus, Error> {
-    let mut status = look(client, name, kind, LISTED_MAX).await?;
+    let mut status = look(client, name, kind, limit).await?;
     let ids = status.client_ids();
     if !ids.is_empty() {
         let store = Arc::clone(&client.shared().store);

@@ -24,8 +24,10 @@ Holder               Send Sync Unpin UnwindSafe RefUnwindSafe Clone -    Debug
 IdError              Send Sync Unpin UnwindSafe RefUnwindSafe Clone -    Debug
 Kind                 Send Sync Unpin UnwindSafe RefUnwindSafe Clone Copy Debug
 Lock                 Send Sync Unpin -          -             Clone -    Debug
+LockEntry            Send Sync Unpin UnwindSafe RefUnwindSafe Clone -    Debug
 LockName             Send Sync Unpin UnwindSafe RefUnwindSafe Clone -    Debug
 LockStatus           Send Sync Unpin UnwindSafe RefUnwindSafe Clone -    Debug
+Locks                Send Sync Unpin -          -             -     -    Debug
 Owner                Send Sync Unpin UnwindSafe RefUnwindSafe Clone -    Debug
 OwnerId              Send Sync Unpin UnwindSafe RefUnwindSafe Clone -    Debug
 QueuedWaiter         Send Sync Unpin UnwindSafe RefUnwindSafe Clone -    Debug
@@ -39,6 +41,7 @@ blocking::Client     Send Sync Unpin -          -             Clone -    Debug
 blocking::Guard      -    Sync Unpin -          -             -     -    Debug
 blocking::Interrupt  Send Sync Unpin UnwindSafe RefUnwindSafe Clone -    Debug
 blocking::Lock       Send Sync Unpin -          -             Clone -    Debug
+blocking::Locks      Send Sync Unpin -          -             -     -    Debug
 blocking::Turn       -    Sync Unpin -          -             -     -    Debug
 ";
 
@@ -136,8 +139,10 @@ fn types() {
         IdError,
         Kind,
         Lock,
+        LockEntry,
         LockName,
         LockStatus,
+        Locks,
         Owner,
         OwnerId,
         QueuedWaiter,
@@ -157,6 +162,7 @@ fn blocking_types() {
         blocking::Guard,
         blocking::Interrupt,
         blocking::Lock,
+        blocking::Locks,
         blocking::Turn,
     ];
     is_table(&rows, BLOCKING, public_types(|what| what.contains("[feature blocking]")));
@@ -207,6 +213,9 @@ async fn futures() {
     assert!(sent.by("Lock::try_lock", lock.try_lock()).await.unwrap().is_none());
     assert!(sent.by("Lock::try_lock_for", lock.try_lock_for(moment)).await.unwrap().is_none());
     assert!(sent.by("Lock::inspect", lock.inspect()).await.unwrap().holder.is_some());
+    assert!(sent.by("Lock::inspect_first", lock.inspect_first(0)).await.unwrap().holder.is_some());
+    let page = sent.by("Locks::next_page", client.locks().next_page()).await.unwrap();
+    assert_eq!(page.unwrap().len(), 1);
     assert!(sent.by("Lock::is_locked", lock.is_locked()).await.unwrap());
     assert!(sent.by("Lock::holder", lock.holder()).await.unwrap().is_some());
     assert!(sent.by("Lock::remaining_ttl", lock.remaining_ttl()).await.unwrap().is_some());

@@ -148,6 +148,14 @@ impl Lock {
         wait::until_ready(self.inner.inspect())
     }
 
+    /// The same with a shorter list, of at most `waiters` of the first in line.
+    ///
+    /// # Errors
+    /// As [`is_locked`](Self::is_locked).
+    pub fn inspect_first(&self, waiters: usize) -> Result<LockStatus, Error> {
+        wait::until_ready(self.inner.inspect_first(waiters))
+    }
+
     /// Takes the lock away from whoever holds it, and hands it to the next waiter: see
     /// [`Lock::force_unlock`](crate::Lock::force_unlock) of the async API.
     ///

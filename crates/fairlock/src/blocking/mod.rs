@@ -53,6 +53,7 @@
 
 mod guard;
 mod interrupt;
+mod listing;
 mod lock;
 mod thread;
 mod turn;
@@ -60,6 +61,7 @@ mod wait;
 
 pub use guard::Guard;
 pub use interrupt::Interrupt;
+pub use listing::Locks;
 pub use lock::Lock;
 pub use turn::Turn;
 
@@ -119,6 +121,11 @@ impl Client {
     /// A new owner, for [`Lock::owned_by`].
     pub fn owner(&self) -> Owner {
         self.inner.owner()
+    }
+
+    /// The locks of the store, page by page: see [`locks`](crate::Client::locks) of the async API.
+    pub fn locks(&self) -> Locks {
+        Locks::new(self.inner.locks())
     }
 
     /// A round trip to the store.

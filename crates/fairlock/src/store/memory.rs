@@ -1,14 +1,15 @@
 //! The store inside one process: the core itself, and a task that carries out what time brings.
 
-use super::{Boxed, Event, Reply, Store, StoreError, Topic};
+use super::{Boxed, Cursor, Event, Page, Reply, Store, StoreError, Topic};
 use crate::client_info::ClientInfo;
 use crate::clock::{Moment, lock};
 use crate::config::Config;
 use crate::error::{Error, ErrorKind};
+use crate::listing::LockEntry;
 use crate::observe;
 use fairlock_core::{
-    Answer, Channel, ClientId, CoreError, Effect, LockName, Model, Op, OwnerId, Payload, Rules,
-    World,
+    Answer, Body, Channel, ClientId, CoreError, Effect, Kind, LockName, Model, Op, OwnerId,
+    Payload, Rules, World,
 };
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex};
@@ -95,6 +96,24 @@ impl MemoryStore {
         });
         state.set_deadline(name, waits, &self.sooner);
         Ok(done)
+    }
+
+    fn page_now(&self, after: Option<&LockName>, limit: usize) -> Page {
+        let now_us = self.epoch_us + Moment::now().nanos() / 1_000;
+        let mut state = lock(&self.state);
+        let names = state.model.names(after, limit);
+        let full = names.len() == limit;
+        let next = names.last().filter(|_| full).cloned().map(Cursor::After);
+        let looked_at = u32::try_from(names.len()).unwrap_or(u32::MAX);
+        let entries = names.into_iter().filter_map(|name| {
+            let is_simple = state.model.get(&name)?.snapshot().value.is_some();
+            let kind = if is_simple { Kind::Simple } else { Kind::Fair };
+            let op = Op::Inspect { kind, limit: 0 };
+            let looked = state.model.apply(now_us, &name, &op, &self.rules, &Inside);
+            let Ok((Answer { body: Body::Inspected(seen), .. }, _)) = looked else { return None };
+            Some(LockEntry::seen(name, is_simple, &seen))
+        });
+        Page { entries: entries.collect(), next, looked_at }
     }
 
     /// Outside the mutex: the hub takes locks of its own.
@@ -219,5 +238,14 @@ impl Store for MemoryStore {
         let known = ids.iter().filter_map(|id| Some((*id, state.clients.get(id)?.clone())));
         let known = known.collect();
         Box::pin(async { known })
+    }
+
+    fn page(&self, at: Cursor, keys: u32) -> Boxed<'_, Result<Page, StoreError>> {
+        let after = match at {
+            Cursor::After(name) => Some(name),
+            _ => None,
+        };
+        let page = self.page_now(after.as_ref(), usize::try_from(keys).unwrap_or(usize::MAX));
+        Box::pin(async move { Ok(page) })
     }
 }

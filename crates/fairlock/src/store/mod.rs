@@ -10,6 +10,7 @@ pub(crate) mod redis;
 use crate::client_info::ClientInfo;
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
+use crate::listing::LockEntry;
 use fairlock_core::{Answer, ClientId, Grant, LockName, Op, OwnerId};
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -74,6 +75,28 @@ pub(crate) enum Event {
     InboxDown,
 }
 
+/// How far a listing of a store's locks has come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Cursor {
+    Start,
+    /// Behind this name, in a store that keeps its names in order.
+    After(LockName),
+    /// What the server's `SCAN` said. With several servers it would say of which.
+    #[cfg(feature = "redis")]
+    Scan(u64),
+}
+
+/// A step of a listing.
+#[derive(Clone, Debug)]
+pub(crate) struct Page {
+    /// What was found, maybe nothing; some of it may have been found before.
+    pub(crate) entries: Vec<LockEntry>,
+    /// Where to go on; `None` at the end.
+    pub(crate) next: Option<Cursor>,
+    /// How many keys were looked at for it, about: what the pace is counted in.
+    pub(crate) looked_at: u32,
+}
+
 /// Where a store delivers events; called from its own tasks, must not block.
 pub(crate) type Events = std::sync::Arc<dyn Fn(Event) + Send + Sync>;
 
@@ -107,6 +130,18 @@ pub(crate) trait Store: Send + Sync + 'static {
     /// What these clients say of themselves. Those that say nothing, or nothing legible, are left
     /// out; so are all when the store does not answer.
     fn clients<'a>(&'a self, ids: &'a [ClientId]) -> Boxed<'a, BTreeMap<ClientId, ClientInfo>>;
+
+    /// Whether locks are searched for among other keys, so that it needs a pace and finds things twice.
+    fn is_searched(&self) -> bool {
+        false
+    }
+
+    /// The next step of a listing, which looks at about `keys` keys.
+    fn page(&self, at: Cursor, keys: u32) -> Boxed<'_, Result<Page, StoreError>> {
+        let _ = (at, keys);
+        let message = "this store cannot list its locks; look at those whose names you know";
+        Box::pin(async move { Err(StoreError::refused(Error::misuse(message))) })
+    }
 
     /// The client ends: what it said of itself goes, as far as that can be done.
     fn farewell(&self) -> Boxed<'_, ()> {

@@ -5,7 +5,7 @@ use crate::clock::lock;
 use crate::error::{Error, ErrorKind};
 use crate::shared::Shared;
 use crate::store::memory::MemoryStore;
-use crate::store::{Boxed, Event, Reply, Store, StoreError, Topic};
+use crate::store::{Boxed, Cursor, Event, Page, Reply, Store, StoreError, Topic};
 use fairlock_core::{ClientId, LockName, Op, Rules};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, Weak};
@@ -163,5 +163,12 @@ impl Store for Port {
             return self.inside.memory.clients(ids);
         }
         Box::pin(async { BTreeMap::new() })
+    }
+
+    fn page(&self, at: Cursor, keys: u32) -> Boxed<'_, Result<Page, StoreError>> {
+        if self.is_up() {
+            return self.inside.memory.page(at, keys);
+        }
+        Box::pin(async { Err(cut_off()) })
     }
 }

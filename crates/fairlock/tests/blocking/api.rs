@@ -11,7 +11,7 @@ use std::time::Duration;
 use fairlock::blocking::{self, Interrupt};
 use fairlock::{
     ClientId, Config, ConnectionState, Detached, Error, FencingToken, GuardState, Holder, Kind,
-    LockName, LockStatus, Owner, OwnerId, Release,
+    LockEntry, LockName, LockStatus, Owner, OwnerId, Release,
 };
 use tokio::sync::{oneshot, watch};
 
@@ -58,6 +58,10 @@ impl Client {
         self.0.as_async().connection()
     }
 
+    pub(crate) fn locks(&self) -> Locks {
+        Locks(Some(self.0.locks()))
+    }
+
     pub(crate) async fn ping(&self) -> Result<(), Error> {
         let client = self.0.clone();
         away(move || client.ping()).await
@@ -65,6 +69,30 @@ impl Client {
 
     pub(crate) async fn shutdown(self) {
         away(move || self.0.shutdown()).await.unwrap();
+    }
+}
+
+/// Taken out while a thread walks.
+pub(crate) struct Locks(Option<blocking::Locks>);
+
+impl Locks {
+    pub(crate) fn keys_per_second(self, keys: u32) -> Self {
+        Self(self.0.map(|locks| locks.keys_per_second(keys)))
+    }
+
+    pub(crate) fn pace(&self) -> Option<u32> {
+        self.0.as_ref().unwrap().pace()
+    }
+
+    pub(crate) async fn next_page(&mut self) -> Result<Option<Vec<LockEntry>>, Error> {
+        let mut locks = self.0.take().unwrap();
+        let (locks, page) = away(move || {
+            let page = locks.next_page();
+            (locks, page)
+        })
+        .await;
+        self.0 = Some(locks);
+        page
     }
 }
 
@@ -103,6 +131,10 @@ impl Lock {
 
     pub(crate) async fn inspect(&self) -> Result<LockStatus, Error> {
         self.away(blocking::Lock::inspect).await
+    }
+
+    pub(crate) async fn inspect_first(&self, waiters: usize) -> Result<LockStatus, Error> {
+        self.away(move |lock| lock.inspect_first(waiters)).await
     }
 
     pub(crate) async fn is_locked(&self) -> Result<bool, Error> {

@@ -8,6 +8,7 @@ mod drops;
 mod enqueue;
 mod errors;
 mod guards;
+mod listing;
 mod looking;
 mod loss;
 mod max_hold;
@@ -88,6 +89,10 @@ macro_rules! on {
                 reentry, hold_counts, the_outer_guard_goes_first, the_inner_guard_goes_first,
                 a_cancelled_reentry_is_taken_back, tokens_rise, tokens_rise_without_their_key,
                 release_after_force_is_lost, inspection, looks_at_the_holder, guards_name_what_they_hold,
+            ];
+            listing: [
+                held_waited_for_and_free, each_once, odd_names, foreign_ones, only_what_may_be_seen,
+                the_pace_is_kept, a_bad_pace_is_refused, without_the_store,
             ];
             looking: [
                 places_and_times, foreign_waiters, clients_are_named, a_silent_client_is_unknown,

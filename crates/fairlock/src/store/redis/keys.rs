@@ -92,6 +92,39 @@ pub(crate) fn client(client: ClientId) -> Vec<u8> {
     format!("fairlock_client:{client}").into_bytes()
 }
 
+/// Matches every key that [`locks_of`] makes a name of, in the server's own pattern language.
+pub(crate) const LISTED: &str = "redisson_lock_*";
+
+/// The locks that `key` may belong to, if it is a queue or a token: every lock that we granted has the
+/// latter, and one with waiters, of Java too, the former. `x` and `{x}` share theirs.
+pub(crate) fn locks_of(key: &[u8]) -> Option<Family> {
+    let prefixes = ["redisson_lock_token:", "redisson_lock_queue:"];
+    let tagged = prefixes.iter().find_map(|prefix| key.strip_prefix(prefix.as_bytes()))?;
+    let own = tagged.contains(&b'{').then(|| LockName::new(tagged).ok()).flatten();
+    let inner = tagged.strip_prefix(b"{").and_then(|rest| rest.strip_suffix(b"}"));
+    let inner = inner.filter(|name| !name.contains(&b'{'));
+    let inner = inner.and_then(|name| LockName::new(name).ok());
+    let (name, twin) = match inner {
+        Some(inner) => (inner, own),
+        None => (own?, None),
+    };
+    Some(Family { name, twin })
+}
+
+/// A lock, and another one that has the same queue and token.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Family {
+    pub(crate) name: LockName,
+    pub(crate) twin: Option<LockName>,
+}
+
+impl Family {
+    /// The key of their queue.
+    pub(crate) fn queue(&self) -> Vec<u8> {
+        Keys::new(&self.name).with("redisson_lock_queue")
+    }
+}
+
 /// The channel behind a topic.
 pub(crate) fn topic(topic: &Topic) -> Vec<u8> {
     match topic {
@@ -154,5 +187,48 @@ mod tests {
             Keys::new(&name).buried(request),
             format!("fairlock_buried:{{job}}:{request}").into_bytes()
         );
+    }
+
+    /// Which lock is it? What a listing finds is taken back to names.
+    #[test]
+    fn keys_lead_back_to_their_locks() {
+        let of = |key: &str| {
+            let family = locks_of(key.as_bytes());
+            family.map(|f| (f.name.to_string(), f.twin.map(|twin| twin.to_string())))
+        };
+        let one = |name: &str| Some((name.to_owned(), None));
+        let two = |name: &str, twin: &str| Some((name.to_owned(), Some(twin.to_owned())));
+        for (tagged, expected) in [
+            ("{job}", two("job", "{job}")),
+            ("a{b}c", one("a{b}c")),
+            ("a{b", one("a{b")),
+            ("{a}b}", two("a}b", "{a}b}")),
+            ("{{a}}", one("{{a}}")),
+            // The name `{}` is one; a name without bytes is none.
+            ("{}", one("{}")),
+            ("{redisson_lock_queue:x}", one("{redisson_lock_queue:x}")),
+            ("bare", None),
+            ("", None),
+        ] {
+            for kind in ["token", "queue"] {
+                assert_eq!(of(&format!("redisson_lock_{kind}:{tagged}")), expected, "{tagged}");
+            }
+        }
+        for key in
+            ["redisson_lock_timeout:{job}", "redisson_lock_token", "fairlock_state:{job}", "job"]
+        {
+            assert_eq!(of(key), None, "{key}");
+        }
+        for name in ["job", "{job}", "a{b}c", "a{b", "a}b", "{", "}", "{}", "}{", "{a}{b}", "{{x}}"]
+        {
+            let name = LockName::new(name.as_bytes()).unwrap();
+            let all = Keys::new(&name).all();
+            for key in [&all[1], &all[3]] {
+                assert!(key.starts_with(LISTED.trim_end_matches('*').as_bytes()));
+                let family = locks_of(key).unwrap();
+                assert!(family.name == name || family.twin == Some(name.clone()), "{name}");
+                assert_eq!(family.queue(), all[1], "{name}");
+            }
+        }
     }
 }

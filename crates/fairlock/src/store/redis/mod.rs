@@ -13,11 +13,12 @@ mod keys;
 mod link;
 mod record;
 mod reply;
+mod scan;
 mod script;
 #[cfg(test)]
 mod tests;
 
-use super::{Boxed, Events, Reply, Store, StoreError, Topic};
+use super::{Boxed, Cursor, Events, Page, Reply, Store, StoreError, Topic};
 use crate::client_info::ClientInfo;
 use crate::clock::Moment;
 use crate::config::Config;
@@ -156,6 +157,25 @@ impl Store for RedisStore {
             let replies = asked.unwrap_or_default();
             let known = ids.iter().zip(replies);
             known.filter_map(|(id, reply)| Some((*id, record::decode(reply)?))).collect()
+        })
+    }
+
+    fn is_searched(&self) -> bool {
+        true
+    }
+
+    fn page(&self, at: Cursor, keys: u32) -> Boxed<'_, Result<Page, StoreError>> {
+        Box::pin(async move {
+            let Some(mut conn) = self.link.connection() else {
+                return Err(self.link.not_connected());
+            };
+            let page = scan::page(&mut conn, at, keys).await;
+            match &page {
+                Ok(_) => self.link.note_answer(),
+                Err(scan::Failed::Call(error)) => self.link.note_failure(error),
+                Err(scan::Failed::Reply(_)) => {}
+            }
+            page.map_err(scan::Failed::into_store_error)
         })
     }
 

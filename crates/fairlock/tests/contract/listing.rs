@@ -1,0 +1,252 @@
+//! Which locks there are.
+
+use super::super::api::Client;
+use super::super::support::{SOON, Store, granted, no_beats, until, wait_behind};
+use fairlock::{Config, ErrorKind, Kind, LockEntry, Locks};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// Everything, as fast as it goes. No name may come twice, in no page too many.
+async fn all(client: &Client) -> BTreeMap<String, LockEntry> {
+    let mut locks = client.locks().keys_per_second(Locks::KEYS_PER_SECOND_MAX);
+    let mut found = BTreeMap::new();
+    while let Some(page) = locks.next_page().await.unwrap() {
+        for entry in page {
+            let again = found.insert(entry.name.to_string(), entry);
+            assert!(again.is_none(), "{again:?} comes twice");
+        }
+    }
+    // The end stays the end.
+    assert!(locks.next_page().await.unwrap().is_none());
+    found
+}
+
+pub(super) async fn held_waited_for_and_free(store: Store) {
+    let client = store.client_with(no_beats).await;
+    assert!(all(&client).await.is_empty());
+    let (fair, plain) = (client.fair_lock("fair"), client.plain_lock("plain"));
+    let guards = [
+        fair.lock().await.unwrap(),
+        plain.lock().await.unwrap(),
+        client.simple_lock("simple").lock().await.unwrap(),
+        client.fair_lock("nobody waits").lock().await.unwrap(),
+    ];
+    let waiters = [wait_behind(&fair, 1).await, wait_behind(&fair, 2).await];
+    client.fair_lock("free").lock().await.unwrap().release().await.unwrap();
+    let seen = |found: BTreeMap<String, LockEntry>| {
+        let rows = found.into_iter().map(|(name, entry)| {
+            assert_eq!(entry.name.to_string(), name);
+            (name, entry.kind, entry.held, entry.waiting)
+        });
+        rows.collect::<Vec<_>>()
+    };
+    let row = |name: &str, kind, held, waiting| (name.to_owned(), kind, held, waiting);
+    assert_eq!(
+        seen(all(&client).await),
+        [
+            row("fair", Some(Kind::Fair), true, 2),
+            row("free", None, false, 0),
+            row("nobody waits", None, true, 0),
+            row("plain", None, true, 0),
+            row("simple", Some(Kind::Simple), true, 0),
+        ]
+    );
+    // A shorter look than at the whole queue.
+    let status = fair.inspect_first(1).await.unwrap();
+    assert_eq!((status.queue.len(), status.queue_len), (1, 2));
+    assert!(status.client(&status.holder.as_ref().unwrap().owner).is_some());
+    assert!(fair.inspect_first(0).await.unwrap().queue.is_empty());
+    assert_eq!(fair.inspect_first(usize::MAX).await.unwrap().queue.len(), 2);
+
+    drop(guards);
+    for waiter in waiters {
+        granted(waiter).await.release().await.unwrap();
+    }
+    // Releases of dropped guards are under way.
+    until("all are free", async || {
+        let found = all(&client).await;
+        assert!(found.contains_key("free") && found.len() == 5);
+        found.values().all(|entry| !entry.held && entry.waiting == 0 && entry.kind.is_none())
+    })
+    .await;
+}
+
+/// More locks than fit into a page, among keys that are none.
+pub(super) async fn each_once(store: Store) {
+    const LOCKS: usize = 1_234;
+    let client = store.client_with(no_beats).await;
+    if let Some(mut raw) = store.raw() {
+        for number in 0..500 {
+            raw.call(&["SET", &format!("other:{number}"), "x"]);
+        }
+        raw.call(&["SET", "redisson_lock_tokenless:{a}", "x"]);
+        raw.call(&["ZADD", "redisson_lock_timeout:{b}", "1", "x"]);
+    }
+    let mut guards = Vec::new();
+    for number in 0..LOCKS {
+        guards.push(client.fair_lock(format!("job:{number}")).lock().await.unwrap());
+    }
+    if let Some(mut raw) = store.raw() {
+        // Found by the queue as well as by the token, in different steps.
+        for number in 0..LOCKS / 4 {
+            raw.call(&["RPUSH", &format!("redisson_lock_queue:{{job:{number}}}"), "java"]);
+        }
+    }
+    let found = all(&client).await;
+    assert_eq!(found.len(), LOCKS);
+    assert!(found.values().all(|entry| entry.held));
+}
+
+/// Names are bytes, and those with braces share keys.
+pub(super) async fn odd_names(store: Store) {
+    let client = store.client_with(no_beats).await;
+    let names: [&[u8]; 12] = [
+        b"\xff\x00\x1b[2J",
+        b"{}",
+        b"{",
+        b"}",
+        b"a{b}c",
+        b"{{x}}",
+        b"twin",
+        b"{twin}",
+        b"{alone}",
+        b"*",
+        b"redisson_lock",
+        b" ",
+    ];
+    let mut guards = Vec::new();
+    for name in names {
+        // Twins share a token, and the plain lock has no other use for the shared keys.
+        guards.push(client.plain_lock(name).lock().await.unwrap());
+    }
+    let found = all(&client).await;
+    let mut found: Vec<_> = found.values().map(|entry| entry.name.as_bytes()).collect();
+    let mut expected = names.to_vec();
+    found.sort_unstable();
+    expected.sort_unstable();
+    assert_eq!(found, expected);
+}
+
+/// What Java leaves: a queue is seen, and who only holds is not. Another program's keys do no harm.
+pub(super) async fn foreign_ones(store: Store) {
+    const JAVA: &str = "5f3c1a52-0f4e-4a1b-9c3d-1234567890ab:51";
+    let Some(mut raw) = store.raw() else { return };
+    let client = store.client_with(no_beats).await;
+    raw.call(&["HSET", "java", JAVA, "1"]);
+    raw.call(&["RPUSH", "redisson_lock_queue:{java}", JAVA, "another"]);
+    raw.call(&["HSET", "only held", JAVA, "1"]);
+    raw.call(&["SET", "simple, theirs", "x"]);
+    raw.call(&["SET", "redisson_lock_token:{odd}", "1"]);
+    raw.call(&["RPUSH", "odd", "a list"]);
+    raw.call(&["SET", "redisson_lock_queue:{no queue}", "1"]);
+    let found = all(&client).await;
+    assert_eq!(found.keys().collect::<Vec<_>>(), ["java", "no queue", "odd"]);
+    let java = &found["java"];
+    assert_eq!((java.kind, java.held, java.waiting), (Some(Kind::Fair), true, 2));
+    assert!(!found["odd"].held && !found["no queue"].held);
+}
+
+/// A user sees the locks whose keys he may look at; one that may not look at all is told so.
+pub(super) async fn only_what_may_be_seen(store: Store) {
+    let (Some(mut raw), Some(server)) = (store.raw(), store.server()) else { return };
+    for name in ["mine:1", "mine:2", "theirs"] {
+        raw.call(&["SET", &format!("redisson_lock_token:{{{name}}}"), "1"]);
+    }
+    let config = |user: &str| {
+        no_beats(Config::from_url(&format!("redis://{user}:right@{}", server.addr())).unwrap())
+    };
+    let mut rule = vec!["ACL", "SETUSER", "ann", "on", ">right", "allchannels", "+@all", "~mine:*"];
+    rule.extend(["~{mine:*", "~redisson_lock_*{mine:*", "~fairlock_*"]);
+    raw.call(&rule);
+    let client = Client::with_config(config("ann")).await.unwrap();
+    let found = all(&client).await;
+    assert_eq!(found.keys().collect::<Vec<_>>(), ["mine:1", "mine:2"]);
+
+    for command in ["-scan", "-type", "-llen"] {
+        raw.call(&["ACL", "SETUSER", "bob", "reset", "on", ">right", "allchannels", "allkeys"]);
+        raw.call(&["ACL", "SETUSER", "bob", "+@all", command]);
+        let client = Client::with_config(config("bob")).await.unwrap();
+        let error = client.locks().next_page().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Denied, "{command}: {error}");
+    }
+}
+
+/// How often the server was asked to do this.
+fn calls(raw: &mut fairlock_testkit::raw::Raw, command: &str) -> u64 {
+    let stats = raw.call(&["INFO", "commandstats"]);
+    let line = stats.text().lines().find(|line| line.starts_with(&format!("cmdstat_{command}:")));
+    let calls = line.and_then(|line| line.split_once("calls=")?.1.split_once(','));
+    calls.map_or(0, |(calls, _)| calls.parse().unwrap())
+}
+
+/// A walk takes the time that its pace says, in small steps, and nothing goes on after it.
+pub(super) async fn the_pace_is_kept(store: Store) {
+    const KEYS: u32 = 600;
+    let client = store.client_with(no_beats).await;
+    let Some(mut raw) = store.raw() else {
+        assert_eq!(client.locks().pace(), None);
+        return;
+    };
+    for number in 0..KEYS {
+        raw.call(&["SET", &format!("other:{number}"), "x"]);
+    }
+    assert_eq!(client.locks().pace(), Some(Locks::KEYS_PER_SECOND));
+    let began = Instant::now();
+    let mut locks = client.locks().keys_per_second(1_000);
+    let mut steps = 0;
+    while let Some(page) = locks.next_page().await.unwrap() {
+        assert!(page.is_empty());
+        steps += 1;
+    }
+    let took = began.elapsed();
+    // 100 keys a step; the last one need not be waited for. Redis may look at some more in a step.
+    assert!((4..=u64::from(KEYS) / 50).contains(&steps), "{steps} steps");
+    assert!(took >= Duration::from_millis(100) * (steps as u32 - 1), "{steps} steps in {took:?}");
+    assert!(took < SOON, "{took:?}");
+    assert_eq!((calls(&mut raw, "scan"), calls(&mut raw, "keys")), (steps, 0));
+
+    // Dropped in the middle: it stops there.
+    let mut locks = client.locks().keys_per_second(Locks::KEYS_PER_SECOND_MAX / 10_000);
+    locks.next_page().await.unwrap();
+    drop(locks);
+    // Time is what this is about: five steps would fit into it.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert_eq!(calls(&mut raw, "scan"), steps + 1);
+}
+
+pub(super) async fn a_bad_pace_is_refused(store: Store) {
+    let client = store.client().await;
+    for keys in [0, Locks::KEYS_PER_SECOND_MAX + 1, u32::MAX] {
+        let error = client.locks().keys_per_second(keys).next_page().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Misuse, "{error}");
+        assert!(error.to_string().contains("1000000"), "{error}");
+    }
+    for keys in [1, Locks::KEYS_PER_SECOND_MAX] {
+        assert!(client.locks().keys_per_second(keys).next_page().await.unwrap().is_some());
+    }
+}
+
+/// A store that is gone is an error, after which the walk can go on; so is the client's end.
+pub(super) async fn without_the_store(store: Store) {
+    if let (Some(mut raw), Some(_)) = (store.raw(), store.server()) {
+        let timeout = Duration::from_millis(400);
+        let tune = |config: Config| config.store_timeout(timeout).response_timeout(timeout / 2);
+        let client = store.client_with(tune).await;
+        raw.call(&["SET", "redisson_lock_token:{a}", "1"]);
+        let mut locks = client.locks();
+        raw.call(&["CLIENT", "PAUSE", "1500", "ALL"]);
+        let error = locks.next_page().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        let page = loop {
+            match locks.next_page().await {
+                Ok(page) => break page.unwrap(),
+                Err(error) => assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}"),
+            }
+        };
+        assert_eq!(page.len(), 1);
+    }
+    let client = store.client().await;
+    let mut locks = client.locks();
+    client.clone().shutdown().await;
+    assert_eq!(locks.next_page().await.unwrap_err().kind(), ErrorKind::Closed);
+}
