@@ -15,6 +15,7 @@
 //! - `redisson`: what goes wrong in Redisson, beside what happens here; and its own tests
 //! - `public_api`: the public API is the one in `docs/api.txt`
 //! - `named`: the tests that the pages in `docs` name exist
+//! - `protocol`: what can be counted in `docs/protocol.md` is as the code has it
 //! - `tidy`: rules about the source that no lint knows
 //! - `many`: thousands of waiters of one client
 
@@ -46,6 +47,7 @@ mod faults;
 mod identity;
 mod many;
 mod named;
+mod protocol;
 mod public_api;
 mod redisson;
 mod secrets;
