@@ -9,6 +9,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::duration;
 use crate::exit::{self, Code};
+use crate::list;
 use crate::status;
 
 /// Distributed locks on Redis or Valkey: first come, first served, with fencing tokens.
@@ -25,6 +26,8 @@ pub(crate) enum Command {
     Run(Run),
     /// Show who holds a lock and who waits for it.
     Status(Status),
+    /// Show which locks there are, who holds them, and how many wait.
+    List(list::Args),
     /// Take a lock away from whoever holds it.
     Unlock(Unlock),
     /// Show, on locks inside this process, what fairlock promises. Needs no server.

@@ -11,6 +11,8 @@ mod duration;
 mod exec;
 mod exit;
 mod keeper;
+mod list;
+mod look;
 mod message;
 mod output;
 mod plan;
@@ -48,6 +50,7 @@ fn dispatch(command: Command) -> Result<Code, Failure> {
         Command::Keep(args) => keeper::keep(&args),
         Command::Run(args) => block_on(run::run(args)),
         Command::Status(args) => block_on(status::status(args)),
+        Command::List(args) => block_on(list::list(args)),
         Command::Unlock(args) => block_on(unlock::unlock(args)),
         Command::Demo => block_on(demo::demo()),
     }
@@ -69,7 +72,7 @@ fn refuse(error: &clap::Error) -> Result<Code, Failure> {
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => output::print(&text),
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => {
-            Err(Failure::usage("say what to do: run, status, unlock or demo; see --help"))
+            Err(Failure::usage("say what to do: run, status, list, unlock or demo; see --help"))
         }
         _ => {
             // The first paragraph is the reason; the rest is usage, which --help has too.

@@ -44,7 +44,7 @@ fn one_line(text: &str) -> String {
     let mut line = String::with_capacity(text.len());
     for c in text.trim_end().lines().map(str::trim).collect::<Vec<_>>().join(" ").chars() {
         match c {
-            c if c.is_control() => {
+            c if c.is_control() || is_disguise(c) => {
                 // Writing to a string cannot fail.
                 let _ = write!(line, "{}", c.escape_default());
             }
@@ -52,6 +52,11 @@ fn one_line(text: &str) -> String {
         }
     }
     line
+}
+
+/// What changes the direction of the text around it, or breaks lines where no control character is.
+fn is_disguise(c: char) -> bool {
+    matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 #[cfg(test)]
@@ -79,5 +84,6 @@ mod tests {
     fn names_cannot_steer_the_terminal() {
         assert_eq!(printable(OsStr::new("a\u{1b}[2Jb\nc")), "a\\u{1b}[2Jb c");
         assert_eq!(printable(OsStr::from_bytes(b"a\xff")), "a\u{fffd}");
+        assert_eq!(printable(OsStr::new("a\u{202e}b")), "a\\u{202e}b");
     }
 }

@@ -114,12 +114,12 @@ fn human_form(name: &OsStr, status: &LockStatus) -> String {
 }
 
 /// For how long, by the store's own clock.
-fn age(status: &LockStatus, since: Option<SystemTime>) -> Option<String> {
+pub(crate) fn age(status: &LockStatus, since: Option<SystemTime>) -> Option<String> {
     status.at.duration_since(since?).ok().map(duration::human)
 }
 
 /// `ann@web-1, pid 42, nightly`: the label comes last, it may be anything.
-fn who(client: &ClientInfo) -> String {
+pub(crate) fn who(client: &ClientInfo) -> String {
     let user = client.user.as_deref().unwrap_or("?");
     let host = client.host.as_deref().unwrap_or("?");
     let mut text = format!("{user}@{host}, pid {}", client.pid);
@@ -129,7 +129,7 @@ fn who(client: &ClientInfo) -> String {
     text
 }
 
-fn json_form(name: &OsStr, status: &LockStatus) -> Value {
+pub(crate) fn json_form(name: &OsStr, status: &LockStatus) -> Value {
     let client = |owner| status.client(owner).map(client_form);
     json!({
         "schema": 1,

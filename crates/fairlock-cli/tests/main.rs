@@ -4,6 +4,7 @@
 //! - `usage`: the command line itself and its exit codes, no store needed;
 //! - `command`: the guarded command, on `memory:`, where one process is enough;
 //! - `queue`: several processes on one server;
+//! - `list`: which locks there are;
 //! - `loss`: the lock is taken away, or its server;
 //! - `simple`: the simple lock, beside a client that keeps the same string;
 //! - `documents`: the commands of README and manual, run as written;
@@ -12,6 +13,7 @@
 mod command;
 mod documents;
 mod fixture;
+mod list;
 mod loss;
 mod queue;
 mod secrets;
