@@ -128,6 +128,12 @@ impl ClientId {
         Self(bits & !VERSION_MASK & !VARIANT_MASK | VERSION_8 | VARIANT_RFC)
     }
 
+    /// All 128 bits, version and variant included: [`from_random`](Self::from_random) makes the same
+    /// id of them.
+    pub fn to_bits(self) -> u128 {
+        self.0
+    }
+
     /// Reads the 36 characters of a lower-case version-8 UUID; `None` for anything else.
     pub fn parse(text: &[u8]) -> Option<Self> {
         if text.len() != 36 {
@@ -221,6 +227,14 @@ impl OwnerId {
         }
     }
 
+    /// Client and number, when this owner is one of ours.
+    pub fn parts(&self) -> Option<(ClientId, u64)> {
+        match &self.0 {
+            Repr::Ours { client, number } => Some((*client, *number)),
+            Repr::Foreign(_) => None,
+        }
+    }
+
     /// Whether a client of ours made this id.
     pub fn is_ours(&self) -> bool {
         self.client().is_some()
@@ -259,6 +273,11 @@ impl RequestId {
     /// Makes a request id from 128 random bits.
     pub fn from_random(bits: u128) -> Self {
         Self(bits)
+    }
+
+    /// All 128 bits.
+    pub fn to_bits(self) -> u128 {
+        self.0
     }
 
     /// Reads the 32 lower-case hexadecimal digits.
@@ -307,6 +326,7 @@ mod tests {
         let owner = OwnerId::ours(client, 7).unwrap();
         assert_eq!(OwnerId::parse(&owner.to_bytes()), owner);
         assert_eq!(owner.client(), Some(client));
+        assert_eq!(owner.parts(), Some((client, 7)));
         for foreign in [
             "5f3c1a52-0f4e-4a1b-9c3d-1234567890ab:51",
             "01234567-89ab-8def-8123-456789abcdef:0",
@@ -347,6 +367,7 @@ mod tests {
             assert_eq!((text.len(), text.as_bytes()[14]), (36, b'8'), "{text}");
             assert!(matches!(text.as_bytes()[19], b'8' | b'9' | b'a' | b'b'), "{text}");
             assert_eq!(ClientId::parse(text.as_bytes()), Some(id));
+            assert_eq!(ClientId::from_random(id.to_bits()), id);
             assert_eq!((id.0 ^ bits) & !VERSION_MASK & !VARIANT_MASK, 0);
         }
     }

@@ -110,6 +110,7 @@ fn open_store(
             let _ = told.send(Ok(()));
             Ok(shared)
         }
+        Address::Sqlite { .. } => Err(Error::misuse("the host store is not built yet")),
         #[cfg(feature = "redis")]
         _ => {
             let store = crate::store::redis::RedisStore::start(&config, client_id, events)?;

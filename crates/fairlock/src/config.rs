@@ -53,7 +53,15 @@ pub struct Config {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Address {
     Memory,
-    Tcp { host: String, port: u16 },
+    /// The host store's file; `shared`: by the members of the folder's group.
+    Sqlite {
+        path: std::path::PathBuf,
+        shared: bool,
+    },
+    Tcp {
+        host: String,
+        port: u16,
+    },
     Unix(std::path::PathBuf),
 }
 
@@ -68,8 +76,10 @@ impl fmt::Debug for Secret {
 }
 
 impl Config {
-    /// Reads a store URL: `memory:`, `redis://[user:password@]host[:port][/database]`,
-    /// `valkey://...` (the same), `unix:/path/to/socket` or `unix:///path?db=2`.
+    /// Reads a store URL: `memory:`, `sqlite:/path/to/file`, `sqlite:/path?shared=group`,
+    /// `redis://[user:password@]host[:port][/database]`, `valkey://...` (the same),
+    /// `unix:/path/to/socket` or `unix:///path?db=2`. In paths and passwords `%` and two hexadecimal
+    /// digits stand for a byte that a URL cannot have.
     ///
     /// # Errors
     /// [`ErrorKind::Misuse`](crate::ErrorKind::Misuse) says which part cannot be used. The URL's
@@ -90,6 +100,27 @@ impl Config {
     /// A Redis or Valkey server behind a Unix socket, whose path must be absolute.
     pub fn unix(path: impl Into<std::path::PathBuf>) -> Self {
         Self::for_address(Address::Unix(path.into()))
+    }
+
+    /// A store for all processes of this host: the file at `path`, which must be absolute. It is made if
+    /// it is not there, with its folder, for this user alone. Needs the feature `sqlite`.
+    ///
+    /// ```
+    /// let config = fairlock::Config::host("/var/lib/billing/locks").label("nightly");
+    /// ```
+    pub fn host(path: impl Into<std::path::PathBuf>) -> Self {
+        Self::for_address(Address::Sqlite { path: path.into(), shared: false })
+    }
+
+    /// Share the host store's file with the group of its folder, which must be open to that group and
+    /// hand it down (mode 2770). Every user of the file must say so. Without effect on other stores.
+    /// Default: the URL's, else false: the file is for one user.
+    #[must_use]
+    pub fn shared_with_group(mut self, yes: bool) -> Self {
+        if let Address::Sqlite { shared, .. } = &mut self.address {
+            *shared = yes;
+        }
+        self
     }
 
     /// A store inside this process, of the one client that is made with it.
@@ -287,6 +318,11 @@ impl Config {
             Address::Unix(path) if !path.is_absolute() => {
                 return Err(Error::misuse("the path of a Unix socket must be absolute"));
             }
+            Address::Sqlite { path, .. } if !is_path_of_file(path) => {
+                return Err(Error::misuse(
+                    "the path of the host store must be absolute, and name a file",
+                ));
+            }
             _ => {}
         }
         if self.username.is_some() && self.password.is_none() {
@@ -327,6 +363,12 @@ impl Config {
             presence: true,
         }
     }
+}
+
+/// Absolute, with a name at its end, and without zero bytes, which no path has.
+fn is_path_of_file(path: &std::path::Path) -> bool {
+    let zero = path.as_os_str().as_encoded_bytes().contains(&0);
+    path.is_absolute() && path.file_name().is_some() && !zero
 }
 
 impl fmt::Debug for Config {

@@ -71,6 +71,8 @@
 //!
 //! # Features
 //! - `redis` (default): stores on Redis and Valkey servers. Without it only `memory:`.
+//! - `sqlite`: the host store, a file for all processes of one host ([`Config::host`]). Brings SQLite along,
+//!   which needs a C compiler. Its file is described in `docs/host.md`.
 //! - `blocking`: the module `blocking`, for code without `async`: threads own their locks, as in Java. No
 //!   further dependency.
 //! - `metrics`: counters, gauges and histograms through the facade `metrics`.

@@ -18,7 +18,7 @@ pub(crate) fn parse(url: &str) -> Result<Config, Error> {
     }
     let Some((scheme, rest)) = url.split_once(':') else {
         return Err(Error::misuse(
-            "a store URL begins with `memory:`, `redis://`, `valkey://` or `unix:`",
+            "a store URL begins with `memory:`, `sqlite:`, `redis://`, `valkey://` or `unix:`",
         ));
     };
     match scheme {
@@ -28,12 +28,13 @@ pub(crate) fn parse(url: &str) -> Result<Config, Error> {
         "rediss" | "valkeys" => {
             Err(Error::misuse("TLS is not built yet: `rediss://` and `valkeys://` cannot be used"))
         }
-        "sqlite" => Err(Error::misuse("the host store is not built yet: `sqlite:` cannot be used")),
+        "sqlite" => file(rest),
         _ if scheme.contains('+') => Err(Error::misuse(
             "Sentinel and Cluster URLs are not built yet; use `redis://` of a single server",
         )),
         _ => Err(Error::misuse(
-            "unknown scheme in the store URL; use `memory:`, `redis://`, `valkey://` or `unix:`",
+            "unknown scheme in the store URL; use `memory:`, `sqlite:`, `redis://`, `valkey://` or \
+             `unix:`",
         )),
     }
 }
@@ -122,6 +123,26 @@ fn socket(rest: &str) -> Result<Config, Error> {
     Ok(config)
 }
 
+/// Absolute only: a relative path would mean another file in every folder, and so another lock.
+fn file(rest: &str) -> Result<Config, Error> {
+    let (path, query) = rest.split_once('?').map_or((rest, None), |(p, q)| (p, Some(q)));
+    let path = path.strip_prefix("//").unwrap_or(path);
+    if path.contains('#') {
+        return Err(Error::misuse("a store URL has no fragment; write `#` in a path as `%23`"));
+    }
+    if !path.starts_with('/') {
+        return Err(Error::misuse(
+            "`sqlite:` in a store URL is followed by an absolute path, as in `sqlite:/var/lib/app/locks`",
+        ));
+    }
+    let config = Config::host(decode(path, "file's path")?);
+    match query {
+        None => Ok(config),
+        Some("shared=group") => Ok(config.shared_with_group(true)),
+        Some(_) => Err(Error::misuse("a `sqlite:` URL takes only the option `shared=group`")),
+    }
+}
+
 fn database(text: &str) -> Result<u32, Error> {
     if text.is_empty() {
         return Ok(0);
@@ -170,6 +191,33 @@ mod tests {
         assert_eq!(c.address, Address::Unix("/run/r.sock".into()));
         assert_eq!(c.database, 2);
         assert_eq!(parse("memory:").unwrap().address, Address::Memory);
+    }
+
+    #[test]
+    fn urls_of_files_are_absolute() {
+        let file = |url: &str| parse(url).map(|config| config.address);
+        let at = |path: &str, shared| Address::Sqlite { path: path.into(), shared };
+        assert_eq!(file("sqlite:/var/lib/locks").unwrap(), at("/var/lib/locks", false));
+        assert_eq!(file("sqlite:///var/lib/locks").unwrap(), at("/var/lib/locks", false));
+        assert_eq!(file("sqlite:/a%20b/%3f%23/é?shared=group").unwrap(), at("/a b/?#/é", true));
+        for url in [
+            "sqlite:",
+            "sqlite:locks",
+            "sqlite:./locks",
+            "sqlite://host/locks",
+            "sqlite:/a#b",
+            "sqlite:/a?shared=all",
+            "sqlite:/a?",
+            "sqlite:/a?mode=ro",
+            "sqlite:/a%2",
+            "sqlite:/%ff",
+        ] {
+            assert!(file(url).is_err(), "{url}");
+        }
+        // What a file cannot be called, wherever the path comes from.
+        for path in ["/", "/a/..", "/a\0b", "locks"] {
+            assert!(Config::host(path).check().is_err(), "{path:?}");
+        }
     }
 
     #[test]

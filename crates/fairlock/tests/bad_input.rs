@@ -14,7 +14,7 @@ use fairlock_testkit::server::{Generation, Server};
 use ErrorKind::{Denied, Misuse, Protocol, Unavailable, WrongType};
 
 /// A URL, and what the error says.
-const URLS: [(&str, &str); 36] = [
+const URLS: [(&str, &str); 41] = [
     ("", "begins with"),
     ("redis", "begins with"),
     ("127.0.0.1:6379", "unknown scheme"),
@@ -26,7 +26,12 @@ const URLS: [(&str, &str); 36] = [
     ("memory://", "nothing follows"),
     ("rediss://localhost", "TLS"),
     ("valkeys://localhost", "TLS"),
-    ("sqlite:/tmp/x", "host store"),
+    ("sqlite:", "absolute"),
+    ("sqlite:locks", "absolute"),
+    ("sqlite://host/locks", "absolute"),
+    ("sqlite:/a#b", "fragment"),
+    ("sqlite:/a?shared=all", "shared=group"),
+    ("sqlite:/a%zz", "percent-encoded"),
     ("redis+sentinel://localhost", "Sentinel"),
     ("redis+cluster://localhost", "Cluster"),
     ("redis:localhost", "`//`"),

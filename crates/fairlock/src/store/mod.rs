@@ -3,6 +3,8 @@
 //! A store carries out one operation of [`fairlock_core::Op`] at a time, atomically, and delivers
 //! what it hears ([`Event`]) to the hub. It knows nothing of handles, guards or waiting.
 
+#[cfg(all(feature = "sqlite", unix))]
+pub(crate) mod host;
 pub(crate) mod memory;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;

@@ -42,6 +42,7 @@ pub(crate) fn client(config: &Config) -> Result<redis::Client, Error> {
         Address::Tcp { host, port } => ConnectionAddr::Tcp(host.clone(), *port),
         Address::Unix(path) => ConnectionAddr::Unix(path.clone()),
         Address::Memory => return Err(Error::misuse("`memory:` is no server")),
+        Address::Sqlite { .. } => return Err(Error::misuse("`sqlite:` is no server")),
     };
     let mut login = RedisConnectionInfo::default()
         .set_db(config.database.into())

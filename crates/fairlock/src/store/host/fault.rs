@@ -1,0 +1,80 @@
+//! SQLite's errors as ours: what happened, to which file, what to do.
+
+use crate::error::{Error, ErrorKind};
+use crate::store::StoreError;
+use rusqlite::ErrorCode;
+use std::path::Path;
+use std::time::Duration;
+
+/// Whether somebody else has the file locked at the moment, so that the same call may succeed soon.
+pub(super) fn is_busy(error: &rusqlite::Error) -> bool {
+    matches!(
+        error.sqlite_error_code(),
+        Some(
+            ErrorCode::DatabaseBusy
+                | ErrorCode::DatabaseLocked
+                | ErrorCode::FileLockingProtocolFailed
+        )
+    )
+}
+
+/// Somebody kept the file locked for so long.
+pub(super) fn busy(path: &Path, waited: Duration) -> StoreError {
+    let message = format!(
+        "{}: another process has had the file locked for {waited:?}; is one of its users stopped?",
+        path.display()
+    );
+    StoreError::unavailable(message, false)
+}
+
+/// An error of SQLite while nothing was committed, or, in `commit`, while that was under way.
+#[cold]
+pub(super) fn of(path: &Path, error: &rusqlite::Error, commit: bool) -> StoreError {
+    let at = path.display();
+    let passing = |message: String, doubt| StoreError::unavailable(message, doubt);
+    match error.sqlite_error_code() {
+        _ if is_busy(error) => {
+            passing(format!("{at}: the file is locked by another process"), false)
+        }
+        // Frames without the mark of a commit are no transaction: nothing was done.
+        Some(ErrorCode::DiskFull) => passing(
+            format!("{at}: the disk is full; locks cannot change until there is space"),
+            false,
+        ),
+        Some(ErrorCode::ReadOnly) => refused(
+            ErrorKind::Denied,
+            format!("{at}: the file, its folder or its file system is read-only ({error})"),
+        ),
+        Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => damaged(path, error),
+        Some(
+            ErrorCode::SystemIoFailure
+            | ErrorCode::CannotOpen
+            | ErrorCode::OutOfMemory
+            | ErrorCode::OperationInterrupted,
+        ) => passing(format!("{at}: the file cannot be used now: {error}"), commit),
+        Some(ErrorCode::PermissionDenied | ErrorCode::AuthorizationForStatementDenied) => {
+            refused(ErrorKind::Denied, format!("{at}: access to the file is denied ({error})"))
+        }
+        _ => refused(
+            ErrorKind::Protocol,
+            format!("{at}: the file is not as this version of fairlock makes it: {error}"),
+        ),
+    }
+}
+
+/// The file is damaged, or no file of SQLite.
+pub(super) fn damaged(path: &Path, what: impl std::fmt::Display) -> StoreError {
+    refused(
+        ErrorKind::Protocol,
+        format!(
+            "{}: the file is damaged, or no file of fairlock: {what}; it was left as it is. Move it \
+             (and what lies beside it with the same beginning) away once no program uses it: that \
+             frees every lock in it",
+            path.display()
+        ),
+    )
+}
+
+fn refused(kind: ErrorKind, message: String) -> StoreError {
+    StoreError::refused(Error::new(kind, message))
+}

@@ -1,0 +1,500 @@
+//! The transactions.
+
+use super::boot::Boot;
+use super::schema::{self, Schema};
+use super::{codec, fault, opening};
+use crate::clock::Moment;
+use crate::error::{Error, ErrorKind};
+use crate::store::StoreError;
+use fairlock_core::{Answer, Effect, LockName, LockState, Op, Rules, Snapshot, World};
+use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
+use std::collections::HashMap;
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// States that are kept decoded, at most: so many locks are in use in one process at a time.
+const CACHED_MAX: usize = 1_024;
+
+/// A lock that nobody uses stays in the file for so many milliseconds at least, so that its last token
+/// can be looked at, and its row need not be made again.
+const IDLE_KEPT_MS: u64 = 60_000;
+
+/// One new row in so many is the occasion to look for idle ones, and so many rows are looked at then:
+/// four for each new one, so that the file stays within a quarter above what is in use.
+const SWEEP_EACH: u64 = 32;
+const SWEEP_ROWS: u32 = 128;
+
+/// First and longest pause before the file is tried again while another process has it locked. A
+/// transaction takes some 30 us.
+const PAUSE_MIN: Duration = Duration::from_micros(20);
+const PAUSE_MAX: Duration = Duration::from_millis(2);
+
+/// How a file is used.
+#[derive(Clone, Debug)]
+pub(crate) struct OpenOptions {
+    /// The members of the folder's group share the file; else it is for one user.
+    pub(crate) shared_with_group: bool,
+    /// Longest wait for another process that has the file locked. Calls block their thread so long.
+    pub(crate) busy: Duration,
+}
+
+impl OpenOptions {
+    pub(super) fn file_mode(&self) -> u32 {
+        if self.shared_with_group { 0o660 } else { 0o600 }
+    }
+}
+
+/// One connection to the file. Blocks the thread that calls it: for a transaction, at most for
+/// [`OpenOptions::busy`] and what the disk takes.
+///
+/// It must not be used, nor dropped, in a forked child.
+pub(crate) struct HostFile {
+    pub(super) db: Connection,
+    path: PathBuf,
+    /// Device and number of the file, to notice that it was replaced.
+    node: (u64, u64),
+    schema: Schema,
+    boot: Boot,
+    /// Host time when the machine was started, in microseconds since 1970.
+    epoch_us: u64,
+    /// Held while this boot is in use: see [`opening`].
+    #[allow(dead_code, reason = "its lock counts")]
+    in_use: File,
+    busy: Duration,
+    cache: HashMap<LockName, Cached>,
+    /// The last lock that changed here, and its next deadline.
+    last: Option<(LockName, Option<u64>)>,
+    #[cfg(test)]
+    pub(super) stopped_us: Option<u64>,
+}
+
+/// A state and the row that it was read from, or written to.
+struct Cached {
+    change: i64,
+    bytes: Vec<u8>,
+    state: LockState,
+}
+
+/// A lock as an operation found it.
+struct Loaded {
+    /// The number of the row; `None` when there was no row.
+    change: Option<i64>,
+    bytes: Vec<u8>,
+    state: LockState,
+}
+
+/// Locks by name, and where to go on.
+#[derive(Debug)]
+pub(crate) struct Names {
+    /// Locks that are held or waited for, or were when they were last touched.
+    pub(crate) names: Vec<LockName>,
+    /// The name to go on after; `None` at the end.
+    pub(crate) next: Option<LockName>,
+}
+
+impl HostFile {
+    /// Opens the file, and makes it (and its folder) if it is not there.
+    ///
+    /// # Errors
+    /// When the place cannot be trusted, the file is not ours to use, or somebody keeps it locked.
+    /// Nothing that was there is changed then.
+    pub(crate) fn open(path: &Path, options: &OpenOptions) -> Result<Self, Error> {
+        opening::open(path, options, Boot::here()?, schema::CURRENT).map_err(|error| error.error)
+    }
+
+    pub(super) fn new(opened: opening::Opened) -> Self {
+        let opening::Opened { db, path, node, schema, boot, epoch_us, in_use, busy } = opened;
+        Self {
+            db,
+            path,
+            node,
+            schema,
+            boot,
+            epoch_us,
+            in_use,
+            busy,
+            cache: HashMap::new(),
+            last: None,
+            #[cfg(test)]
+            stopped_us: None,
+        }
+    }
+
+    /// Host time in microseconds since 1970, about. The same for all processes of the host; no change
+    /// of the wall clock moves it, and it never goes back, over reboots neither.
+    pub(crate) fn now_us(&self) -> u64 {
+        #[cfg(test)]
+        if let Some(stopped) = self.stopped_us {
+            return stopped;
+        }
+        self.epoch_us.saturating_add(self.boot.since_us())
+    }
+
+    /// Where the file is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Carries out `op` in one transaction. The effects are the caller's to deliver: the operation is
+    /// committed, or there are none.
+    ///
+    /// # Errors
+    /// What the core refuses ([`ErrorKind::WrongType`]), what SQLite does, a damaged row
+    /// ([`ErrorKind::Protocol`]). Nothing is changed then, unless the error says `doubt`.
+    pub(crate) fn apply(
+        &mut self,
+        name: &LockName,
+        op: &Op,
+        rules: &Rules,
+        world: &dyn World,
+    ) -> Result<(Answer, Vec<Effect>), StoreError> {
+        if matches!(op, Op::Inspect { .. } | Op::Place { .. }) {
+            return self.look(name, op, rules, world);
+        }
+        self.last = None;
+        let (done, cached) = self.transaction(|file| {
+            let mut lock = file.load(name)?;
+            let now_us = file.now_us();
+            let done = lock
+                .state
+                .apply(now_us, op, rules, world)
+                .map_err(|error| refused(name, &error))?;
+            Ok((done, file.store(name, now_us, lock)?))
+        })?;
+        let waits = deadline(&cached.state, done.0.now_ms, rules);
+        self.last = Some((name.clone(), waits));
+        self.keep(name, cached);
+        Ok(done)
+    }
+
+    /// When the lock `name` may be handed on without anybody's call, in milliseconds of host time;
+    /// `None` while nobody waits.
+    ///
+    /// # Errors
+    /// As [`apply`](Self::apply).
+    pub(crate) fn next_deadline(
+        &mut self,
+        name: &LockName,
+        rules: &Rules,
+    ) -> Result<Option<u64>, StoreError> {
+        if let Some((last, waits)) = self.last.take()
+            && last == *name
+        {
+            return Ok(waits);
+        }
+        let lock = self.peek(name)?;
+        let waits = deadline(&lock.state, self.now_us() / 1_000, rules);
+        self.keep_loaded(name, lock);
+        Ok(waits)
+    }
+
+    /// Locks in use, in the order of their names, from after `after`: looks at `limit` rows.
+    ///
+    /// # Errors
+    /// As [`apply`](Self::apply).
+    pub(crate) fn names(
+        &mut self,
+        after: Option<&LockName>,
+        limit: u32,
+    ) -> Result<Names, StoreError> {
+        let after = after.map_or(&[][..], LockName::as_bytes);
+        let rows = self.read(|file| {
+            let sql =
+                "SELECT name, idle_ms IS NULL FROM lock WHERE name > ?1 ORDER BY name LIMIT ?2";
+            let mut statement = file.db.prepare_cached(sql)?;
+            let rows = statement.query_map(params![after, limit], |row| {
+                Ok((row.get::<_, Vec<u8>>(0)?, row.get::<_, bool>(1)?))
+            })?;
+            rows.collect::<rusqlite::Result<Vec<_>>>()
+        })?;
+        let more = rows.len() as u64 == u64::from(limit);
+        let mut last = None;
+        let mut names = Vec::new();
+        for (name, used) in rows {
+            let name =
+                LockName::new(&name).map_err(|_| self.damaged("a lock has no legal name"))?;
+            last = Some(name.clone());
+            if used {
+                names.push(name);
+            }
+        }
+        Ok(Names { names, next: last.filter(|_| more) })
+    }
+
+    /// An operation that changes nothing: no lock on the file, no write.
+    fn look(
+        &mut self,
+        name: &LockName,
+        op: &Op,
+        rules: &Rules,
+        world: &dyn World,
+    ) -> Result<(Answer, Vec<Effect>), StoreError> {
+        let mut lock = self.peek(name)?;
+        let now_us = self.now_us();
+        let done =
+            lock.state.apply(now_us, op, rules, world).map_err(|error| refused(name, &error));
+        // What has expired meanwhile is gone from this copy: it would expire again.
+        self.keep_loaded(name, lock);
+        done
+    }
+
+    /// Runs `work` in a transaction that nobody else writes beside.
+    pub(super) fn transaction<T>(
+        &mut self,
+        work: impl FnOnce(&mut Self) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        self.begin()?;
+        let done = self.check().and_then(|()| work(self));
+        let committed = match done {
+            Ok(value) => match execute(&self.db, "COMMIT") {
+                Ok(()) => return Ok(value),
+                Err(error) => Err(fault::of(&self.path, &error, true)),
+            },
+            Err(error) => Err(error),
+        };
+        self.roll_back();
+        committed
+    }
+
+    fn begin(&mut self) -> Result<(), StoreError> {
+        if !self.db.is_autocommit() {
+            // A panic has left it open.
+            self.roll_back();
+        }
+        patiently(&self.path, self.busy, || execute(&self.db, "BEGIN IMMEDIATE"))
+    }
+
+    fn roll_back(&mut self) {
+        // Some errors have done it already. Whatever stands in the cache is what was committed.
+        if !self.db.is_autocommit() {
+            let _ = execute(&self.db, "ROLLBACK");
+        }
+    }
+
+    /// Runs one reading statement.
+    pub(super) fn read<T>(
+        &self,
+        work: impl Fn(&Self) -> rusqlite::Result<T>,
+    ) -> Result<T, StoreError> {
+        self.check()?;
+        patiently(&self.path, self.busy, || work(self))
+    }
+
+    /// Whether the path still leads to this file, and nobody has changed its schema meanwhile.
+    fn check(&self) -> Result<(), StoreError> {
+        let found = std::fs::symlink_metadata(&self.path).ok().map(|at| (at.dev(), at.ino()));
+        if found != Some(self.node) {
+            let message = format!(
+                "{}: the file was removed or replaced while it was in use; connect again to use what \
+                 is there now",
+                self.path.display()
+            );
+            return Err(StoreError::refused(Error::new(ErrorKind::Unavailable, message)));
+        }
+        let version = patiently(&self.path, self.busy, || {
+            self.db.prepare_cached("PRAGMA user_version")?.query_row([], |row| row.get::<_, i32>(0))
+        })?;
+        if version != self.schema.version {
+            let looked = schema::look(&self.db, &self.path, &self.schema);
+            looked.map_err(|error| self.failed(&error))??;
+            return Err(self.damaged("its schema was changed while it was in use"));
+        }
+        Ok(())
+    }
+
+    pub(super) fn prepared(&self, sql: &str) -> Result<CachedStatement<'_>, StoreError> {
+        self.db.prepare_cached(sql).map_err(|error| self.failed(&error))
+    }
+
+    pub(super) fn failed(&self, error: &rusqlite::Error) -> StoreError {
+        fault::of(&self.path, error, false)
+    }
+
+    fn damaged(&self, what: &str) -> StoreError {
+        fault::damaged(&self.path, what)
+    }
+
+    /// The lock as it is in the file, for reading.
+    fn peek(&mut self, name: &LockName) -> Result<Loaded, StoreError> {
+        self.check()?;
+        self.load(name)
+    }
+
+    fn load(&mut self, name: &LockName) -> Result<Loaded, StoreError> {
+        let known = self.cache.remove(name);
+        let found = patiently(&self.path, self.busy, || {
+            let sql = "SELECT change, state FROM lock WHERE name = ?1";
+            let mut statement = self.db.prepare_cached(sql)?;
+            let row = statement.query_row([name.as_bytes()], |row| {
+                let change: i64 = row.get(0)?;
+                let same = known.as_ref().is_some_and(|known| known.change == change);
+                let bytes = if same { None } else { Some(row.get::<_, Vec<u8>>(1)?) };
+                Ok((change, bytes))
+            });
+            row.optional()
+        })?;
+        match (found, known) {
+            (None, _) => {
+                Ok(Loaded { change: None, bytes: Vec::new(), state: LockState::default() })
+            }
+            (Some((change, None)), Some(known)) => {
+                Ok(Loaded { change: Some(change), bytes: known.bytes, state: known.state })
+            }
+            (Some((change, bytes)), _) => {
+                let bytes = bytes.unwrap_or_default();
+                let keys = codec::decode(name, &bytes).map_err(|damage| {
+                    let mut error = fault::damaged(&self.path, format_args!("a row, {}", damage.0));
+                    error.error = error.error.on(name);
+                    error
+                })?;
+                Ok(Loaded { change: Some(change), bytes, state: LockState::from_snapshot(keys) })
+            }
+        }
+    }
+
+    /// Writes the lock's row, if it has changed.
+    fn store(&mut self, name: &LockName, now_us: u64, lock: Loaded) -> Result<Cached, StoreError> {
+        let Loaded { change, bytes: before, state } = lock;
+        let mut bytes = Vec::with_capacity(before.len());
+        codec::encode(name, state.snapshot(), &mut bytes);
+        if let Some(change) = change
+            && bytes == before
+        {
+            return Ok(Cached { change, bytes, state });
+        }
+        // Never twice the same for one name, not even after the row was removed: time has passed by
+        // then, and it is never behind.
+        let next = now_us.cast_signed().max(change.map_or(0, |change| change + 1));
+        let idle_ms = idle_ms(&state, now_us).map(u64::cast_signed);
+        let sql = match change {
+            Some(_) => "UPDATE lock SET change = ?2, idle_ms = ?3, state = ?4 WHERE name = ?1",
+            None => "INSERT INTO lock (name, change, idle_ms, state) VALUES (?1, ?2, ?3, ?4)",
+        };
+        let written = self.prepared(sql)?.execute(params![name.as_bytes(), next, idle_ms, bytes]);
+        written.map_err(|error| self.failed(&error))?;
+        if change.is_none() && now_us.is_multiple_of(SWEEP_EACH) {
+            self.sweep(now_us).map_err(|error| self.failed(&error))?;
+        }
+        Ok(Cached { change: next, bytes, state })
+    }
+
+    /// Forgets locks that nobody has used for long, some at a time: each call goes on where the last
+    /// one ended, whoever made it.
+    fn sweep(&self, now_us: u64) -> rusqlite::Result<()> {
+        let db = &self.db;
+        let cursor: Option<Vec<u8>> = value(db, "sweep")?;
+        let cursor = cursor.unwrap_or_default();
+        let last: Option<Vec<u8>> = db
+            .prepare_cached(
+                "SELECT max(name) FROM (SELECT name FROM lock WHERE name > ?1 ORDER BY name LIMIT ?2)",
+            )?
+            .query_row(params![cursor, SWEEP_ROWS], |row| row.get(0))?;
+        let last = last.unwrap_or_default();
+        let before_ms = (now_us / 1_000).saturating_sub(IDLE_KEPT_MS).cast_signed();
+        let gone = db
+            .prepare_cached("DELETE FROM lock WHERE name > ?1 AND name <= ?2 AND idle_ms < ?3")?
+            .execute(params![cursor, last, before_ms])?;
+        set_value(db, "sweep", &last)?;
+        if gone > 0 {
+            // Their tokens are gone with them. Time carries the series, so it must not go back.
+            set_value(db, "floor_us", now_us.cast_signed())?;
+        }
+        Ok(())
+    }
+
+    fn keep_loaded(&mut self, name: &LockName, lock: Loaded) {
+        if let Some(change) = lock.change {
+            self.keep(name, Cached { change, bytes: lock.bytes, state: lock.state });
+        }
+    }
+
+    /// Keeps the state of a lock in use; that of an idle one is read faster than found here.
+    fn keep(&mut self, name: &LockName, cached: Cached) {
+        if cached.state.is_idle() {
+            return;
+        }
+        if self.cache.len() >= CACHED_MAX {
+            self.cache.clear();
+        }
+        self.cache.insert(name.clone(), cached);
+    }
+}
+
+/// Only waiters need something to be done when a lease ends.
+fn deadline(state: &LockState, now_ms: u64, rules: &Rules) -> Option<u64> {
+    (!state.snapshot().queue.is_empty()).then(|| state.next_deadline_ms(now_ms, rules)).flatten()
+}
+
+/// From when on nothing is lost with the row, in milliseconds; `None` while the lock is in use. All
+/// that an idle lock knows beside its token ends, and the next token is carried by time.
+fn idle_ms(state: &LockState, now_us: u64) -> Option<u64> {
+    let k = state.snapshot();
+    let rest = [k.state_expires, k.beats_expires, k.scores_expires, Some(now_us / 1_000)];
+    let token = k.token.unwrap_or(0) / 1_000 + 1;
+    state.is_idle().then(|| rest.into_iter().flatten().fold(token, u64::max))
+}
+
+/// What a lock keeps over a reboot: its token.
+pub(super) fn after_reboot(keys: &Snapshot) -> Snapshot {
+    Snapshot { token: keys.token, token_expires: keys.token_expires, ..Snapshot::default() }
+}
+
+pub(super) fn row_of(name: &LockName, keys: Snapshot, now_us: u64) -> (Vec<u8>, Option<i64>) {
+    let mut bytes = Vec::new();
+    codec::encode(name, &keys, &mut bytes);
+    (bytes, idle_ms(&LockState::from_snapshot(keys), now_us).map(u64::cast_signed))
+}
+
+/// What the file says of itself under `key`.
+pub(super) fn value<T: rusqlite::types::FromSql>(
+    db: &Connection,
+    key: &str,
+) -> rusqlite::Result<Option<T>> {
+    let mut statement = db.prepare_cached("SELECT value FROM fairlock WHERE key = ?1")?;
+    statement.query_row([key], |row| row.get(0)).optional()
+}
+
+pub(super) fn set_value(
+    db: &Connection,
+    key: &str,
+    value: impl rusqlite::ToSql,
+) -> rusqlite::Result<()> {
+    let sql = "INSERT INTO fairlock (key, value) VALUES (?1, ?2)
+               ON CONFLICT (key) DO UPDATE SET value = ?2";
+    db.prepare_cached(sql)?.execute(params![key, value]).map(drop)
+}
+
+pub(super) fn execute(db: &Connection, sql: &str) -> rusqlite::Result<()> {
+    db.prepare_cached(sql)?.execute([]).map(drop)
+}
+
+/// Tries again while others have the file locked, for `busy` at most.
+pub(super) fn patiently<T>(
+    path: &Path,
+    busy: Duration,
+    mut work: impl FnMut() -> rusqlite::Result<T>,
+) -> Result<T, StoreError> {
+    let mut until = None;
+    let mut pause = PAUSE_MIN;
+    loop {
+        match work() {
+            Ok(done) => return Ok(done),
+            Err(error) if fault::is_busy(&error) => {
+                let now = Moment::now();
+                if now >= *until.get_or_insert_with(|| now.plus(busy)) {
+                    return Err(fault::busy(path, busy));
+                }
+                std::thread::sleep(pause);
+                pause = (pause * 3 / 2).min(PAUSE_MAX);
+            }
+            Err(error) => return Err(fault::of(path, &error, false)),
+        }
+    }
+}
+
+#[cold]
+fn refused(name: &LockName, error: &fairlock_core::CoreError) -> StoreError {
+    StoreError::refused(Error::new(ErrorKind::WrongType, error.to_string()).on(name))
+}

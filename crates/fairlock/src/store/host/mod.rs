@@ -1,0 +1,31 @@
+//! The file of the host store: `sqlite:PATH`.
+//!
+//! Each operation is one transaction of SQLite: the lock's row is read, the core's state machine
+//! runs, the row is written. What the operation tells others is handed out only after the commit.
+//! docs/host.md says what the file promises.
+//!
+//! - `place`: whether the path can be trusted, and what makes the file;
+//! - `boot`: the time that all processes of the host share, and who still lives in an older one;
+//! - `schema`: what is in the file, and files of other versions or other programs;
+//! - `codec`: a lock's state as bytes;
+//! - `opening`: from a path to a file of the right version in the right boot;
+//! - `file`: the transactions;
+//! - `clients`: what clients say of themselves;
+//! - `fault`: SQLite's errors as ours.
+
+#![allow(dead_code, reason = "the store on top of it comes next")]
+
+mod boot;
+mod clients;
+mod codec;
+mod fault;
+mod file;
+mod opening;
+mod place;
+mod schema;
+
+#[cfg(test)]
+mod tests;
+
+#[allow(unused_imports, reason = "the store on top of it comes next")]
+pub(crate) use file::{HostFile, Names, OpenOptions};

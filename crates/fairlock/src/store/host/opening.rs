@@ -1,0 +1,239 @@
+//! Opening: from a path to a file of the right version in the right boot.
+
+use super::boot::Boot;
+use super::file::{self, HostFile, OpenOptions, patiently, set_value, value};
+use super::schema::{self, Found, Schema};
+use super::{codec, fault, place};
+use crate::clock::{Moment, lock};
+use crate::error::{Error, ErrorKind};
+use crate::store::StoreError;
+use fairlock_core::LockName;
+use rusqlite::{Connection, OpenFlags, params};
+use rustix::fs::{FlockOperation, flock};
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// One at a time in this process: a file that was just made is closed before SQLite opens it, and
+/// that would drop the locks that another thread had got on it meanwhile.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+/// How long a start waits for others that start at the same time after a reboot.
+const BOOT_PATIENCE: Duration = Duration::from_secs(2);
+const BOOT_PAUSE: Duration = Duration::from_millis(5);
+
+/// Pages of the log after which it is written back into the file: a compromise between a short log
+/// and few calls of `fsync`, two for each time.
+const CHECKPOINT_PAGES: u32 = 4_000;
+
+/// Locks that a reboot frees are looked at so many at a time.
+const REBOOT_ROWS: u32 = 1_000;
+
+/// A file that is ready.
+pub(super) struct Opened {
+    pub(super) db: Connection,
+    pub(super) path: PathBuf,
+    pub(super) node: (u64, u64),
+    pub(super) schema: Schema,
+    pub(super) boot: Boot,
+    pub(super) epoch_us: u64,
+    pub(super) in_use: File,
+    pub(super) busy: Duration,
+}
+
+pub(super) fn open(
+    path: &Path,
+    options: &OpenOptions,
+    boot: Boot,
+    schema: Schema,
+) -> Result<HostFile, StoreError> {
+    let _one = lock(&ONE_AT_A_TIME);
+    let path = place::prepare(path, options).map_err(StoreError::refused)?;
+    let db = connect(&path).map_err(|error| fault::of(&path, &error, false))?;
+    let busy = options.busy;
+    if db.is_readonly("main").map_err(|error| fault::of(&path, &error, false))? {
+        return Err(read_only(&path));
+    }
+    if patiently(&path, busy, || schema::look(&db, &path, &schema))?? == Found::Empty
+        || journal(&db, &path, busy)? != "wal"
+    {
+        start_log(&db, &path, busy)?;
+    }
+    set_up(&db).map_err(|error| fault::of(&path, &error, false))?;
+    bring(&db, &path, busy, &schema)?;
+    let in_use = place::beside(&path, "-boot", options).map_err(StoreError::refused)?;
+    let epoch_us = enter_boot(&db, &path, busy, &boot, &in_use)?;
+    let at = std::fs::symlink_metadata(&path)
+        .map_err(|error| StoreError::refused(place::io_error(&path, &error)))?;
+    let node = (at.dev(), at.ino());
+    Ok(HostFile::new(Opened { db, path, node, schema, boot, epoch_us, in_use, busy }))
+}
+
+fn connect(path: &Path) -> rusqlite::Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX
+        | OpenFlags::SQLITE_OPEN_NOFOLLOW;
+    let db = Connection::open_with_flags(path, flags)?;
+    // We wait ourselves, in shorter steps.
+    db.busy_timeout(Duration::ZERO)?;
+    Ok(db)
+}
+
+fn set_up(db: &Connection) -> rusqlite::Result<()> {
+    // A crash of a process loses nothing. A failure of power may lose what came last, but it ends the
+    // boot, which frees everything anyway; the file stays whole.
+    db.pragma_update(None, "synchronous", "NORMAL")?;
+    db.pragma_update(None, "trusted_schema", false)?;
+    db.pragma_update(None, "cell_size_check", true)?;
+    db.query_row(&format!("PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}"), [], |_| Ok(()))
+}
+
+fn journal(db: &Connection, path: &Path, busy: Duration) -> Result<String, StoreError> {
+    patiently(path, busy, || db.pragma_query_value(None, "journal_mode", |row| row.get(0)))
+}
+
+fn start_log(db: &Connection, path: &Path, busy: Duration) -> Result<(), StoreError> {
+    let mode: String = patiently(path, busy, || {
+        db.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0))
+    })?;
+    if mode == "wal" {
+        return Ok(());
+    }
+    let message = format!(
+        "{}: the file system cannot share memory between processes (SQLite's WAL mode); use another \
+         folder",
+        path.display()
+    );
+    Err(StoreError::refused(Error::misuse(message)))
+}
+
+fn bring(db: &Connection, path: &Path, busy: Duration, schema: &Schema) -> Result<(), StoreError> {
+    let found = patiently(path, busy, || schema::look(db, path, schema))??;
+    if found == Found::Ours(schema.version) {
+        return Ok(());
+    }
+    patiently(path, busy, || file::execute(db, "BEGIN IMMEDIATE"))?;
+    let done = schema::bring(db, path, schema)
+        .map_err(|error| fault::of(path, &error, false))
+        .and_then(|brought| brought);
+    finish(db, path, done)
+}
+
+/// Commits what went well, and takes back the rest.
+fn finish<T>(db: &Connection, path: &Path, done: Result<T, StoreError>) -> Result<T, StoreError> {
+    let committed = done.and_then(|value| match file::execute(db, "COMMIT") {
+        Ok(()) => Ok(value),
+        Err(error) => Err(fault::of(path, &error, false)),
+    });
+    if !db.is_autocommit() {
+        let _ = file::execute(db, "ROLLBACK");
+    }
+    committed
+}
+
+/// Makes sure that the file belongs to this boot; the epoch of its host time comes back.
+///
+/// Who has the file open has a shared lock on the file `in_use`. So nobody takes a file from another
+/// boot while somebody uses it: some containers name a boot of their own on the same host, and what
+/// looks like a reboot there is none.
+fn enter_boot(
+    db: &Connection,
+    path: &Path,
+    busy: Duration,
+    boot: &Boot,
+    in_use: &File,
+) -> Result<u64, StoreError> {
+    let until = Moment::now().plus(BOOT_PATIENCE);
+    loop {
+        if patiently(path, busy, || known_epoch(db, boot))?.is_some() {
+            if flock(in_use, FlockOperation::NonBlockingLockShared).is_ok()
+                // Nobody changes it from now on.
+                && let Some(epoch_us) = patiently(path, busy, || known_epoch(db, boot))?
+            {
+                return Ok(epoch_us);
+            }
+        } else if flock(in_use, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            patiently(path, busy, || file::execute(db, "BEGIN IMMEDIATE"))?;
+            let begun = begin_boot(db, boot).map_err(|error| fault::of(path, &error, false));
+            finish(db, path, begun)?;
+            // Not in one step: the lock may pass through other hands.
+            let _ = flock(in_use, FlockOperation::Unlock);
+            continue;
+        }
+        if Moment::now() >= until {
+            return Err(other_boot(path));
+        }
+        std::thread::sleep(BOOT_PAUSE);
+    }
+}
+
+/// The epoch, if the file belongs to this boot.
+fn known_epoch(db: &Connection, boot: &Boot) -> rusqlite::Result<Option<u64>> {
+    let id: Option<String> = value(db, "boot_id")?;
+    if id.as_ref() != Some(&boot.id) {
+        return Ok(None);
+    }
+    Ok(value::<i64>(db, "epoch_us")?.map(i64::cast_unsigned))
+}
+
+/// Frees everything that an earlier boot has left, and chooses the epoch: by the wall clock, but not
+/// before anything that the file has seen.
+fn begin_boot(db: &Connection, boot: &Boot) -> rusqlite::Result<()> {
+    if known_epoch(db, boot)?.is_some() {
+        return Ok(());
+    }
+    let floor: i64 = value(db, "floor_us")?.unwrap_or(0);
+    let change: Option<i64> = db.query_row("SELECT max(change) FROM lock", [], |row| row.get(0))?;
+    let seen_us = floor.max(change.unwrap_or(0)).cast_unsigned();
+    let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    let now_us = u64::try_from(wall.as_micros()).unwrap_or(0).max(seen_us + 1);
+    free_all(db, now_us)?;
+    db.execute("DELETE FROM client", [])?;
+    set_value(db, "floor_us", now_us.cast_signed())?;
+    set_value(db, "epoch_us", now_us.saturating_sub(boot.since_us()).cast_signed())?;
+    set_value(db, "boot_id", &boot.id)
+}
+
+/// Leaves of every lock its token. A row that cannot be read stays: whoever wants that lock is told.
+fn free_all(db: &Connection, now_us: u64) -> rusqlite::Result<()> {
+    let mut after = Vec::new();
+    loop {
+        let rows: Vec<(Vec<u8>, Vec<u8>)> = db
+            .prepare_cached("SELECT name, state FROM lock WHERE name > ?1 ORDER BY name LIMIT ?2")?
+            .query_map(params![after, REBOOT_ROWS], |row| Ok((row.get(0)?, row.get(1)?)))?
+            .collect::<rusqlite::Result<_>>()?;
+        let Some((last, _)) = rows.last() else { return Ok(()) };
+        after.clone_from(last);
+        for (name, state) in rows {
+            let Ok(name) = LockName::new(&name) else { continue };
+            let Ok(keys) = codec::decode(&name, &state) else { continue };
+            let kept = file::after_reboot(&keys);
+            if kept == keys {
+                continue;
+            }
+            let (state, idle_ms) = file::row_of(&name, kept, now_us);
+            let sql = "UPDATE lock SET change = ?2, idle_ms = ?3, state = ?4 WHERE name = ?1";
+            let change = now_us.cast_signed();
+            db.prepare_cached(sql)?.execute(params![name.as_bytes(), change, idle_ms, state])?;
+        }
+    }
+}
+
+#[cold]
+fn read_only(path: &Path) -> StoreError {
+    let message =
+        format!("{}: the file or its file system is read-only for this program", path.display());
+    StoreError::refused(Error::new(ErrorKind::Denied, message))
+}
+
+#[cold]
+fn other_boot(path: &Path) -> StoreError {
+    let message = format!(
+        "{}: the file is in use by programs that see another boot of the machine than this one, as in \
+         a container with a boot_id of its own; locks cannot be shared with them by a file",
+        path.display()
+    );
+    StoreError::refused(Error::new(ErrorKind::Unavailable, message))
+}

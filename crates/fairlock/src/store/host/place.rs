@@ -1,0 +1,303 @@
+//! Whether a path can be trusted with locks, and what makes the file there.
+//!
+//! Nothing here opens an existing file: closing it again would drop the locks that SQLite, or
+//! another user of SQLite in this process, has on it.
+
+use super::file::OpenOptions;
+use crate::error::{Error, ErrorKind};
+use std::fs::{self, DirBuilder, File, Metadata, Permissions};
+use std::io;
+use std::os::unix::fs::{
+    DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown,
+};
+use std::path::{Path, PathBuf};
+
+/// Where the file is, with the folder's symbolic links resolved: SQLite finds the files beside it by
+/// name, so all processes must use the same one.
+pub(super) fn prepare(path: &Path, options: &OpenOptions) -> Result<PathBuf, Error> {
+    let (folder, name) = match (path.parent(), path.file_name()) {
+        (Some(folder), Some(name)) if path.is_absolute() => (folder, name),
+        _ => {
+            return Err(misuse(path, "the path of the host store must be absolute, and of a file"));
+        }
+    };
+    make_folder(folder, options)?;
+    let folder = fs::canonicalize(folder).map_err(|error| io_error(folder, &error))?;
+    check_folder(&folder, options)?;
+    check_file_system(&folder)?;
+    let path = folder.join(name);
+    match fs::symlink_metadata(&path) {
+        Ok(found) => check_file(&path, &found, options)?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => make_file(&path, options)?,
+        Err(error) => return Err(io_error(&path, &error)),
+    }
+    Ok(path)
+}
+
+/// Opens, and makes, a file that lies beside the store's, with the same permissions.
+pub(super) fn beside(path: &Path, ending: &str, options: &OpenOptions) -> Result<File, Error> {
+    let mut name = path.as_os_str().to_owned();
+    name.push(ending);
+    let path = PathBuf::from(name);
+    let mut open = File::options();
+    open.read(true).write(true).custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32);
+    // Made and found by others at the same time: whoever comes second opens it.
+    let made = open.clone().create_new(true).mode(options.file_mode()).open(&path);
+    match made {
+        Ok(file) => {
+            give_to_group(&path, &file, options).map_err(|error| io_error(&path, &error))?;
+            Ok(file)
+        }
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            open.open(&path).map_err(|error| io_error(&path, &error))
+        }
+        Err(error) => Err(io_error(&path, &error)),
+    }
+}
+
+fn make_folder(folder: &Path, options: &OpenOptions) -> Result<(), Error> {
+    if fs::metadata(folder).is_ok() {
+        return Ok(());
+    }
+    let mode = if options.shared_with_group { 0o2770 } else { 0o700 };
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
+    // The process's umask must not decide.
+    made.and_then(|()| fs::set_permissions(folder, Permissions::from_mode(mode)))
+        .map_err(|error| io_error(folder, &error))
+}
+
+fn make_file(path: &Path, options: &OpenOptions) -> Result<(), Error> {
+    let made = File::options().write(true).create_new(true).mode(options.file_mode()).open(path);
+    match made {
+        Ok(file) => give_to_group(path, &file, options).map_err(|error| io_error(path, &error)),
+        // Another process was faster. It may not have got as far as the permissions.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(io_error(path, &error)),
+    }
+}
+
+fn give_to_group(path: &Path, file: &File, options: &OpenOptions) -> io::Result<()> {
+    file.set_permissions(Permissions::from_mode(options.file_mode()))?;
+    if options.shared_with_group
+        && let Some(folder) = path.parent()
+    {
+        let group = fs::metadata(folder)?.gid();
+        if file.metadata()?.gid() != group {
+            fchown(file, None, Some(group))?;
+        }
+    }
+    Ok(())
+}
+
+fn check_folder(folder: &Path, options: &OpenOptions) -> Result<(), Error> {
+    let found = fs::metadata(folder).map_err(|error| io_error(folder, &error))?;
+    if !found.is_dir() {
+        return Err(misuse(folder, "this is no folder"));
+    }
+    for above in folder.ancestors().skip(1) {
+        let mode = fs::metadata(above).map_err(|error| io_error(above, &error))?.mode();
+        if mode & 0o002 != 0 && mode & 0o1000 == 0 {
+            return Err(denied(
+                above,
+                "everybody can write to this folder, and so replace the one in it",
+            ));
+        }
+    }
+    if found.mode() & 0o002 != 0 {
+        return Err(denied(
+            folder,
+            "everybody can write to this folder; keep the file in one of your own (mode 700)",
+        ));
+    }
+    if options.shared_with_group {
+        return check_group(folder, &found, 0o2070, "the folder", "chmod 2770");
+    }
+    check_owner(folder, &found, "the folder")
+}
+
+fn check_file(path: &Path, found: &Metadata, options: &OpenOptions) -> Result<(), Error> {
+    let kind = found.file_type();
+    if kind.is_symlink() {
+        return Err(misuse(path, "this is a symbolic link; name the file itself"));
+    }
+    if kind.is_dir() {
+        return Err(misuse(path, "this is a folder; the host store is a file"));
+    }
+    if kind.is_fifo() || kind.is_socket() || kind.is_char_device() || kind.is_block_device() {
+        return Err(misuse(path, "this is no ordinary file"));
+    }
+    if found.nlink() > 1 {
+        // Its journal is found by name: under two names there would be two.
+        return Err(misuse(
+            path,
+            "the file has more than one name (hard links); remove the others",
+        ));
+    }
+    if found.mode() & 0o002 != 0 {
+        return Err(denied(path, "everybody can write to the file; chmod 600"));
+    }
+    if options.shared_with_group {
+        return check_group(path, found, 0o060, "the file", "chmod 660");
+    }
+    check_owner(path, found, "the file")
+}
+
+fn check_owner(path: &Path, found: &Metadata, what: &str) -> Result<(), Error> {
+    let user = rustix::process::geteuid().as_raw();
+    if found.uid() != user {
+        return Err(denied(
+            path,
+            &format!(
+                "{what} belongs to user {}, and this program runs as {user}; for a group of users \
+                 there is `?shared=group`",
+                found.uid()
+            ),
+        ));
+    }
+    if found.mode() & 0o020 != 0 {
+        return Err(denied(
+            path,
+            &format!(
+                "{what} can be written to by its group; chmod g-w, or `?shared=group` if that is meant"
+            ),
+        ));
+    }
+    Ok(())
+}
+
+/// `needed`: the bits without which members of the group get into each other's way.
+fn check_group(
+    path: &Path,
+    found: &Metadata,
+    needed: u32,
+    what: &str,
+    remedy: &str,
+) -> Result<(), Error> {
+    let group = found.gid();
+    let ours = rustix::process::geteuid().is_root()
+        || rustix::process::getegid().as_raw() == group
+        || rustix::process::getgroups()
+            .is_ok_and(|groups| groups.iter().any(|member| member.as_raw() == group));
+    if !ours {
+        return Err(denied(
+            path,
+            &format!("{what} belongs to group {group}, of which this program is no member"),
+        ));
+    }
+    if found.mode() & needed != needed {
+        return Err(denied(
+            path,
+            &format!(
+                "{what} is not open to its group (mode {:o}); {remedy}",
+                found.mode() & 0o7777
+            ),
+        ));
+    }
+    Ok(())
+}
+
+/// File systems on which file locks or shared memory do not reach all users of the file.
+const ELSEWHERE: [(u32, &str); 22] = [
+    (0x6969, "NFS"),
+    (0xff53_4d42, "CIFS"),
+    (0xfe53_4d42, "SMB"),
+    (0x517b, "SMB"),
+    (0x0102_1997, "9p"),
+    (0x5346_414f, "AFS"),
+    (0x6b41_4653, "AFS"),
+    (0x7375_7245, "Coda"),
+    (0x564c, "NCP"),
+    (0x00c3_6400, "Ceph"),
+    (0x0bd0_0bd0, "Lustre"),
+    (0x0116_1970, "GFS2"),
+    (0x7461_636f, "OCFS2"),
+    (0x4750_4653, "GPFS"),
+    (0x1983_0326, "BeeGFS"),
+    (0xaad7_aaea, "PanFS"),
+    (0x2003_0528, "OrangeFS"),
+    (0xbeef_dead, "SNFS"),
+    (0x786f_4256, "a VirtualBox shared folder"),
+    (0xbacb_acbc, "a VMware shared folder"),
+    (0x7c7c_6673, "a Parallels shared folder"),
+    (0x5346_4846, "a Windows folder"),
+];
+
+const FUSE: u32 = 0x6573_5546;
+
+/// What can stand behind FUSE and is on this host for certain.
+const LOCAL_FUSE: [&str; 2] = ["fuseblk", "fuse.fuse-overlayfs"];
+
+fn check_file_system(folder: &Path) -> Result<(), Error> {
+    let found = rustix::fs::statfs(folder).map_err(|error| io_error(folder, &error.into()))?;
+    let magic = found.f_type as u32;
+    let name = match ELSEWHERE.iter().find(|(number, _)| *number == magic) {
+        Some((_, name)) => (*name).to_owned(),
+        None if magic == FUSE => {
+            let device = fs::metadata(folder).map_err(|error| io_error(folder, &error))?.dev();
+            let mounts = fs::read("/proc/self/mountinfo").unwrap_or_default();
+            match mounted_as(&mounts, device) {
+                Some(kind) if LOCAL_FUSE.contains(&kind.as_str()) => return Ok(()),
+                kind => kind.unwrap_or_else(|| "FUSE".to_owned()),
+            }
+        }
+        None => return Ok(()),
+    };
+    Err(misuse(
+        folder,
+        &format!(
+            "the file system is {name}, which other hosts may use too: file locks and shared memory \
+             do not hold there. Use a folder on a local disk, or a server, `redis://`"
+        ),
+    ))
+}
+
+/// The type of the file system `device`, as it was mounted last.
+fn mounted_as(mountinfo: &[u8], device: u64) -> Option<String> {
+    let number = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
+    let text = String::from_utf8_lossy(mountinfo);
+    text.lines().rev().find_map(|line| {
+        let (before, after) = line.split_once(" - ")?;
+        (before.split(' ').nth(2)? == number).then(|| after.split(' ').next().map(str::to_owned))?
+    })
+}
+
+#[cold]
+pub(super) fn io_error(path: &Path, error: &io::Error) -> Error {
+    let kind = match error.kind() {
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => ErrorKind::Denied,
+        io::ErrorKind::NotADirectory => ErrorKind::Misuse,
+        _ => ErrorKind::Unavailable,
+    };
+    // O_NOFOLLOW says so.
+    let hint = if error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error()) {
+        " (a symbolic link)"
+    } else {
+        ""
+    };
+    Error::new(kind, format!("{}: {error}{hint}", path.display()))
+}
+
+fn misuse(path: &Path, what: &str) -> Error {
+    Error::misuse(format!("{}: {what}", path.display()))
+}
+
+fn denied(path: &Path, what: &str) -> Error {
+    Error::new(ErrorKind::Denied, format!("{}: {what}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_type_of_a_mount_is_found() {
+        let mounts = b"22 1 8:1 / / rw - ext4 /dev/sda1 rw\n\
+            40 22 0:50 / /mnt/a\\040b rw,nosuid shared:5 - fuse.sshfs host:/x rw\n\
+            41 22 0:51 / /data rw - fuseblk /dev/sdb1 rw\nbroken line\n";
+        let device = |minor| rustix::fs::makedev(0, minor);
+        assert_eq!(mounted_as(mounts, device(50)).as_deref(), Some("fuse.sshfs"));
+        assert_eq!(mounted_as(mounts, device(51)).as_deref(), Some("fuseblk"));
+        assert_eq!(mounted_as(mounts, rustix::fs::makedev(8, 1)).as_deref(), Some("ext4"));
+        assert_eq!(mounted_as(mounts, device(52)), None);
+    }
+}

@@ -1,0 +1,146 @@
+//! What is in the file, and files of other versions or other programs.
+//!
+//! SQLite's header carries `application_id` and, as `user_version`, the version of the schema. The
+//! table `fairlock` and its key `written_by` stay in all versions, so that an older program can say
+//! which newer one it met.
+
+use super::fault;
+use crate::error::{Error, ErrorKind};
+use crate::store::StoreError;
+use rusqlite::{Connection, OptionalExtension};
+use std::path::Path;
+
+/// `fair`: what `file` shows of the file.
+pub(super) const APPLICATION_ID: i32 = 0x6661_6972;
+
+/// One version's tables, and the way to them from older ones.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Schema {
+    pub(super) version: i32,
+    /// Who wrote it.
+    pub(super) written_by: &'static str,
+    /// Makes the tables in an empty file.
+    pub(super) create: &'static str,
+    /// From which version, and what brings it to the next one.
+    pub(super) steps: &'static [(i32, &'static str)],
+}
+
+/// Version 1, the first. `idle_ms`: from then on a lock that nobody uses can be forgotten; NULL while
+/// it is in use. `change` rises with every write of the row.
+pub(super) const CURRENT: Schema = Schema {
+    version: 1,
+    written_by: env!("CARGO_PKG_VERSION"),
+    create: "
+        CREATE TABLE fairlock (key TEXT NOT NULL PRIMARY KEY, value ANY) STRICT, WITHOUT ROWID;
+        CREATE TABLE lock (
+            name BLOB NOT NULL PRIMARY KEY,
+            change INTEGER NOT NULL,
+            idle_ms INTEGER,
+            state BLOB NOT NULL
+        ) STRICT, WITHOUT ROWID;
+        CREATE TABLE client (
+            id TEXT NOT NULL PRIMARY KEY,
+            since_ms INTEGER NOT NULL,
+            pid INTEGER NOT NULL,
+            host TEXT,
+            user TEXT,
+            label TEXT,
+            version TEXT NOT NULL
+        ) STRICT, WITHOUT ROWID;",
+    steps: &[],
+};
+
+/// What a file is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    /// Nothing is in it yet.
+    Empty,
+    /// Ours, of this version or of one that can be brought to it.
+    Ours(i32),
+}
+
+/// Looks at the header, and changes nothing.
+///
+/// # Errors
+/// When the file is not ours to use, or SQLite fails.
+pub(super) fn look(
+    db: &Connection,
+    path: &Path,
+    schema: &Schema,
+) -> rusqlite::Result<Result<Found, StoreError>> {
+    let pragma = |name| db.pragma_query_value(None, name, |row| row.get::<_, i32>(0));
+    let (application, version) = (pragma("application_id")?, pragma("user_version")?);
+    if application == 0 && version == 0 {
+        let tables: i64 = db.query_row("SELECT count(*) FROM sqlite_schema", [], |r| r.get(0))?;
+        if tables == 0 {
+            return Ok(Ok(Found::Empty));
+        }
+    }
+    if application != APPLICATION_ID {
+        return Ok(Err(refused(
+            path,
+            "this is a database of another program; nothing was changed",
+        )));
+    }
+    let reachable = version == schema.version
+        || (version < schema.version && schema.steps.iter().any(|(from, _)| *from == version));
+    if !reachable {
+        let by = written_by(db)?.unwrap_or_else(|| "another version".to_owned());
+        let (age, remedy) = if version > schema.version {
+            ("newer", "use that version or a later one")
+        } else {
+            ("older", "open it with a version in between first")
+        };
+        let message = format!(
+            "the file was written by fairlock {by} and has schema {version}, {age} than what this \
+             version ({}) can use, {}; nothing was changed; {remedy}",
+            schema.written_by, schema.version
+        );
+        return Ok(Err(refused(path, &message)));
+    }
+    Ok(Ok(Found::Ours(version)))
+}
+
+fn written_by(db: &Connection) -> rusqlite::Result<Option<String>> {
+    db.query_row("SELECT value FROM fairlock WHERE key = 'written_by'", [], |row| row.get(0))
+        .optional()
+}
+
+/// Brings the file to this version; runs inside the caller's transaction.
+///
+/// # Errors
+/// SQLite's, or that the file is not ours after all.
+pub(super) fn bring(
+    db: &Connection,
+    path: &Path,
+    schema: &Schema,
+) -> rusqlite::Result<Result<(), StoreError>> {
+    // Others may have done it meanwhile.
+    let mut version = match look(db, path, schema)? {
+        Err(error) => return Ok(Err(error)),
+        Ok(Found::Ours(version)) if version == schema.version => return Ok(Ok(())),
+        Ok(Found::Empty) => {
+            db.execute_batch(schema.create)?;
+            schema.version
+        }
+        Ok(Found::Ours(version)) => version,
+    };
+    while version < schema.version {
+        let Some((_, sql)) = schema.steps.iter().find(|(from, _)| *from == version) else {
+            return Ok(Err(fault::damaged(path, "no step leads from its schema to this one")));
+        };
+        db.execute_batch(sql)?;
+        version += 1;
+    }
+    db.execute(
+        "INSERT OR REPLACE INTO fairlock (key, value) VALUES ('written_by', ?1)",
+        [schema.written_by],
+    )?;
+    db.pragma_update(None, "application_id", APPLICATION_ID)?;
+    db.pragma_update(None, "user_version", schema.version)?;
+    Ok(Ok(()))
+}
+
+fn refused(path: &Path, what: &str) -> StoreError {
+    StoreError::refused(Error::new(ErrorKind::Protocol, format!("{}: {what}", path.display())))
+}
