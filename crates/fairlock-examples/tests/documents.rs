@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-const DOCUMENTS: &[&str] = &["README.md", "docs/manual.md"];
+const DOCUMENTS: &[&str] = &["README.md", "docs/manual.md", "docs/redisson.md"];
 
 /// Commands that are no program of this crate, where they are run, and how they stand there.
 const COMMANDS: &[(&str, &str, &str)] = &[
@@ -262,6 +262,42 @@ fn settings_are_those_of_the_code() {
             (None, other) => panic!("{name}: what is {other}?"),
         }
     }
+}
+
+/// Methods and settings of ours that stand beside Redisson's.
+#[test]
+fn what_redisson_has_beside_it_exists() {
+    let page = read("docs/redisson.md");
+    let api = read("docs/api.txt");
+    let (mut seen, mut missing) = (BTreeSet::new(), Vec::new());
+    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':';
+    for name in page.split('`').skip(1).step_by(2).filter(|text| text.chars().all(is_name)) {
+        let Some((of, _)) = name.split_once("::") else { continue };
+        let item = if of == "fairlock" { name.to_owned() } else { format!("fairlock::{name}") };
+        if !api.lines().any(|line| line.starts_with(&format!("{item}: "))) {
+            missing.push(name);
+        }
+        seen.insert(name);
+    }
+    assert!(missing.is_empty(), "{missing:?}");
+    assert!(seen.len() > 40, "{}", seen.len());
+    let lock = ["Lock::lock", "Lock::try_lock_for", "Guard::release", "Config::fair_wait"];
+    assert!(lock.iter().all(|name| seen.contains(name)));
+
+    let settings = settings();
+    let rows = page.lines().filter(|line| line.contains("| `Config::"));
+    let mut compared = 0;
+    for row in rows {
+        let cells: Vec<_> = row.split(" | ").map(str::trim).collect();
+        let name = cells[2].trim_matches('`').trim_start_matches("Config::");
+        let Some(setting) = settings.iter().find(|setting| setting.name == name) else { continue };
+        // What has no default of its own has none here.
+        if !cells[3].is_empty() {
+            assert_eq!(cells[3], setting.default, "{row}");
+            compared += 1;
+        }
+    }
+    assert!(compared > 8, "{compared}");
 }
 
 type Setter = fn(Config, Duration) -> Config;

@@ -3,6 +3,7 @@
 //! - `programs`: each program, its output and exit code
 //! - `fences`: the resources that refuse holders of the past
 //! - `sandbox`: what an adopter's own test looks like
+//! - `redisson`: what stands beside Redisson's calls
 //! - `documents`: README and manual show code that is here, and name settings that exist
 
 #![allow(clippy::unwrap_used, reason = "in a test an error is a failure")]
@@ -10,4 +11,5 @@
 mod documents;
 mod fences;
 mod programs;
+mod redisson;
 mod sandbox;
