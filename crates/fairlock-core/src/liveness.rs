@@ -1,7 +1,9 @@
-//! Who is alive: beats, inboxes, and the amnesty after a silence.
+//! Who is alive: beats, inboxes, what the world knows of the dead, and the amnesty after a silence.
 
 use crate::id::{ClientId, OwnerId};
+use crate::rules::World;
 use crate::state::{Cx, LockState};
+use crate::value::SimpleValue;
 
 /// What to do with a waiter of ours whose turn it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,9 +17,28 @@ pub(crate) enum Verdict {
 }
 
 impl LockState {
+    /// A hold whose client is known to be gone is over, as if its lease had ended.
+    pub(crate) fn end_gone(&mut self, world: &dyn World) {
+        let gone = |owner: &OwnerId| owner.client().is_some_and(|client| world.gone(client));
+        let k = &mut self.keys;
+        if k.hold.keys().next().is_some_and(gone) {
+            k.hold.clear();
+            k.hold_expires = None;
+        }
+        if let Some(SimpleValue::Ours { owner, .. }) = &k.value
+            && gone(owner)
+        {
+            k.value = None;
+            k.value_expires = None;
+        }
+    }
+
     /// Judges a waiter of ours that stands first.
     pub(crate) fn judge(&mut self, owner: &OwnerId, cx: &Cx<'_>) -> Verdict {
         let Some(client) = owner.client() else { return Verdict::Wait };
+        if cx.world.gone(client) {
+            return Verdict::Remove;
+        }
         let on_record = self.keys.order.contains_key(owner);
         let Some(waiter) = self.keys.waiters.get(owner).filter(|_| on_record) else {
             return self.judge_orphan(owner, cx);
@@ -32,7 +53,8 @@ impl LockState {
         if !reachable && cx.rules.presence && !cx.world.inbox(client) {
             return Verdict::Remove;
         }
-        if self.dead_by_age(client, cx) { Verdict::Remove } else { Verdict::Grant }
+        let dead = cx.rules.ages && self.dead_by_age(client, cx);
+        if dead { Verdict::Remove } else { Verdict::Grant }
     }
 
     /// An entry of ours without a record (its key was lost): the client finds out within a

@@ -26,6 +26,7 @@ impl LockState {
     ) -> Result<(Answer, Vec<Effect>), CoreError> {
         let now_ms = now_us / 1_000;
         self.expire(now_ms);
+        self.end_gone(world);
         if !self.can_mint(now_us) {
             return Err(CoreError::TokenExhausted);
         }

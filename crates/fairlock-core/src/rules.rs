@@ -66,6 +66,9 @@ pub struct Rules {
     pub java_fleet: bool,
     /// Whether the subscriber counts of [`World`] mean something (they do not in Cluster).
     pub presence: bool,
+    /// Whether a client without a beat for `dead_ms` is dead. Not where [`World::gone`] knows better:
+    /// there a beat's age only says for how long a grant by message is good.
+    pub ages: bool,
 }
 
 impl Default for Rules {
@@ -77,6 +80,7 @@ impl Default for Rules {
             bury_ms: 36_000,
             java_fleet: false,
             presence: true,
+            ages: true,
         }
     }
 }
@@ -87,6 +91,13 @@ pub trait World {
     fn inbox(&self, client: ClientId) -> bool;
     /// Whether a foreign waiter's own channel has a subscriber.
     fn listening(&self, owner: &OwnerId) -> bool;
+    /// Whether a client of ours is gone for good, with all that it ran: its hold ends at once, and its
+    /// waiters go when their turn comes. Only a proof counts. A server has none, nor has a process of
+    /// itself: the default is never.
+    fn gone(&self, client: ClientId) -> bool {
+        let _ = client;
+        false
+    }
 }
 
 /// A fencing token: strictly larger than every token granted before on the same lock, and exact

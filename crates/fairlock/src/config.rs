@@ -361,6 +361,7 @@ impl Config {
             bury_ms: self.store_timeout.as_millis() as u64 + dead_ms,
             java_fleet: self.java_fleet,
             presence: true,
+            ages: true,
         }
     }
 }

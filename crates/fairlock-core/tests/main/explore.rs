@@ -98,6 +98,7 @@ impl Scene {
             bury_ms: LEASE + DEAD,
             java_fleet: self.budget.java > 0,
             presence: true,
+            ages: true,
         };
         let habits = Habits {
             lease_ms: LEASE,

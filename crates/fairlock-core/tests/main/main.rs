@@ -8,6 +8,7 @@ mod book;
 mod canon;
 mod client;
 mod explore;
+mod gone;
 mod java;
 mod lab;
 mod property;

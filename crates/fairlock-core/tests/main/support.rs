@@ -20,11 +20,13 @@ pub(crate) fn request(number: u64) -> RequestId {
     RequestId::from_random(u128::from(number))
 }
 
-/// Which subscribers there are: every inbox but the deaf ones, and the Java waiters that listen.
+/// Which subscribers there are: every inbox but the deaf ones, and the Java waiters that listen; and who
+/// is gone.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Ears {
     pub(crate) deaf: BTreeSet<ClientId>,
     pub(crate) java: BTreeSet<OwnerId>,
+    pub(crate) gone: BTreeSet<ClientId>,
 }
 
 impl World for Ears {
@@ -34,5 +36,9 @@ impl World for Ears {
 
     fn listening(&self, owner: &OwnerId) -> bool {
         self.java.contains(owner)
+    }
+
+    fn gone(&self, client: ClientId) -> bool {
+        self.gone.contains(&client)
     }
 }
