@@ -21,6 +21,8 @@ impl Code {
     pub(crate) const OK: Self = Self(0);
     /// `demo` found a claim that does not hold.
     pub(crate) const FAILED: Self = Self(1);
+    /// The answer is no: `status --exit-code` found the lock held, `unlock` freed nothing.
+    pub(crate) const NO: Self = Self(1);
     /// The command line, or a setting, is wrong (`EX_USAGE`).
     pub(crate) const USAGE: Self = Self(64);
     /// The lock server cannot be reached, or does not answer (`EX_UNAVAILABLE`).
@@ -78,8 +80,8 @@ impl From<Code> for ExitCode {
 pub(crate) const HELP: &str = "\
 Exit codes:
   (any)    the command's own code; 128 + n when signal n ended it,
-           or when signal n ended the wait
-  64       wrong usage
+           or when signal n ended the wait or the hold
+  64       wrong usage, or a wrong setting
   69       the lock server cannot be reached
   70       internal error
   75       not acquired within --wait (--conflict-exit-code)
@@ -87,7 +89,8 @@ Exit codes:
   77       access denied by the lock server
   126/127  the command cannot be executed / was not found
 
-Durations: 500ms, 10s, 5m, 1h, 0";
+Durations:
+  500ms, 10s, 5m, 1h, 0";
 
 /// Why the program ends early: a code, and one line for people.
 #[derive(Debug)]
@@ -122,6 +125,12 @@ impl Failure {
             message::report(text);
         }
         self.code
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.message.as_deref().unwrap_or_default())
     }
 }
 

@@ -1,58 +1,77 @@
 //! The `fairlock` command: run a command under a distributed lock, look at locks, free them.
 //!
 //! It uses nothing but the public API of the `fairlock` library. The contract with scripts is in
-//! three places: `exit.rs` (codes), `args.rs` (options) and `status.rs` (the JSON form).
+//! `exit.rs` (codes), `args.rs` (options), `status.rs` and `hold.rs` (the JSON forms); `choice.rs`
+//! says which store is used.
 
+mod account;
 mod args;
 mod child;
+mod choice;
 mod clock;
 mod demo;
 mod duration;
 mod exec;
 mod exit;
+mod help;
+mod hold;
 mod keeper;
 mod list;
 mod look;
 mod message;
 mod output;
+mod place;
 mod plan;
 mod progress;
+mod release;
 mod run;
 mod secrets;
+mod settings;
 mod signal;
 mod status;
 mod store;
+mod style;
 mod terminal;
+mod trust;
 mod unlock;
 mod wait;
 
 use std::process::ExitCode;
 
-use clap::Parser as _;
-use clap::error::ErrorKind;
+use clap::{FromArgMatches as _, Parser as _};
 
-use crate::args::{Cli, Command};
+use crate::args::{Cli, Command, Errand};
 use crate::exit::{Code, Failure};
 
 fn main() -> ExitCode {
-    let code = match Cli::try_parse() {
-        Ok(cli) => dispatch(cli.command),
-        Err(error) => refuse(&error),
+    let code = if Errand::is_meant() {
+        Errand::try_parse().map_or_else(|error| help::refuse(&error), run_errand)
+    } else {
+        let matches = help::command().try_get_matches();
+        let cli = matches.and_then(|matches| Cli::from_arg_matches(&matches));
+        cli.map_or_else(|error| help::refuse(&error), |cli| dispatch(cli.command))
     };
     code.unwrap_or_else(Failure::report).into()
 }
 
 fn dispatch(command: Command) -> Result<Code, Failure> {
     match command {
-        // Before any runtime: these are other processes' errands.
-        Command::Exec(args) => Err(exec::exec(&args)),
-        Command::Foreground(args) => terminal::foreground(&args),
-        Command::Keep(args) => keeper::keep(&args),
         Command::Run(args) => block_on(run::run(args)),
         Command::Status(args) => block_on(status::status(args)),
         Command::List(args) => block_on(list::list(args)),
         Command::Unlock(args) => block_on(unlock::unlock(args)),
         Command::Demo => block_on(demo::demo()),
+        Command::Completions(args) => help::completions(&args),
+        Command::Man(args) => help::man(&args),
+    }
+}
+
+/// Before any runtime: another process of ours waits for it.
+fn run_errand(errand: Errand) -> Result<Code, Failure> {
+    match errand {
+        Errand::Exec(args) => Err(exec::exec(&args)),
+        Errand::Foreground(args) => terminal::foreground(&args),
+        Errand::Keep(args) => keeper::keep(&args),
     }
 }
 
@@ -64,21 +83,4 @@ fn block_on(future: impl Future<Output = Result<Code, Failure>>) -> Result<Code,
         .build()
         .map_err(|error| Failure::new(Code::INTERNAL, format!("no runtime: {error}")))?
         .block_on(future)
-}
-
-/// What clap has to say: help goes to stdout as it is, an error becomes our one line.
-fn refuse(error: &clap::Error) -> Result<Code, Failure> {
-    let text = error.render().to_string();
-    match error.kind() {
-        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => output::print(&text),
-        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => {
-            Err(Failure::usage("say what to do: run, status, list, unlock or demo; see --help"))
-        }
-        _ => {
-            // The first paragraph is the reason; the rest is usage, which --help has too.
-            let reason = text.split("\n\n").next().unwrap_or_default();
-            let reason = reason.strip_prefix("error: ").unwrap_or(reason);
-            Err(Failure::usage(format!("{}; see --help", reason.trim_end())))
-        }
-    }
 }

@@ -1,12 +1,13 @@
-//! `fairlock run`: wait, run the command, release.
+//! `fairlock run`: wait, run the command, release. Without a command: `hold.rs`.
 
+use std::env;
 use std::ffi::{OsStr, OsString};
-use std::io::{self, IsTerminal as _};
+use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::time::Duration;
 
-use fairlock::{Client, ErrorKind, Guard, GuardState, Release};
+use fairlock::{Client, Guard, GuardState};
 use rustix::process::Signal;
 use tokio::time;
 
@@ -14,25 +15,29 @@ use crate::args::{OnLost, Run};
 use crate::child::{Change, Child};
 use crate::clock;
 use crate::exit::{Code, Failure};
+use crate::help;
+use crate::hold;
 use crate::message;
 use crate::plan::{Plan, Step};
+use crate::release::{Outcome, release};
 use crate::signal::Signals;
 use crate::store::{self, Store};
 use crate::terminal::Terminal;
 use crate::wait;
 
-/// How long past the lock's deadline the answer to a release is waited for.
-const RELEASE_SLACK: Duration = Duration::from_secs(1);
-
 /// Runs the command under the lock; the code is the command's own if all went well.
 pub(crate) async fn run(args: Run) -> Result<Code, Failure> {
+    if args.command.is_empty() && env::args_os().next_back().is_some_and(|last| last == "--") {
+        // As when a variable that should hold the command is empty.
+        let advice = help::advice(&["run"]);
+        return Err(Failure::usage(format!("no COMMAND follows `--`; {advice}")));
+    }
     let mut store = Store::resolve(&args.store)?;
-    if let Some(label) = args.label.clone().or_else(|| default_label(&args.command)) {
+    let label = args.label.clone().or_else(|| store.choice().label.clone());
+    if let Some(label) = label.or_else(|| default_label(&args.command)) {
         store = store.label(&label);
     }
-    if store.is_private() && io::stderr().is_terminal() {
-        message::report("memory: locks nobody out but this process; it is for trying things");
-    }
+    store.warn(args.quiet);
     let mut signals = install(Signals::install())?;
     let client = tokio::select! {
         biased;
@@ -50,8 +55,10 @@ async fn run_with(client: &Client, args: &Run, signals: &mut Signals) -> Result<
     if let Some(lease) = args.lease {
         lock = lock.lease(lease);
     }
-    let guard =
-        wait::acquire(&lock, args.wait, &args.name, args.conflict_exit_code, signals).await?;
+    let guard = wait::acquire(&lock, args, signals).await?;
+    if args.command.is_empty() {
+        return Err(hold::hold(args, guard, signals).await);
+    }
     install(signals.add_job_control())?;
     let hands_off = args.on_lost == OnLost::Ignore;
     let deadline = (!hands_off).then(|| clock::now() + guard.remaining());
@@ -168,28 +175,6 @@ fn forward(signal: Signal, child: &Child, terminal: &mut Terminal, guard: &Guard
     // before it gets to run one more instruction.
     obey(plan.step(clock::now(), guard.state(), guard.remaining()), child);
     terminal.resumed(child);
-}
-
-enum Outcome {
-    Released,
-    Lost,
-    Unknown(String),
-}
-
-/// Releases while that still means something: past its deadline the lock is free by itself.
-async fn release(guard: Guard) -> Outcome {
-    let limit = guard.remaining() + RELEASE_SLACK;
-    match time::timeout(limit, guard.release()).await {
-        Ok(Ok(Release::Lost)) => Outcome::Lost,
-        Ok(Ok(Release::Unknown)) => Outcome::Unknown(String::new()),
-        // `StillHeld` needs a re-entry, which nobody here makes.
-        Ok(Ok(_)) => Outcome::Released,
-        Ok(Err(error)) => match error.kind() {
-            ErrorKind::Lost => Outcome::Lost,
-            _ => Outcome::Unknown(format!(": {error}")),
-        },
-        Err(_) => Outcome::Unknown(": no answer in time".to_owned()),
-    }
 }
 
 fn lost(args: &Run, what: &str) -> Failure {

@@ -5,36 +5,41 @@
 
 use std::env;
 use std::ffi::{OsStr, OsString};
-use std::fs;
 use std::path::Path;
 
 use crate::exit::Failure;
+use crate::trust;
 
 /// Environment variable with the URL of the store.
 pub(crate) const URL_VAR: &str = "FAIRLOCK_URL";
 /// Environment variable with the password alone.
 pub(crate) const PASSWORD_VAR: &str = "FAIRLOCK_PASSWORD";
 
-/// The password from the file, else from the environment; `None` leaves the URL's own.
-pub(crate) fn password(file: Option<&Path>) -> Result<Option<String>, Failure> {
-    let Some(path) = file else {
-        return match env::var_os(PASSWORD_VAR) {
-            None => Ok(None),
-            Some(value) => value
-                .into_string()
-                .map(Some)
-                .map_err(|_| Failure::usage(format!("{PASSWORD_VAR} is not UTF-8"))),
-        };
-    };
-    let text = fs::read_to_string(path)
-        .map_err(|error| Failure::usage(format!("{}: {error}", path.display())))?;
+/// The password from the file on the command line, else from the environment, else from the file
+/// in the configuration; `None` leaves the URL's own.
+pub(crate) fn password(
+    [argument, configured]: [Option<&Path>; 2],
+) -> Result<Option<String>, Failure> {
+    match (argument, env::var_os(PASSWORD_VAR), configured) {
+        (Some(path), ..) => in_file(path).map(Some),
+        (None, Some(value), _) => value
+            .into_string()
+            .map(Some)
+            .map_err(|_| Failure::usage(format!("{PASSWORD_VAR} is not UTF-8"))),
+        (None, None, Some(path)) => in_file(path).map(Some),
+        (None, None, None) => Ok(None),
+    }
+}
+
+fn in_file(path: &Path) -> Result<String, Failure> {
+    let text = trust::read(path).map_err(|refusal| refusal.about(path))?;
     // One newline ends the line; further ones are more likely a mistake than a password.
     let line = text.strip_suffix('\n').unwrap_or(&text);
     let line = line.strip_suffix('\r').unwrap_or(line);
     if line.is_empty() || line.contains('\n') {
         return Err(Failure::usage(format!("{}: not one line with a password", path.display())));
     }
-    Ok(Some(line.to_owned()))
+    Ok(line.to_owned())
 }
 
 /// What the command gets to see as `FAIRLOCK_URL`.

@@ -1,9 +1,10 @@
-//! `fairlock status`: who holds a lock, who waits for it.
+//! `fairlock status`: who holds a lock, who waits for it, and in which store.
 //!
-//! The JSON form is a contract (`JSON_HELP`): fields are added, never renamed or removed.
+//! The JSON form is a contract (`HELP`): fields are added, never renamed or removed.
 
 use std::ffi::OsStr;
 use std::fmt::Write as _;
+use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -11,15 +12,24 @@ use fairlock::{ClientInfo, LockStatus};
 use serde_json::{Value, json};
 
 use crate::args;
+use crate::choice::Choice;
 use crate::duration;
 use crate::exit::{Code, Failure};
 use crate::message;
 use crate::output;
 use crate::signal::Signals;
 use crate::store::{self, Store};
+use crate::style::Style;
 
-/// The fields of the JSON form, for `--help`.
-pub(crate) const JSON_HELP: &str = "\
+/// Exit codes and fields of the JSON form, for `--help`.
+pub(crate) const HELP: &str = "\
+Exit codes:
+  0        the store answered, whether the lock is held or free; with --exit-code only if it is free
+  1        with --exit-code: the lock is held
+  64       wrong usage, or a wrong setting
+  69       the lock server cannot be reached
+  77       access denied by the lock server
+
 With --json, one object on one line:
   schema     1; fields may be added under the same number
   name       the lock's name, as text; bytes that are not UTF-8 are replaced
@@ -34,27 +44,48 @@ With --json, one object on one line:
              \"alive\": true, false or null (unknown), \"since_ms\": when it came, or null,
              \"client\": CLIENT or null}]
   queue_len  number of waiters; larger than the list when that was cut short
-CLIENT is what a client says of itself, unchecked; null when it says nothing, and for all but the
-first 100 clients: {\"host\", \"user\", \"label\": text or null, \"pid\", \"version\", \"since_ms\"}
-
-Exit code: 0 whether the lock is held or free.";
+  store      {\"url\": without a password, \"scope\": \"process\", \"host\" or \"fleet\": whom its locks
+             exclude, \"source\": \"argument\", \"environment\", \"file\" or \"default\": who named it,
+             \"file\": the configuration file that did, or null}
+  Without a name: schema and store only.
+  CLIENT is what a client says of itself, unchecked; null when it says nothing, and for all but the
+  first 100 clients: {\"host\", \"user\", \"label\": text or null, \"pid\", \"version\", \"since_ms\"}";
 
 /// Asks the store once and prints the answer.
 pub(crate) async fn status(args: args::Status) -> Result<Code, Failure> {
     // It only looks: nobody will look for it.
     let store = Store::resolve(&args.store)?.silent();
+    let Some(name) = &args.name else { return of_store(store.choice(), args.json) };
+    store.warn(args.quiet);
+    let of_store = (store.choice().explain(), store.choice().form());
     let mut signals = Signals::install()
         .map_err(|error| Failure::new(Code::INTERNAL, format!("signals: {error}")))?;
     let status = tokio::select! {
         biased;
         signal = signals.recv() => return Err(Failure::signal(signal)),
-        status = ask(store, args.kind, &args.name) => status?,
+        status = ask(store, args.kind, name) => status?,
     };
-    let text = if args.json {
-        format!("{}\n", json_form(&args.name, &status))
-    } else {
-        human_form(&args.name, &status)
-    };
+    if args.json {
+        let mut form = json_form(name, &status);
+        form["store"] = of_store.1;
+        output::print(&format!("{form}\n"))?;
+    } else if !args.quiet {
+        let text = human_form(name, &status, Style::of(&io::stdout()));
+        output::print(&format!("{text}  in {}\n", of_store.0))?;
+    }
+    Ok(if args.exit_code && status.holder.is_some() { Code::NO } else { Code::OK })
+}
+
+/// Without a name: which store would be asked. It is not.
+fn of_store(choice: &Choice, json: bool) -> Result<Code, Failure> {
+    if json {
+        return output::print(&format!("{}\n", json!({ "schema": 1, "store": choice.form() })));
+    }
+    let mut text = format!("store: {}\n", choice.explain());
+    if let Some(why) = choice.why_default() {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "  {why}");
+    }
     output::print(&text)
 }
 
@@ -67,31 +98,38 @@ async fn ask(store: Store, kind: args::Kind, name: &OsStr) -> Result<LockStatus,
     Ok(status?)
 }
 
-fn human_form(name: &OsStr, status: &LockStatus) -> String {
-    let mut text = format!("{}: ", message::printable(name));
+/// Who holds the lock, in one line and, if it says so itself, a second one; `None` if it is free.
+pub(crate) fn holder(status: &LockStatus) -> Option<String> {
+    let holder = status.holder.as_ref()?;
+    let mut text = format!("held by {}", holder.owner);
     // Writing to a string cannot fail.
-    match &status.holder {
-        None => text.push_str("free\n"),
-        Some(holder) => {
-            let _ = write!(text, "held by {}", holder.owner);
-            if holder.count != 1 {
-                let _ = write!(text, ", {} holds", holder.count);
-            }
-            if let Some(age) = age(status, holder.since) {
-                let _ = write!(text, ", for {age}");
-            }
-            if let Some(ttl) = status.ttl {
-                let _ = write!(text, ", runs out in {} unless renewed", duration::human(ttl));
-            }
-            text.push('\n');
-            if let Some(client) = status.client(&holder.owner) {
-                let _ = writeln!(text, "  {}", who(client));
-            }
-        }
+    if holder.count != 1 {
+        let _ = write!(text, ", {} holds", holder.count);
     }
+    if let Some(age) = age(status, holder.since) {
+        let _ = write!(text, ", for {age}");
+    }
+    if let Some(ttl) = status.ttl {
+        let _ = write!(text, ", runs out in {} unless renewed", duration::human(ttl));
+    }
+    if let Some(client) = status.client(&holder.owner) {
+        let _ = write!(text, "\n  {}", who(client));
+    }
+    Some(text)
+}
+
+fn human_form(name: &OsStr, status: &LockStatus, style: Style) -> String {
+    let mut text = style.bold(&message::printable(name));
+    text.push_str(": ");
+    match holder(status) {
+        None => text.push_str(&style.green("free")),
+        Some(line) => text.push_str(&line.replacen("held", &style.yellow("held"), 1)),
+    }
+    text.push('\n');
     if let Some(token) = &status.token {
         let _ = writeln!(text, "  token {token}");
     }
+    let dead = format!(" ({})\n", style.red("dead"));
     for waiter in &status.queue {
         let _ = write!(text, "  {:>4}. {}", waiter.place, waiter.owner);
         if let Some(age) = age(status, waiter.since) {
@@ -102,7 +140,7 @@ fn human_form(name: &OsStr, status: &LockStatus) -> String {
         }
         text.push_str(match waiter.alive {
             Some(true) => "\n",
-            Some(false) => " (dead)\n",
+            Some(false) => &dead,
             None => " (may be dead)\n",
         });
     }
@@ -178,7 +216,8 @@ fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-fn hex(bytes: &[u8]) -> String {
+/// Bytes as text that keeps all of them.
+pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");
         text

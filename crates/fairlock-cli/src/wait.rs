@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use fairlock::{Guard, Lock};
 
+use crate::args::Run;
 use crate::duration;
 use crate::exit::{Code, Failure};
 use crate::message;
@@ -15,21 +16,19 @@ use crate::signal::Signals;
 /// that leaves the queue.
 pub(crate) async fn acquire(
     lock: &Lock,
-    wait: Option<Duration>,
-    name: &OsStr,
-    conflict: Code,
+    args: &Run,
     signals: &mut Signals,
 ) -> Result<Guard, Failure> {
     let guard = tokio::select! {
         // A signal goes first: a lock that arrives together with it must not start the command.
         biased;
         signal = signals.recv() => return Err(Failure::signal(signal)),
-        guard = attempt(lock, wait) => guard?,
-        never = progress::show(lock, name) => match never {},
+        guard = attempt(lock, args.wait) => guard?,
+        never = progress::show(lock, &args.name), if !args.quiet => match never {},
     };
-    guard.ok_or_else(|| match conflict {
-        Code::OK => Failure::silent(Code::OK),
-        code => Failure::new(code, conflict_message(name, wait)),
+    guard.ok_or_else(|| match args.conflict_exit_code {
+        code if args.quiet || code == Code::OK => Failure::silent(code),
+        code => Failure::new(code, conflict_message(&args.name, args.wait)),
     })
 }
 

@@ -7,7 +7,7 @@ use std::path::Path;
 use fairlock_testkit::server::{Generation, Server};
 use fairlock_testkit::tempdir::TempDir;
 
-use crate::fixture::{finish, with_default_signals};
+use crate::fixture::{Running, fairlock, finish, neutral, with_default_signals};
 
 /// The server of all examples.
 const EXAMPLE_URL: &str = "redis://locks.example:6379";
@@ -38,11 +38,20 @@ fn documented_commands_run() {
         let mut shell = with_default_signals("sh");
         shell.args(["-c", &line.replace(EXAMPLE_URL, &server.url())]);
         shell.current_dir(dir.path()).env("PATH", &path);
-        shell.env_remove("FAIRLOCK_URL").env_remove("FAIRLOCK_PASSWORD");
+        neutral(&mut shell);
         shell.stdin(std::process::Stdio::null());
         shell.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+        // Somebody has to hold what is taken away.
+        let holder = line.starts_with("fairlock unlock").then(|| {
+            let mut holder = Running::start(fairlock(["run", "--url", &server.url(), "nightly"]));
+            holder.line();
+            holder
+        });
         let outcome = finish(shell);
         outcome.expect(0, "");
+        if let Some(holder) = holder {
+            holder.wait().expect(76, "nightly: the lock was lost");
+        }
         if line.contains("backup.sh") {
             assert!(outcome.stdout.starts_with("token 1"), "{line}: {outcome:?}");
         } else if line.starts_with("fairlock status") {

@@ -25,9 +25,16 @@ where
     I::Item: AsRef<OsStr>,
 {
     let mut command = with_default_signals(env!("CARGO_BIN_EXE_fairlock"));
-    command.args(args).env_remove("FAIRLOCK_URL").env_remove("FAIRLOCK_PASSWORD");
+    command.args(args);
+    neutral(&mut command);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
+}
+
+/// Takes away what the machine, or whoever runs the tests, has set up for the program.
+pub(crate) fn neutral(command: &mut Command) {
+    command.env_remove("FAIRLOCK_URL").env_remove("FAIRLOCK_PASSWORD").env_remove("NO_COLOR");
+    command.env("FAIRLOCK_CONFIG", "/dev/null");
 }
 
 /// A program that starts with the default reaction to every signal. Tests may run in the background

@@ -6,13 +6,19 @@
 //! - `queue`: several processes on one server;
 //! - `list`: which locks there are;
 //! - `loss`: the lock is taken away, or its server;
+//! - `hold`: `run` without a command;
+//! - `configuration`: which store is meant, and which files are believed;
+//! - `generated`: completions and manual pages;
 //! - `simple`: the simple lock, beside a client that keeps the same string;
 //! - `documents`: the commands of README and manual, run as written;
 //! - `secrets`: passwords get in, and never out.
 
 mod command;
+mod configuration;
 mod documents;
 mod fixture;
+mod generated;
+mod hold;
 mod list;
 mod loss;
 mod queue;

@@ -124,6 +124,7 @@ fn conflicts_have_a_code_of_their_own() {
         (&["--wait", "0", "--conflict-exit-code", "3"], 3, "x: held by another"),
         // A quiet skip.
         (&["--wait", "0", "--conflict-exit-code", "0"], 0, ""),
+        (&["--wait", "0", "--quiet"], 75, ""),
     ] {
         let outcome = finish(run_script(&url, options, "x", "echo must not run"));
         outcome.expect(code, text);
@@ -199,7 +200,18 @@ fn status_shows_holder_and_queue() {
     assert!(line.starts_with("     1. ") && line.ends_with(", second in line"), "{human}");
     assert!(human.contains("2. 5f3c1a52-0f4e-4a1b-9c3d-1234567890ab:51 (may be dead)"), "{human}");
     assert!(human.contains("\\x1b[2J\\n (may be dead)"), "{human}");
-    assert!(!human.contains('\x1b') && human.lines().count() == 6, "{human}");
+    assert!(!human.contains('\x1b') && human.lines().count() == 7, "{human}");
+
+    // For scripts: the exit code alone, and nothing to read.
+    for (args, code) in [(&["-q", "--exit-code"][..], 1), (&["--exit-code", "--json"], 1), (&[], 0)]
+    {
+        let mut command = fairlock(["status", "--url", &url, "x"]);
+        command.args(args);
+        let outcome = finish(command);
+        outcome.expect(code, "");
+        assert_eq!(outcome.stdout.is_empty(), args.contains(&"-q"), "{outcome:?}");
+    }
+    finish(fairlock(["status", "--url", &url, "--exit-code", "free"])).expect(0, "");
 
     // A label that could not be shown is refused, before anything is asked of the store.
     finish(run_script(&url, &["--label", "a\x1b[2J"], "y", "true")).expect(64, "label");

@@ -5,7 +5,7 @@ use std::process::{ChildStdin, Command, Stdio};
 
 use fairlock_testkit::server::{Generation, Server};
 
-use crate::fixture::{Running, run_script, with_default_signals};
+use crate::fixture::{Running, fairlock, finish, neutral, run_script, with_default_signals};
 
 /// A shell script on a terminal, with a hand on the keyboard.
 struct Session {
@@ -18,8 +18,9 @@ impl Session {
     fn start(url: &str, script: &str) -> Option<Self> {
         let mut command = with_default_signals("script");
         command.args(["--quiet", "--return", "--command", script, "/dev/null"]);
+        neutral(&mut command);
         command.env("FAIRLOCK", env!("CARGO_BIN_EXE_fairlock")).env("SHELL", "/bin/sh");
-        command.env("FAIRLOCK_URL", url).env_remove("FAIRLOCK_PASSWORD");
+        command.env("FAIRLOCK_URL", url).env("TERM", "xterm");
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         if Command::new("script").arg("--version").stdout(Stdio::null()).status().is_err() {
             eprintln!("SKIPPED: needs the program script of util-linux");
@@ -104,4 +105,76 @@ fn people_see_how_the_wait_goes() {
         assert!(line.contains(text), "{text:?} is missing in {line:?}");
     }
     session.see("code=75");
+}
+
+#[test]
+fn quiet_people_are_told_nothing() {
+    let script = "$FAIRLOCK run --quiet x -- echo working; echo end";
+    let Some(mut session) = Session::start("memory:", script) else { return };
+    assert_eq!(session.running.line(), "working");
+    assert_eq!(session.running.line(), "end");
+}
+
+/// Everybody on the host can see arguments. Scripts get no such line: their success is silent.
+#[test]
+fn a_password_in_the_url_is_warned_of() {
+    let script =
+        "$FAIRLOCK status --url redis://:canary@127.0.0.1:1 x; $FAIRLOCK run x -- echo end";
+    let Some(mut session) = Session::start("redis://:canary@127.0.0.1:1", script) else { return };
+    let line = session.running.line();
+    assert!(line.contains("every user of this host can see the password in --url"), "{line}");
+    // In the environment nobody else sees it. Both then fail, at a port without a server.
+    for _ in 0..2 {
+        let line = session.running.line();
+        assert!(line.contains("127.0.0.1:1") && !line.contains("password"), "{line}");
+        assert!(!line.contains("canary"), "{line}");
+    }
+}
+
+#[test]
+fn unlock_asks_people() {
+    let Some(server) = Server::start(Generation::Redis70) else { return };
+    let url = server.url();
+    let mut holder =
+        Running::start(run_script(&url, &["--label", "job 7"], "x", "echo holding; exec sleep 60"));
+    assert_eq!(holder.line(), "holding");
+    let script = r#"$FAIRLOCK unlock --force x; echo "code=$?"
+        $FAIRLOCK unlock --force x </dev/null; echo "code=$?"
+        $FAIRLOCK unlock --force x; echo "code=$?"
+        $FAIRLOCK unlock --force --yes x; echo "code=$?""#;
+    // The second one has no terminal to ask, as in a script; here for a lock that nobody holds.
+    let script = script.replacen("--force x </dev/null", "--force free </dev/null", 1);
+    let Some(mut session) = Session::start(&url, &script) else { return };
+    assert!(session.see("x: held by ").contains(":"));
+    session.see("job 7");
+    session.keys(b"n\n");
+    session.see("Take the lock away from it? [y/N]");
+    session.see("x: left alone");
+    session.see("code=1");
+    session.see("free: was not locked");
+    session.see("code=1");
+    session.see("x: held by ");
+    session.keys(b"Y\n");
+    session.see("x: unlocked");
+    session.see("code=0");
+    // Not held: nothing to ask.
+    session.see("x: was not locked");
+    session.see("code=1");
+    holder.wait().expect(76, "the command was ended");
+}
+
+/// Colours on a terminal, unless somebody does not want them.
+#[test]
+fn colours_are_for_terminals() {
+    let script = r#"$FAIRLOCK status x; echo; NO_COLOR=1 $FAIRLOCK status x; echo
+        TERM=dumb $FAIRLOCK status x; $FAIRLOCK --help | head -n 3; $FAIRLOCK --help"#;
+    let Some(mut session) = Session::start("memory:", script) else { return };
+    assert_eq!(session.see("free"), "\x1b[1mx\x1b[0m: \x1b[32mfree\x1b[0m");
+    assert_eq!(session.see("free"), "x: free");
+    assert_eq!(session.see("free"), "x: free");
+    assert_eq!(session.see("Usage"), "Usage: fairlock <COMMAND>");
+    assert_eq!(session.see("Usage"), "\x1b[1mUsage:\x1b[0m fairlock <COMMAND>");
+    assert_eq!(session.see("Options"), "\x1b[1mOptions:\x1b[0m");
+    let piped = finish(fairlock(["status", "--url", "memory:", "x"]));
+    assert!(piped.stdout.starts_with("x: free\n"), "{piped:?}");
 }

@@ -14,13 +14,24 @@ const TABLE: &[Row] = &[
     (&["run", "--help"], 0, ""),
     (&["status", "--help"], 0, ""),
     (&["help"], 0, ""),
-    (&[], 64, "see --help"),
+    (&[], 64, "e.g. fairlock run nightly -- ./backup.sh; see fairlock --help"),
     (&["frobnicate"], 64, "frobnicate"),
     (&["--frobnicate"], 64, "--frobnicate"),
     (&["run"], 64, "NAME"),
-    (&["run", "x"], 64, "COMMAND"),
+    (&["run"], 64, "e.g. fairlock run nightly -- ./backup.sh; see fairlock run --help"),
+    (&["status", "--frobnicate"], 64, "e.g. fairlock status nightly; see fairlock status --help"),
+    (&["unlock"], 64, "e.g. fairlock unlock --force nightly; see fairlock unlock --help"),
     (&["run", "x", "true"], 64, "true"),
-    (&["run", "x", "--"], 64, "COMMAND"),
+    (&["run", "x", "true"], 64, "e.g. fairlock run nightly -- ./backup.sh"),
+    // A variable that should hold the command, and is empty.
+    (&["run", "--url", "memory:", "x", "--"], 64, "no COMMAND follows `--`"),
+    (&["run", "--grace", "1s", "x"], 64, "COMMAND"),
+    (&["run", "--on-lost", "ignore", "x"], 64, "COMMAND"),
+    (&["help", "frobnicate"], 64, "frobnicate"),
+    (&["completions"], 64, "e.g. fairlock completions bash"),
+    (&["completions", "csh"], 64, "csh"),
+    (&["man", "frobnicate"], 64, "e.g. fairlock man"),
+    (&["__frobnicate"], 64, "__frobnicate"),
     (&["run", "--wait", "5", "x", "--", "true"], 64, "unit is missing"),
     (&["run", "--wait", "99999999999999999999s", "x", "--", "true"], 64, "longer than a year"),
     (&["run", "--wait=-1s", "x", "--", "true"], 64, "whole number"),
@@ -33,13 +44,15 @@ const TABLE: &[Row] = &[
     (&["run", "--scope", "galaxy", "x", "--", "true"], 64, "galaxy"),
     (&["run", "--scope", "fleet", "--url", "memory:", "x", "--", "true"], 64, "one process only"),
     (&["run", "--scope", "host", "--url", "memory:", "x", "--", "true"], 64, "one process only"),
-    (&["run", "x", "--", "true"], 64, "redis://127.0.0.1"),
-    (&["status", "x"], 64, "FAIRLOCK_URL"),
+    (&["status", "--kind", "plain"], 64, "NAME"),
+    (&["status", "--exit-code", "--url", "memory:"], 64, "NAME"),
+    (&["status", "--quiet", "--url", "memory:", "x"], 64, "--exit-code"),
     (&["run", "--url", "http://host", "x", "--", "true"], 64, "fairlock: "),
     (&["run", "--url", "junk", "x", "--", "true"], 64, "fairlock: "),
     (&["run", "--url", "memory:", "", "--", "true"], 64, "name"),
     (&["unlock", "--url", "memory:", "x"], 64, "--force"),
-    (&["unlock", "--url", "memory:", "--force", "x"], 0, ""),
+    (&["unlock", "--url", "memory:", "--force", "x"], 1, ""),
+    (&["unlock", "--url", "memory:", "--force", "--yes", "--quiet", "x"], 1, ""),
     (&["status", "--url", "memory:", "x"], 0, ""),
     (&["list", "--url", "memory:"], 0, ""),
     (&["list", "--url", "memory:", "x", "y"], 0, ""),
@@ -48,11 +61,13 @@ const TABLE: &[Row] = &[
     (&["list", "--url", "memory:", "--rate", "0"], 64, "0 is not in 1..=1000000"),
     (&["list", "--url", "memory:", "--rate", "1000001"], 64, "1000001 is not in"),
     (&["list", "--url", "memory:", ""], 64, "name"),
+    (&["status", "--url", "memory:"], 0, ""),
+    (&["status", "--url", "memory:", "--exit-code", "x"], 0, ""),
     (&["run", "--url", "memory:", "x", "--", "true"], 0, ""),
     (&["run", "--url", "memory:", "--kind", "plain", "x", "--", "true"], 0, ""),
     (&["run", "--url", "memory:", "--kind", "simple", "x", "--", "true"], 0, ""),
     (&["status", "--url", "memory:", "--kind", "simple", "x"], 0, ""),
-    (&["unlock", "--url", "memory:", "--force", "--kind", "simple", "x"], 0, ""),
+    (&["unlock", "--url", "memory:", "--force", "--kind", "simple", "x"], 1, ""),
     (&["run", "--url", "memory:", "--wait", "0", "x", "--", "true"], 0, ""),
     (&["run", "--url", "memory:", "--wait", "1h", "--lease", "10s", "x", "--", "true"], 0, ""),
 ];
@@ -64,6 +79,41 @@ fn table_of_usage() {
         assert_eq!(outcome.code(), code, "{args:?}: {outcome:?}");
         outcome.expect(code, text);
     }
+}
+
+/// The common cases come first, and the store that would be used is named.
+#[test]
+fn help_begins_with_examples() {
+    for (args, first) in [
+        (&["--help"][..], "fairlock run nightly -- ./backup.sh"),
+        (&["-h"], "fairlock run nightly -- ./backup.sh"),
+        (&["run", "--help"], "fairlock run nightly -- ./backup.sh"),
+        (&["help", "status"], "fairlock status nightly"),
+    ] {
+        let mut command = fairlock(args);
+        command.env("FAIRLOCK_URL", "redis://user:canary@locks.example");
+        let help = finish(command).stdout;
+        let (before, _) = help.split_once("Options:").expect("options");
+        let (_, examples) = before.split_once("Examples:\n  ").expect("examples");
+        assert!(examples.starts_with(first), "{help}");
+        let store =
+            "redis://user@locks.example, seen by all hosts that use it; from FAIRLOCK_URL\n";
+        assert!(help.ends_with(&format!("Store:\n  {store}")), "{help}");
+        assert!(!help.contains('\x1b'), "no colours in a pipe");
+    }
+}
+
+/// Help is there when a configuration is broken, and says so.
+#[test]
+fn help_survives_a_broken_configuration() {
+    let mut command = fairlock(["--help"]);
+    command.env("FAIRLOCK_CONFIG", "/no/such/file");
+    let outcome = finish(command);
+    outcome.expect(0, "");
+    assert!(
+        outcome.stdout.ends_with("Store:\n  none: /no/such/file: entity not found\n"),
+        "{outcome:?}"
+    );
 }
 
 /// `--help` names every exit code that scripts may meet.
@@ -120,6 +170,26 @@ fn status_of_a_free_lock() {
     }
     assert!(json.get("token").is_some(), "{json}");
     assert_eq!(outcome.stdout.lines().count(), 1);
+}
+
+#[test]
+fn status_without_a_name_tells_of_the_store() {
+    let outcome = finish(fairlock(["status", "--url", "memory:"]));
+    assert_eq!(outcome.stdout, "store: memory:, seen by one process only; from --url\n");
+    let outcome = finish(fairlock(["status", "--json", "--url", "redis://u:canary@127.0.0.1:1/2"]));
+    outcome.expect(0, "");
+    let json: serde_json::Value = serde_json::from_str(&outcome.stdout).unwrap();
+    let store = serde_json::json!({
+        "url": "redis://u@127.0.0.1:1/2", "scope": "fleet", "source": "argument", "file": null,
+    });
+    assert_eq!(json, serde_json::json!({ "schema": 1, "store": store }));
+
+    // With a name the store is named too.
+    let shown = finish(fairlock(["status", "--url", "memory:", "x"])).stdout;
+    assert!(shown.ends_with("\n  in memory:, seen by one process only; from --url\n"), "{shown}");
+    let shown = finish(fairlock(["status", "--json", "--url", "memory:", "x"])).stdout;
+    let json: serde_json::Value = serde_json::from_str(&shown).unwrap();
+    assert_eq!(json["store"]["scope"], "process");
 }
 
 #[test]

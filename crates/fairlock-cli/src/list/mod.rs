@@ -42,7 +42,8 @@ With --json, one object on one line for each lock, as it is found:
   kind       \"fair\", \"plain\" or \"simple\", or null: a fair lock without waiters looks like a plain
              one, and while it is free like any
 
-Exit code: 0 whatever was found; 64, 69 and 77 as of `fairlock status`.";
+Exit codes:
+  0 whatever was found; 64, 69 and 77 as of `fairlock status`";
 
 #[derive(clap::Args, Debug)]
 #[command(before_help = EXAMPLES, after_help = HELP, max_term_width = 100)]
@@ -87,6 +88,7 @@ pub(crate) fn rate() -> clap::builder::RangedI64ValueParser<u32> {
 /// Prints the locks that were asked for.
 pub(crate) async fn list(args: Args) -> Result<Code, Failure> {
     let store = Store::resolve(&args.store)?.silent();
+    store.warn(false);
     let mut signals = Signals::install()
         .map_err(|error| Failure::new(Code::INTERNAL, format!("signals: {error}")))?;
     tokio::select! {

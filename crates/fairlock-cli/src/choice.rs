@@ -1,0 +1,427 @@
+//! Which store is meant, and why: the command line, the environment, the configuration files, else
+//! this host's.
+
+use std::env;
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use crate::account::Account;
+use crate::args::{self, Scope};
+use crate::exit::Failure;
+use crate::message;
+use crate::place;
+use crate::secrets::{self, ChildUrl, URL_VAR};
+use crate::settings::{self, Settings};
+use crate::trust;
+
+/// Environment variable with the configuration file that replaces the usual ones.
+const CONFIG_VAR: &str = "FAIRLOCK_CONFIG";
+
+/// The user's configuration file, below the home that the user database names.
+const USERS_FILE: &str = ".config/fairlock/config.toml";
+
+/// The system's.
+const SYSTEMS_FILE: &str = "/etc/fairlock/config.toml";
+
+/// Where all this is written down, for manual pages.
+pub(crate) const FILES: &str = "\
+Files:
+  ~/.config/fairlock/config.toml       settings of the user
+  /etc/fairlock/config.toml            settings of the host
+  ~/.local/state/fairlock/locks.db     the store for this host, one for each user
+  /var/lib/fairlock/UID/locks.db       the same, where root has made that folder
+  ~ is the home in the user database, whatever HOME says.
+
+Settings:
+  url = \"redis://locks.example:6379\"
+  password-file = \"/etc/fairlock/password\"
+  scope = \"fleet\"
+  label = \"web-1\"
+
+Environment:
+  FAIRLOCK_URL        the store, as --url
+  FAIRLOCK_PASSWORD   its password
+  FAIRLOCK_CONFIG     a configuration file instead of the two above, as --config
+  NO_COLOR            no colours, whatever its value";
+
+/// A store, not yet connected.
+#[derive(Debug)]
+pub(crate) struct Choice {
+    url: String,
+    source: Source,
+    /// A file with the password, from the configuration that named the store.
+    pub(crate) password_file: Option<PathBuf>,
+    /// From the configuration.
+    pub(crate) label: Option<String>,
+}
+
+/// Who named the store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Source {
+    Argument,
+    Variable,
+    File(PathBuf),
+    /// Nobody: these files do not either.
+    Default(Vec<PathBuf>),
+}
+
+impl Choice {
+    /// Decides. Reads files, makes none, and knows no network.
+    pub(crate) fn of(args: &args::Store) -> Result<Self, Failure> {
+        let named = named(args.url.as_ref())?;
+        let config = args.config.clone().or_else(|| variable(CONFIG_VAR).map(PathBuf::from));
+        let account = Account::current();
+        let (files, looked_at) = match config {
+            Some(path) => (vec![explicit(&path)?], vec![path]),
+            None => usual(account.as_ref().ok(), named.is_some())?,
+        };
+        let choice = decide(named, &files, || {
+            let file = place::find(&account?)?;
+            let file = file.to_str().ok_or_else(|| {
+                let path = message::printable(file.as_os_str());
+                Failure::usage(format!("{path}: the home folder's name is not UTF-8; use --url"))
+            })?;
+            Ok((format!("sqlite:{}", encode(file)), Source::Default(looked_at)))
+        })?;
+        choice.demanded(args.scope, &files)?;
+        Ok(choice)
+    }
+
+    /// The URL with all that is in it.
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Whether every user of the host can read a password in our arguments.
+    pub(crate) fn shows_a_password(&self) -> bool {
+        self.source == Source::Argument
+            && secrets::child_url(self.url.as_ref()) != ChildUrl::Unchanged
+    }
+
+    /// Whom its locks exclude.
+    pub(crate) fn reach(&self) -> Reach {
+        Reach::of(&self.url)
+    }
+
+    /// For people: which store, whom it excludes, who says so.
+    pub(crate) fn explain(&self) -> String {
+        let why = match &self.source {
+            Source::Argument => "from --url".to_owned(),
+            Source::Variable => format!("from {URL_VAR}"),
+            Source::File(path) => format!("from {}", message::printable(path.as_os_str())),
+            Source::Default(_) => "the default, one for each user".to_owned(),
+        };
+        format!("{}, {}; {why}", self.shown_url(), self.reach().describe())
+    }
+
+    /// Where else a store could have been named, for the default one.
+    pub(crate) fn why_default(&self) -> Option<String> {
+        let Source::Default(files) = &self.source else { return None };
+        let files = files.iter().map(|path| message::printable(path.as_os_str()));
+        let files = files.collect::<Vec<_>>().join(" or ");
+        Some(format!("no --url, no {URL_VAR}, and no url in {files}"))
+    }
+
+    /// The same for programs.
+    pub(crate) fn form(&self) -> Value {
+        let file = match &self.source {
+            Source::File(path) => Some(path.to_string_lossy()),
+            _ => None,
+        };
+        json!({
+            "url": self.shown_url(),
+            "scope": match self.reach() {
+                Reach::Process => "process",
+                Reach::Host => "host",
+                Reach::Fleet => "fleet",
+            },
+            "source": match self.source {
+                Source::Argument => "argument",
+                Source::Variable => "environment",
+                Source::File(_) => "file",
+                Source::Default(_) => "default",
+            },
+            "file": file,
+        })
+    }
+
+    fn shown_url(&self) -> String {
+        match secrets::child_url(self.url.as_ref()) {
+            ChildUrl::Unchanged => message::printable(self.url.as_ref()),
+            ChildUrl::Stripped(clean) => message::printable(clean.as_ref()),
+            ChildUrl::Removed => "(a URL with a password)".to_owned(),
+        }
+    }
+
+    /// Refuses a store that excludes fewer than anybody asked for: a demand in a file is a guard
+    /// against mistakes, and a command line that knows nothing of it is the likeliest one.
+    fn demanded(&self, argument: Option<Scope>, files: &[Settings]) -> Result<(), Failure> {
+        let in_files = files.iter().filter_map(|file| {
+            let path = message::printable(file.path.as_os_str());
+            file.scope.map(|scope| (scope, format!("scope = \"{}\" in {path}", scope.name())))
+        });
+        let argument = argument.map(|scope| (scope, format!("--scope {}", scope.name())));
+        let broken = argument.into_iter().chain(in_files);
+        let mut broken = broken.filter(|(scope, _)| !self.reach().satisfies(*scope));
+        match broken.next() {
+            None => Ok(()),
+            Some((_, by)) => {
+                Err(Failure::usage(format!("{by}: locks of this store are {}", self.explain())))
+            }
+        }
+    }
+}
+
+/// Chooses from what was read; `default` is asked last.
+fn decide(
+    named: Option<(String, Source)>,
+    files: &[Settings],
+    default: impl FnOnce() -> Result<(String, Source), Failure>,
+) -> Result<Choice, Failure> {
+    let label = files.iter().find_map(|file| file.label.clone());
+    let in_file = files.iter().enumerate().find_map(|(at, file)| Some((at, file.url.clone()?)));
+    // A password goes to the server that it was written for: one named by the same file, or by a
+    // more general one. Never to one that the command line or the environment names.
+    let (url, source, password_file) = match (named, in_file) {
+        (Some((url, source)), _) => (url, source, None),
+        (None, Some((at, url))) => {
+            let password_file = files[..=at].iter().find_map(|file| file.password_file.clone());
+            (url, Source::File(files[at].path.clone()), password_file)
+        }
+        (None, None) => {
+            let (url, source) = default()?;
+            (url, source, None)
+        }
+    };
+    Ok(Choice { url, source, password_file, label })
+}
+
+/// What the command line or the environment says.
+fn named(argument: Option<&OsString>) -> Result<Option<(String, Source)>, Failure> {
+    let (url, source, name) = match (argument, variable(URL_VAR)) {
+        (Some(url), _) => (url.clone(), Source::Argument, "--url"),
+        (None, Some(url)) => (url, Source::Variable, URL_VAR),
+        (None, None) => return Ok(None),
+    };
+    let url = url.into_string().map_err(|_| Failure::usage(format!("{name} is not UTF-8")))?;
+    Ok(Some((url, source)))
+}
+
+/// A variable; an empty one is how shells spell "not set".
+fn variable(name: &str) -> Option<OsString> {
+    env::var_os(name).filter(|value| !value.is_empty())
+}
+
+/// A path as it stands in a URL.
+fn encode(path: &str) -> String {
+    let special = |c: char| c.is_control() || matches!(c, '%' | '?' | '#' | ' ');
+    path.chars().fold(String::with_capacity(path.len()), |mut url, c| {
+        if special(c) {
+            // Writing to a string cannot fail.
+            let _ = c.encode_utf8(&mut [0; 4]).bytes().try_for_each(|b| write!(url, "%{b:02X}"));
+        } else {
+            url.push(c);
+        }
+        url
+    })
+}
+
+/// The one file that was asked for.
+fn explicit(path: &Path) -> Result<Settings, Failure> {
+    Settings::load(path)?.ok_or_else(|| {
+        let absent = io::Error::from(io::ErrorKind::NotFound);
+        trust::Refusal::Io(absent).about(path)
+    })
+}
+
+/// The user's file and the system's, those that there are, and all names that were tried.
+fn usual(
+    account: Option<&Account>,
+    url_is_known: bool,
+) -> Result<(Vec<Settings>, Vec<PathBuf>), Failure> {
+    let of_user = account.and_then(|account| account.home.as_deref());
+    let of_user = of_user.map(|home| home.join(USERS_FILE));
+    let mut files = Vec::new();
+    if let Some(path) = &of_user {
+        match Settings::load(path) {
+            Ok(found) => files.extend(found),
+            // A home that this process may not see: the file could name the store.
+            Err(_) if url_is_known && settings::is_hidden(path) => {}
+            Err(failure) => return Err(failure),
+        }
+    }
+    let of_system = PathBuf::from(SYSTEMS_FILE);
+    files.extend(Settings::load(&of_system)?);
+    Ok((files, of_user.into_iter().chain([of_system]).collect()))
+}
+
+/// Whom the locks of a store exclude.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Reach {
+    Process,
+    Host,
+    Fleet,
+}
+
+impl Reach {
+    /// By the scheme alone: a server on 127.0.0.1 may be a tunnel to the fleet's. A scheme that is
+    /// unknown here is left to the library to refuse.
+    fn of(url: &str) -> Self {
+        let scheme = url.split_once(':').map_or(url, |(scheme, _)| scheme);
+        if scheme.eq_ignore_ascii_case("memory") {
+            Self::Process
+        } else if scheme.eq_ignore_ascii_case("sqlite") {
+            Self::Host
+        } else {
+            Self::Fleet
+        }
+    }
+
+    fn satisfies(self, scope: Scope) -> bool {
+        self >= match scope {
+            Scope::Host => Self::Host,
+            Scope::Fleet => Self::Fleet,
+        }
+    }
+
+    fn describe(self) -> &'static str {
+        match self {
+            Self::Process => "seen by one process only",
+            Self::Host => "seen by this host only",
+            Self::Fleet => "seen by all hosts that use it",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fairlock::Config;
+
+    use super::*;
+
+    const HOST: &str = "sqlite:/home/ann/.local/state/fairlock/locks.db";
+
+    fn settings(path: &str, url: Option<&str>, password: Option<&str>) -> Settings {
+        Settings {
+            path: path.into(),
+            url: url.map(str::to_owned),
+            password_file: password.map(PathBuf::from),
+            ..Settings::default()
+        }
+    }
+
+    fn choose(named: Option<(&str, Source)>, files: &[Settings]) -> Choice {
+        let named = named.map(|(url, source)| (url.to_owned(), source));
+        decide(named, files, || Ok((HOST.to_owned(), Source::Default(vec!["/c".into()])))).unwrap()
+    }
+
+    #[test]
+    fn command_line_then_environment_then_files_then_host() {
+        let files =
+            [settings("/user", Some("redis://u"), None), settings("/sys", Some("redis://s"), None)];
+        for (named, files, explained) in [
+            (
+                Some(("redis://a", Source::Argument)),
+                &files[..],
+                "redis://a, seen by all hosts that use it; from --url",
+            ),
+            (
+                Some(("redis://v", Source::Variable)),
+                &files,
+                "redis://v, seen by all hosts that use it; from FAIRLOCK_URL",
+            ),
+            (None, &files, "redis://u, seen by all hosts that use it; from /user"),
+            (None, &files[1..], "redis://s, seen by all hosts that use it; from /sys"),
+            (
+                None,
+                &[],
+                "sqlite:/home/ann/.local/state/fairlock/locks.db, seen by this host only; the default, one for each user",
+            ),
+        ] {
+            let choice = choose(named, files);
+            assert_eq!(choice.explain(), explained);
+            assert_eq!(choice.why_default().is_some(), files.is_empty(), "{explained}");
+        }
+        let why = choose(None, &[]).why_default();
+        assert_eq!(why.as_deref(), Some("no --url, no FAIRLOCK_URL, and no url in /c"));
+    }
+
+    /// A password written for one server is not sent to another.
+    #[test]
+    fn passwords_stay_with_their_server() {
+        let user = |url, password| settings("/user", url, password);
+        let system = |url, password| settings("/sys", url, password);
+        for (named, files, expected) in [
+            (None, [user(Some("redis://u"), Some("/pu")), system(None, None)], Some("/pu")),
+            (None, [user(None, Some("/pu")), system(Some("redis://s"), Some("/ps"))], Some("/pu")),
+            (None, [user(None, None), system(Some("redis://s"), Some("/ps"))], Some("/ps")),
+            (None, [user(Some("redis://u"), None), system(Some("redis://s"), Some("/ps"))], None),
+            (None, [user(None, Some("/pu")), system(None, Some("/ps"))], None),
+            (
+                Some(("redis://a", Source::Variable)),
+                [user(Some("redis://u"), Some("/pu")), system(None, Some("/ps"))],
+                None,
+            ),
+        ] {
+            let choice = choose(named, &files);
+            assert_eq!(choice.password_file, expected.map(PathBuf::from), "{files:?}");
+        }
+    }
+
+    #[test]
+    fn every_demand_counts() {
+        let strict = Settings { scope: Some(Scope::Fleet), ..settings("/sys", None, None) };
+        let none = settings("/user", None, None);
+        let host = choose(None, &[]);
+        assert!(host.demanded(None, std::slice::from_ref(&none)).is_ok());
+        assert!(host.demanded(Some(Scope::Host), &[]).is_ok());
+        let error = host.demanded(Some(Scope::Fleet), &[]).unwrap_err().to_string();
+        assert!(
+            error.starts_with("--scope fleet: ") && error.contains("this host only"),
+            "{error}"
+        );
+        // A weaker one on the command line does not undo it.
+        let error = host.demanded(Some(Scope::Host), &[none, strict.clone()]).unwrap_err();
+        let error = error.to_string();
+        assert!(error.starts_with("scope = \"fleet\" in /sys: "), "{error}");
+        let fleet = choose(Some(("redis://a", Source::Argument)), &[]);
+        assert!(fleet.demanded(Some(Scope::Fleet), &[strict]).is_ok());
+    }
+
+    #[test]
+    fn no_password_is_shown() {
+        for url in ["redis://u:CANARY@h", "redis://u:CAN/ARY@h", "unix:/s?pass=CANARY"] {
+            let choice = choose(Some((url, Source::Argument)), &[]);
+            assert!(choice.shows_a_password());
+            let shown = format!("{} {}", choice.explain(), choice.form());
+            assert!(!shown.contains("CANARY") && !shown.contains("ARY@"), "{shown}");
+            assert!(!choose(Some((url, Source::Variable)), &[]).shows_a_password());
+        }
+        assert!(!choose(Some(("redis://u@h", Source::Argument)), &[]).shows_a_password());
+    }
+
+    #[test]
+    fn a_home_with_an_odd_name() {
+        assert_eq!(encode("/home/ann é/50%?#\n"), "/home/ann%20é/50%25%3F%23%0A");
+        assert!(Config::from_url(&format!("sqlite:{}", encode("/a b/%41?#"))).is_ok());
+    }
+
+    #[test]
+    fn reach_by_scheme() {
+        for (url, host, fleet) in [
+            ("memory:", false, false),
+            ("MEMORY:", false, false),
+            ("sqlite:/var/lib/locks", true, false),
+            ("redis://127.0.0.1", true, true),
+            ("valkey://h", true, true),
+            ("unix:/run/redis.sock", true, true),
+        ] {
+            assert_eq!(Reach::of(url).satisfies(Scope::Host), host, "{url}");
+            assert_eq!(Reach::of(url).satisfies(Scope::Fleet), fleet, "{url}");
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! Help, wrong usage, shell completions and manual pages: all from the definitions in `args.rs`.
+//!
+//! A section of text below the options (`after_help`) begins with a line that ends in a colon; what
+//! is indented belongs to it. So it can be read here and become a section of a manual page.
+
+use std::env;
+use std::io;
+
+use clap::CommandFactory as _;
+use clap::error::ErrorKind;
+use roff::{Roff, roman};
+
+use crate::args::{self, Cli};
+use crate::choice::{self, Choice};
+use crate::exit::{Code, Failure};
+use crate::output;
+use crate::style::Style;
+
+/// The common cases come before the options.
+const TEMPLATE: &str = "\
+{about-with-newline}
+{usage-heading} {usage}
+
+{before-help}{all-args}{after-help}";
+
+/// The first column of an example ends here.
+const GAP: &str = "  ";
+
+/// The command line as clap sees it.
+pub(crate) fn command() -> clap::Command {
+    Cli::command()
+        .help_template(TEMPLATE)
+        .max_term_width(100)
+        .mut_subcommands(|command| command.help_template(TEMPLATE).max_term_width(100))
+}
+
+/// What clap has to say: help goes to stdout, an error becomes our one line.
+pub(crate) fn refuse(error: &clap::Error) -> Result<Code, Failure> {
+    let text = error.render().to_string();
+    match error.kind() {
+        ErrorKind::DisplayVersion => output::print(&text),
+        ErrorKind::DisplayHelp => {
+            let style = Style::of(&io::stdout());
+            // The one that is used when no option says otherwise.
+            let store = match Choice::of(&args::Store::default()) {
+                Ok(choice) => choice.explain(),
+                Err(failure) => format!("none: {failure}"),
+            };
+            let text = bold_headings(&text, style);
+            output::print(&format!("{text}\n{}\n  {store}\n", style.bold("Store:")))
+        }
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => {
+            Err(Failure::usage(format!("say what to do, {}", advice(&[]))))
+        }
+        _ => {
+            // The first paragraph is the reason; the rest is usage, which --help has too.
+            let reason = text.split("\n\n").next().unwrap_or_default();
+            let reason = reason.strip_prefix("error: ").unwrap_or(reason);
+            let typed: Vec<_> = env::args_os().skip(1).collect();
+            let typed: Vec<_> = typed.iter().filter_map(|argument| argument.to_str()).collect();
+            Err(Failure::usage(format!("{}; {}", reason.trim_end(), advice(&typed))))
+        }
+    }
+}
+
+/// What to type instead: the first example of the subcommand that was meant, else of the program.
+pub(crate) fn advice(typed: &[&str]) -> String {
+    let all = command();
+    let meant = typed.iter().find_map(|word| all.find_subcommand(word));
+    let example = meant.unwrap_or(&all).get_before_help().map(ToString::to_string);
+    let example = example.as_deref().and_then(first_example).unwrap_or("fairlock demo");
+    let of = meant.map_or(String::new(), |command| format!(" {}", command.get_name()));
+    format!("e.g. {example}; see fairlock{of} --help")
+}
+
+fn first_example(text: &str) -> Option<&str> {
+    let line = text.lines().find_map(|line| line.strip_prefix(GAP))?;
+    line.split(GAP).next().map(str::trim)
+}
+
+fn bold_headings(text: &str, style: Style) -> String {
+    let mut styled = String::with_capacity(text.len());
+    for line in text.lines() {
+        match line.split_once(':') {
+            Some((heading, rest)) if is_heading(line) => {
+                styled.push_str(&style.bold(&format!("{heading}:")));
+                styled.push_str(rest);
+            }
+            _ => styled.push_str(line),
+        }
+        styled.push('\n');
+    }
+    styled
+}
+
+/// A line like `Options:` or `Usage: fairlock ...`.
+fn is_heading(line: &str) -> bool {
+    let words = line.split(':').next().unwrap_or_default();
+    line.starts_with(|c: char| c.is_ascii_uppercase())
+        && (line.ends_with(':') || words == "Usage")
+        && words.len() < line.len()
+}
+
+/// `fairlock completions SHELL`.
+pub(crate) fn completions(args: &args::Completions) -> Result<Code, Failure> {
+    let mut text = Vec::new();
+    clap_complete::generate(args.shell, &mut command(), "fairlock", &mut text);
+    output::write(&text)
+}
+
+/// `fairlock man [COMMAND]`: one page.
+pub(crate) fn man(args: &args::Man) -> Result<Code, Failure> {
+    let mut all = command();
+    // Gives the subcommands their full names.
+    all.build();
+    let page = match &args.command {
+        None => all,
+        Some(name) => {
+            let found = all.get_subcommands().find(|command| command.get_name() == name);
+            let found = found.filter(|_| name != "help");
+            found.cloned().ok_or_else(|| {
+                Failure::usage(format!("there is no command of this name; {}", advice(&["man"])))
+            })?
+        }
+    };
+    render(page)
+        .map_err(|error| Failure::new(Code::INTERNAL, error))
+        .and_then(|text| output::write(&text))
+}
+
+fn render(command: clap::Command) -> io::Result<Vec<u8>> {
+    let examples = command.get_before_help().map(ToString::to_string).unwrap_or_default();
+    let more = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+    let has_commands = command.has_subcommands();
+    let mut text = Vec::new();
+    // What a page of ours has in its head: no date, which would differ from build to build.
+    let version = concat!("fairlock ", env!("CARGO_PKG_VERSION"));
+    let man = clap_mangen::Man::new(command).date("").source(version).manual("User commands");
+    man.render_title(&mut text)?;
+    man.render_name_section(&mut text)?;
+    man.render_synopsis_section(&mut text)?;
+    man.render_description_section(&mut text)?;
+    sections(&examples).to_writer(&mut text)?;
+    if has_commands {
+        man.render_subcommands_section(&mut text)?;
+    }
+    man.render_options_section(&mut text)?;
+    sections(&more).to_writer(&mut text)?;
+    sections(choice::FILES).to_writer(&mut text)?;
+    Ok(text)
+}
+
+/// The text's sections as those of a page, line by line as they are.
+fn sections(text: &str) -> Roff {
+    let mut roff = Roff::new();
+    let mut open = false;
+    for line in text.lines() {
+        if is_heading(line) {
+            if open {
+                roff.control("fi", []);
+            }
+            roff.control("SH", [line.trim_end_matches(':').to_uppercase().as_str()]);
+            roff.control("nf", []);
+            open = true;
+        } else if line.is_empty() {
+            roff.control("sp", []);
+        } else {
+            roff.text([roman(line)]);
+        }
+    }
+    if open {
+        roff.control("fi", []);
+    }
+    roff
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_definitions_are_consistent() {
+        command().debug_assert();
+    }
+
+    /// What errors advise is what help shows, of every command that one can type.
+    #[test]
+    fn every_command_has_an_example_of_itself() {
+        for command in command().get_subcommands() {
+            let name = command.get_name();
+            let advice = advice(&[name]);
+            let of_itself = format!("e.g. fairlock {name}");
+            assert!(advice.starts_with(&of_itself), "{name}: {advice}");
+            assert!(!advice.contains(GAP), "{advice}");
+        }
+        assert!(
+            advice(&["frobnicate"]).starts_with("e.g. fairlock run nightly -- ./backup.sh; see")
+        );
+    }
+
+    #[test]
+    fn headings() {
+        for (line, heading) in [
+            ("Options:", true),
+            ("Usage: fairlock run", true),
+            ("With --json, one object on one line:", true),
+            ("  64       wrong usage", false),
+            ("      --url <URL>", false),
+            ("Durations: 500ms, 10s", false),
+            ("Locks for commands", false),
+            ("", false),
+        ] {
+            assert_eq!(is_heading(line), heading, "{line}");
+        }
+    }
+}

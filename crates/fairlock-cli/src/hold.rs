@@ -1,0 +1,84 @@
+//! `fairlock run NAME` without a command: the lock is held until a signal.
+
+use std::io::{self, IsTerminal as _};
+use std::os::unix::ffi::OsStrExt as _;
+use std::time::Duration;
+
+use fairlock::{Guard, GuardState};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use tokio::time;
+
+use crate::args::Run;
+use crate::exit::{Code, Failure};
+use crate::message;
+use crate::output;
+use crate::release::{Outcome, release};
+use crate::signal::Signals;
+use crate::status;
+
+/// The line on stdout, for `--help`.
+pub(crate) const HELP: &str = "\
+Without a command:
+  The lock is held until HUP, INT, QUIT, TERM, USR1 or USR2, then released; exit code 128 + n.
+  When it is lost, the end comes at once, with the code for that. Stdin is not read: for a hold
+  that ends with its writer, let `cat` be the command. When the lock is acquired, one line goes
+  to stdout, a JSON object:
+    schema     1; fields may be added under the same number
+    event      \"acquired\"
+    name       the lock's name, as text; bytes that are not UTF-8 are replaced
+    name_hex   the name's bytes in hexadecimal when it is not UTF-8, else null
+    owner      id of the hold, as in `fairlock status`
+    token      fencing token, a number";
+
+/// Longest time between two looks at the guard: timers stand still while the machine sleeps, and
+/// leases do not.
+const TICK: Duration = Duration::from_millis(500);
+
+/// Holds the lock until a signal or its loss. A signal is the ordinary end, and has the code that it
+/// has everywhere else: whoever sent it knows what 143 means, and nobody takes an end that came too
+/// early for a success.
+pub(crate) async fn hold(args: &Run, guard: Guard, signals: &mut Signals) -> Failure {
+    let name = message::printable(&args.name);
+    if output::line(&line(args, &guard)).is_err() {
+        // Nobody can know that the lock is held. What a shell says of a program without a reader.
+        drop(release(guard).await);
+        let reason = format!("{name}: released at once: nobody reads stdout");
+        return Failure::new(Code::signal(Signal::PIPE.as_raw()), reason);
+    }
+    if !args.quiet && io::stderr().is_terminal() {
+        message::report(&format!("{name}: held until a signal, such as Ctrl-C"));
+    }
+    let lost = || Failure::new(args.lost_exit_code, format!("{name}: the lock was lost"));
+    let signal = loop {
+        let state = guard.state();
+        if state == GuardState::Lost {
+            return lost();
+        }
+        tokio::select! {
+            biased;
+            signal = signals.recv() => break signal,
+            _ = guard.state_changed(state) => {}
+            () = time::sleep(TICK) => {}
+        }
+    };
+    match release(guard).await {
+        Outcome::Released => {}
+        Outcome::Lost => return lost(),
+        Outcome::Unknown(reason) => message::report(&format!(
+            "{name}: it is not known whether the lock was released{reason}"
+        )),
+    }
+    Failure::signal(signal)
+}
+
+fn line(args: &Run, guard: &Guard) -> Value {
+    json!({
+        "schema": 1,
+        "event": "acquired",
+        "name": args.name.to_string_lossy(),
+        "name_hex": args.name.to_str().is_none().then(|| status::hex(args.name.as_bytes())),
+        "owner": guard.owner().to_string(),
+        "token": guard.token().get(),
+    })
+}

@@ -1,0 +1,34 @@
+//! Giving the lock back, and what came of it.
+
+use std::time::Duration;
+
+use fairlock::{ErrorKind, Guard, Release};
+use tokio::time;
+
+/// How long past the lock's deadline the answer to a release is waited for.
+const SLACK: Duration = Duration::from_secs(1);
+
+/// What is known after a release.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    Released,
+    Lost,
+    /// Why it is not known.
+    Unknown(String),
+}
+
+/// Releases while that still means something: past its deadline the lock is free by itself.
+pub(crate) async fn release(guard: Guard) -> Outcome {
+    let limit = guard.remaining() + SLACK;
+    match time::timeout(limit, guard.release()).await {
+        Ok(Ok(Release::Lost)) => Outcome::Lost,
+        Ok(Ok(Release::Unknown)) => Outcome::Unknown(String::new()),
+        // `StillHeld` needs a re-entry, which nobody here makes.
+        Ok(Ok(_)) => Outcome::Released,
+        Ok(Err(error)) => match error.kind() {
+            ErrorKind::Lost => Outcome::Lost,
+            _ => Outcome::Unknown(format!(": {error}")),
+        },
+        Err(_) => Outcome::Unknown(": no answer in time".to_owned()),
+    }
+}

@@ -1,0 +1,165 @@
+//! Configuration files: a few settings of a user, or of a host.
+//!
+//! ```toml
+//! url = "redis://locks.example:6379"
+//! password-file = "/etc/fairlock/password"
+//! scope = "fleet"
+//! label = "web-1"
+//! ```
+
+use std::fs;
+use std::io;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use crate::args::Scope;
+use crate::exit::Failure;
+use crate::message;
+use crate::trust::{self, Refusal};
+
+/// What one file says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Settings {
+    /// The file.
+    pub(crate) path: PathBuf,
+    pub(crate) url: Option<String>,
+    pub(crate) password_file: Option<PathBuf>,
+    pub(crate) scope: Option<Scope>,
+    pub(crate) label: Option<String>,
+}
+
+impl Settings {
+    /// Reads the file; `None` if there is none.
+    pub(crate) fn load(path: &Path) -> Result<Option<Self>, Failure> {
+        match trust::read(path) {
+            Ok(text) => Self::parse(path, &text).map(Some),
+            Err(Refusal::Io(error)) if is_absent(&error) => Ok(None),
+            Err(refusal) => Err(refusal.about(path)),
+        }
+    }
+
+    fn parse(path: &Path, text: &str) -> Result<Self, Failure> {
+        let wrong = |span: Option<Range<usize>>, what: &str| {
+            let file = message::printable(path.as_os_str());
+            match span {
+                Some(span) => Failure::usage(format!("{file}:{}: {what}", line(text, span.start))),
+                None => Failure::usage(format!("{file}: {what}")),
+            }
+        };
+        // Its messages name what was expected and never quote a value.
+        let table = DeTable::parse(text).map_err(|error| wrong(error.span(), error.message()))?;
+        let mut settings = Self { path: path.to_owned(), ..Self::default() };
+        for (key, value) in table.get_ref() {
+            let name: &str = key.get_ref();
+            settings.set(name, value).map_err(|(at_value, what)| {
+                let span = if at_value { value.span() } else { key.span() };
+                wrong(Some(span), &what)
+            })?;
+        }
+        Ok(settings)
+    }
+
+    /// Takes one setting over; an error says whether it is about the value, and what.
+    fn set(&mut self, name: &str, value: &Spanned<DeValue<'_>>) -> Result<(), (bool, String)> {
+        let text = || match value.get_ref().as_str() {
+            Some("") => Err((true, format!("`{name}` is empty"))),
+            Some(text) => Ok(text.to_owned()),
+            None => Err((true, format!("`{name}` is a text in quotes"))),
+        };
+        match name {
+            "url" => self.url = Some(text()?),
+            "password-file" => {
+                let file = PathBuf::from(text()?);
+                // Relative to what, would be the question.
+                if !file.is_absolute() {
+                    return Err((true, "`password-file` is an absolute path".to_owned()));
+                }
+                self.password_file = Some(file);
+            }
+            "scope" => {
+                self.scope = Some(match text()?.as_str() {
+                    "host" => Scope::Host,
+                    "fleet" => Scope::Fleet,
+                    _ => return Err((true, "`scope` is \"host\" or \"fleet\"".to_owned())),
+                });
+            }
+            "label" => self.label = Some(text()?),
+            _ => {
+                let name = message::printable(name.as_ref());
+                let known = "there are url, password-file, scope and label";
+                return Err((false, format!("unknown setting `{name}`; {known}")));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A part of the path that is no folder is no file either.
+pub(crate) fn is_absent(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+/// Whether this process may not even look for the file.
+pub(crate) fn is_hidden(path: &Path) -> bool {
+    fs::metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
+}
+
+/// The number of the line with this byte.
+fn line(text: &str, at: usize) -> usize {
+    1 + text.as_bytes().iter().take(at).filter(|&&byte| byte == b'\n').count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Settings, String> {
+        Settings::parse(Path::new("/c.toml"), text).map_err(|failure| failure.to_string())
+    }
+
+    #[test]
+    fn all_settings() {
+        let text = "# ours\nurl = \"redis://h\"\npassword-file = '/p'\nscope = \"fleet\"\nlabel = \"a b\"\n";
+        let settings = parse(text).unwrap();
+        assert_eq!(settings.url.as_deref(), Some("redis://h"));
+        assert_eq!(settings.password_file.as_deref(), Some(Path::new("/p")));
+        assert_eq!((settings.scope, settings.label.as_deref()), (Some(Scope::Fleet), Some("a b")));
+        assert_eq!(parse("").unwrap(), Settings { path: "/c.toml".into(), ..Settings::default() });
+    }
+
+    #[test]
+    fn errors_name_file_and_line() {
+        for (text, error) in [
+            ("url = \"a\"\nurll = \"b\"\n", "/c.toml:2: unknown setting `urll`; there are url"),
+            ("\n\nscope = \"galaxy\"", "/c.toml:3: `scope` is \"host\" or \"fleet\""),
+            ("url = 5", "/c.toml:1: `url` is a text"),
+            ("url = \"\"", "/c.toml:1: `url` is empty"),
+            ("password-file = \"p\"", "/c.toml:1: `password-file` is an absolute path"),
+            ("[store]\nurl = \"a\"", "/c.toml:1: unknown setting `store`"),
+            ("store.url = \"a\"", "/c.toml:1: unknown setting `store`"),
+            ("url = \"a\"\nurl = \"b\"", "/c.toml:2: duplicate key"),
+            ("\nurl = redis://h", "/c.toml:2: "),
+            ("\"a\\u001b\" = 1", "/c.toml:1: unknown setting `a\\u{1b}`"),
+        ] {
+            let message = parse(text).unwrap_err();
+            assert!(message.starts_with(error), "{text:?}: {message}");
+        }
+    }
+
+    #[test]
+    fn errors_show_no_password() {
+        for text in [
+            "url = redis://u:CANARY@h",
+            "url = \"redis://u:CANARY@h",
+            "url = \"redis://u:CANARY@h\" x",
+            "url \"redis://u:CANARY@h\"",
+            "label = \"a\" url = \"redis://u:CANARY@h\"",
+        ] {
+            let message = parse(text).unwrap_err();
+            assert!(!message.contains("CANARY"), "{text}: {message}");
+        }
+    }
+}

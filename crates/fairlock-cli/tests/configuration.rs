@@ -1,0 +1,186 @@
+//! Configuration files, and who may have written them.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, chown};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use fairlock_testkit::server::{Generation, Server};
+use fairlock_testkit::tempdir::TempDir;
+use rustix::process::geteuid;
+
+use crate::fixture::{fairlock, finish};
+
+fn write(dir: &TempDir, text: &str) -> PathBuf {
+    let path = dir.path().join("config.toml");
+    fs::write(&path, text).expect("the folder is there");
+    set_mode(&path, 0o600);
+    path
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("it is ours");
+}
+
+fn with_config(args: &[&str], file: &Path) -> Command {
+    let mut command = fairlock(args);
+    command.env("FAIRLOCK_CONFIG", file);
+    command
+}
+
+#[test]
+fn a_file_names_the_store() {
+    let dir = TempDir::new();
+    let file = write(&dir, "url = \"memory:\"\nlabel = \"unused\"\n");
+    let outcome = finish(with_config(&["status"], &file));
+    outcome.expect(0, "");
+    let from = format!("from {}\n", file.display());
+    assert_eq!(outcome.stdout, format!("store: memory:, seen by one process only; {from}"));
+    let json = finish(with_config(&["status", "--json"], &file)).stdout;
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["store"]["source"], "file");
+    assert_eq!(json["store"]["file"], file.to_str().unwrap());
+
+    // The option instead of the variable; environment and command line before the file.
+    let by_option = ["run", "--config", file.to_str().unwrap(), "x", "--", "echo", "ran"];
+    assert_eq!(finish(fairlock(by_option)).stdout, "ran\n");
+    let mut by_variable = with_config(&["status"], &file);
+    by_variable.env("FAIRLOCK_URL", "redis://v");
+    assert!(finish(by_variable).stdout.contains("redis://v, "));
+    let mut by_argument = with_config(&["status", "--url", "redis://a"], &file);
+    by_argument.env("FAIRLOCK_URL", "redis://v");
+    assert!(finish(by_argument).stdout.contains("redis://a, "));
+    // An empty variable is none.
+    let mut empty = with_config(&["status"], &file);
+    empty.env("FAIRLOCK_URL", "");
+    assert!(finish(empty).stdout.contains("memory:"));
+}
+
+#[test]
+fn errors_name_file_and_line() {
+    let dir = TempDir::new();
+    let file = write(&dir, "# ours\n\nscop = \"fleet\"\n");
+    let expected =
+        format!("{}:3: unknown setting `scop`; there are url, password-file", file.display());
+    for args in [&["run", "x", "--", "true"][..], &["status"], &["status", "--url", "memory:", "x"]]
+    {
+        finish(with_config(args, &file)).expect(64, &expected);
+    }
+    let file = write(&dir, "url = redis://u:canary@h\n");
+    let outcome = finish(with_config(&["status"], &file));
+    outcome.expect(64, &format!("{}:1: ", file.display()));
+    assert!(!outcome.stderr.contains("canary"), "{outcome:?}");
+    finish(with_config(&["status"], &dir.path().join("none"))).expect(64, "none: ");
+    finish(with_config(&["status"], dir.path())).expect(64, "directory");
+}
+
+/// Whoever can write the file chooses the locks.
+#[test]
+fn a_file_that_others_can_write_is_refused() {
+    let dir = TempDir::new();
+    let file = write(&dir, "url = \"memory:\"\n");
+    for mode in [0o620, 0o602, 0o666] {
+        set_mode(&file, mode);
+        finish(with_config(&["status"], &file)).expect(64, "others can write to it");
+    }
+    // To read it is another matter: it holds no password, or should not.
+    set_mode(&file, 0o644);
+    finish(with_config(&["status"], &file)).expect(0, "");
+
+    // By a link, too: judged is the file.
+    let link = dir.path().join("link");
+    std::os::unix::fs::symlink(&file, &link).unwrap();
+    finish(with_config(&["status"], &link)).expect(0, "");
+    set_mode(&file, 0o664);
+    finish(with_config(&["status"], &link)).expect(64, "others can write to it");
+}
+
+#[test]
+fn a_file_of_somebody_else_is_refused() {
+    if !geteuid().is_root() {
+        eprintln!("SKIPPED: only root can give files away");
+        assert!(std::env::var_os("CI").is_none(), "not root");
+        return;
+    }
+    let dir = TempDir::new();
+    let file = write(&dir, "url = \"memory:\"\n");
+    chown(&file, Some(12345), None).unwrap();
+    finish(with_config(&["status"], &file)).expect(64, "belongs to user 12345");
+    let args = ["status", "--url", "memory:", "--password-file", file.to_str().unwrap(), "x"];
+    finish(fairlock(args)).expect(64, "belongs to user 12345");
+}
+
+#[test]
+fn a_password_file_that_others_can_write_is_refused() {
+    let dir = TempDir::new();
+    let file = write(&dir, "secret\n");
+    set_mode(&file, 0o622);
+    let args = ["status", "--url", "memory:", "--password-file", file.to_str().unwrap(), "x"];
+    finish(fairlock(args)).expect(64, "others can write to it");
+}
+
+/// As mounted into containers, and as shells pass it.
+#[test]
+fn a_password_file_may_be_a_pipe_or_readable_by_all() {
+    let Some(server) = Server::start(Generation::Redis70) else { return };
+    server.client().call(&["CONFIG", "SET", "requirepass", "canary7f3a"]);
+    let dir = TempDir::new();
+    let file = write(&dir, "canary7f3a\n");
+    set_mode(&file, 0o444);
+    let args = ["status", "--url", &server.url(), "--password-file", file.to_str().unwrap(), "x"];
+    finish(fairlock(args)).expect(0, "");
+    let mut command = fairlock(["status"]);
+    let mut piped = Command::new("bash");
+    piped.args(["-c", r#""$0" status --url "$1" --password-file <(echo canary7f3a) x"#]);
+    piped.arg(env!("CARGO_BIN_EXE_fairlock")).arg(server.url());
+    crate::fixture::neutral(&mut piped);
+    piped.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+    finish(piped).expect(0, "");
+    // From a configuration, for the server that it names and for no other.
+    let config = dir.path().join("server.toml");
+    let password = file.display();
+    fs::write(&config, format!("url = \"{}\"\npassword-file = \"{password}\"\n", server.url()))
+        .unwrap();
+    set_mode(&config, 0o600);
+    command.env("FAIRLOCK_CONFIG", &config).arg("x");
+    finish(command).expect(0, "");
+    let other = ["status", "--url", &server.url(), "x"];
+    finish(with_config(&other, &config)).expect(77, "fairlock: ");
+}
+
+#[test]
+fn a_scope_in_the_file_is_a_demand() {
+    let dir = TempDir::new();
+    let file = write(&dir, "scope = \"fleet\"\n");
+    let demand = format!("scope = \"fleet\" in {}: locks of this store are ", file.display());
+    for args in [
+        &["run", "x", "--", "true"][..],
+        &["run", "--url", "memory:", "x", "--", "true"],
+        &["run", "--url", "sqlite:/var/lib/x", "x", "--", "true"],
+        &["status"],
+        // Another demand on the command line does not take it back.
+        &["status", "--scope", "host"],
+    ] {
+        finish(with_config(args, &file)).expect(64, &demand);
+    }
+    finish(with_config(&["status", "--url", "redis://h"], &file)).expect(0, "");
+    finish(fairlock(["status", "--scope", "fleet"]))
+        .expect(64, "--scope fleet: locks of this store are sqlite:");
+    finish(fairlock(["status", "--scope", "host"])).expect(0, "");
+}
+
+#[test]
+fn a_label_in_the_file() {
+    let Some(server) = Server::start(Generation::Redis70) else { return };
+    let dir = TempDir::new();
+    let file = write(&dir, &format!("url = \"{}\"\nlabel = \"web-1\"\n", server.url()));
+    for (options, label) in [(&[][..], "web-1"), (&["--label", "mine"], "mine")] {
+        let mut args = vec!["run"];
+        args.extend(options);
+        args.extend(["x", "--", env!("CARGO_BIN_EXE_fairlock"), "status", "--json", "x"]);
+        let outcome = finish(with_config(&args, &file));
+        outcome.expect(0, "");
+        let json: serde_json::Value = serde_json::from_str(&outcome.stdout).unwrap();
+        assert_eq!(json["holder"]["client"]["label"], label, "{json}");
+    }
+}

@@ -1,0 +1,176 @@
+//! `fairlock run NAME` without a command.
+
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use fairlock_testkit::server::{Generation, Server};
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::fixture::{Running, eventually, fairlock, finish, run_script};
+
+fn hold(url: &str, options: &[&str], name: &str) -> Command {
+    let mut command = fairlock(["run", "--url", url]);
+    command.args(options).arg(name);
+    command
+}
+
+/// Starts it, and reads the line that says that the lock is held.
+fn holding(command: Command) -> (Running, Value) {
+    let mut running = Running::start(command);
+    let line = running.line();
+    (running, serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}")))
+}
+
+#[test]
+fn one_line_tells_that_the_lock_is_held() {
+    let Some(server) = Server::start(Generation::Redis70) else { return };
+    let url = server.url();
+    let (running, line) = holding(hold(&url, &[], "x"));
+    let shown = finish(fairlock(["status", "--json", "--url", &url, "x"]));
+    let status: Value = serde_json::from_str(&shown.stdout).unwrap();
+    assert_eq!((&line["schema"], &line["event"]), (&1.into(), &"acquired".into()));
+    assert_eq!((&line["name"], &line["name_hex"]), (&"x".into(), &Value::Null));
+    assert_eq!(line["owner"], status["holder"]["owner"]);
+    assert_eq!(line["token"], status["token"]);
+    assert!(line["token"].is_u64());
+    // The lock is held: a second one has to wait, and gets a larger token.
+    let mut second = Running::start(hold(&url, &[], "x"));
+    eventually("it waits", || {
+        let shown = finish(fairlock(["status", "--json", "--url", &url, "x"])).stdout;
+        serde_json::from_str::<Value>(&shown).unwrap()["queue_len"] == 1
+    });
+    running.signal(Signal::TERM);
+    let outcome = running.wait();
+    outcome.expect(143, "");
+    assert_eq!(outcome.stdout, "", "one line only");
+    let next: Value = serde_json::from_str(&second.line()).unwrap();
+    assert!(next["token"].as_u64() > line["token"].as_u64());
+    second.signal(Signal::INT);
+    second.wait().expect(130, "");
+    finish(fairlock(["status", "--exit-code", "-q", "--url", &url, "x"])).expect(0, "");
+}
+
+#[test]
+fn every_ending_signal_releases() {
+    let Some(server) = Server::start(Generation::Redis70) else { return };
+    let url = server.url();
+    for (signal, code) in [
+        (Signal::HUP, 129),
+        (Signal::INT, 130),
+        (Signal::QUIT, 131),
+        (Signal::USR1, 138),
+        (Signal::USR2, 140),
+        (Signal::TERM, 143),
+    ] {
+        let (running, _) = holding(hold(&url, &[], "x"));
+        running.signal(signal);
+        running.wait().expect(code, "");
+        assert_eq!(server.client().call(&["EXISTS", "x"]).int(), 0, "{signal:?}: released");
+    }
+}
+
+/// The end of stdin means nothing: cron and nohup start everything with an empty one.
+#[test]
+fn stdin_does_not_matter() {
+    let (mut running, stdin) = Running::start_with_stdin(hold("memory:", &[], "x"));
+    running.line();
+    drop(stdin);
+    let mut closed = Command::new("sh");
+    closed.args(["-c", r#"exec "$0" run --url memory: x <&-"#, env!("CARGO_BIN_EXE_fairlock")]);
+    closed.env("FAIRLOCK_CONFIG", "/dev/null").stdout(Stdio::piped()).stderr(Stdio::piped());
+    let (closed, _) = holding(closed);
+    for running in [running, closed] {
+        running.signal(Signal::TERM);
+        running.wait().expect(143, "");
+    }
+}
+
+/// What `--help` advises for a hold that ends with its writer.
+#[test]
+fn cat_holds_until_the_end_of_its_stdin() {
+    let (mut running, mut stdin) =
+        Running::start_with_stdin(run_script("memory:", &[], "x", "echo holding; exec cat"));
+    assert_eq!(running.line(), "holding");
+    stdin.write_all(b"").unwrap();
+    drop(stdin);
+    running.wait().expect(0, "");
+}
+
+#[test]
+fn a_lost_lock_ends_the_hold_at_once() {
+    let Some(server) = Server::start(Generation::Redis70) else { return };
+    let url = server.url();
+    for (options, code) in [(&[][..], 76), (&["--lost-exit-code", "9"], 9)] {
+        let (running, _) = holding(hold(&url, options, "x"));
+        assert_eq!(server.client().call(&["DEL", "x"]).int(), 1);
+        running.wait().expect(code, "x: the lock was lost");
+    }
+}
+
+/// No answer from the server: over at the lease's end by our own clock, and no goodbye is waited for.
+#[test]
+fn a_server_that_hangs() {
+    let Some(server) = Server::start(Generation::Redis70) else { return };
+    let (running, _) = holding(hold(&server.url(), &["--lease", "1500ms"], "x"));
+    let started = Instant::now();
+    server.stop();
+    running.wait().expect(76, "x: the lock was lost");
+    println!("measured: ended {} ms after the server stopped", started.elapsed().as_millis());
+    server.cont();
+}
+
+#[test]
+fn a_fixed_lease_ends_it() {
+    finish(hold("memory:", &["--lease", "300ms"], "x")).expect(76, "x: the lock was lost");
+}
+
+#[test]
+fn not_acquired() {
+    let Some(server) = Server::start(Generation::Redis70) else { return };
+    let (holder, _) = holding(hold(&server.url(), &[], "x"));
+    let outcome = finish(hold(&server.url(), &["--wait", "0"], "x"));
+    outcome.expect(75, "held by another");
+    assert_eq!(outcome.stdout, "");
+    drop(holder);
+}
+
+/// A lock that nobody can know of is given back.
+#[test]
+fn a_reader_that_is_gone() {
+    let Some(server) = Server::start(Generation::Redis70) else { return };
+    let mut command = hold(&server.url(), &[], "x");
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    command.stdout(writer);
+    finish(command).expect(141, "x: released at once: nobody reads stdout");
+    assert_eq!(server.client().call(&["EXISTS", "x"]).int(), 0);
+}
+
+/// `nohup fairlock run x` survives what nohup protects it from.
+#[test]
+fn signals_ignored_on_entry_stay_ignored() {
+    let mut command = Command::new("sh");
+    command.args(["-c", r#"trap "" HUP; exec "$0" run --url memory: x"#]);
+    command.arg(env!("CARGO_BIN_EXE_fairlock")).env("FAIRLOCK_CONFIG", "/dev/null");
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let (running, _) = holding(command);
+    running.signal(Signal::HUP);
+    let status = || fs::read_to_string(format!("/proc/{}/status", running.pid())).unwrap();
+    eventually("the signal was taken", || status().contains("SigPnd:\t0000000000000000"));
+    running.signal(Signal::TERM);
+    running.wait().expect(143, "");
+}
+
+#[test]
+fn names_that_are_not_text() {
+    let mut command = fairlock(["run", "--url", "memory:"]);
+    command.arg(std::ffi::OsStr::from_bytes(b"a\n\xff"));
+    let (running, line) = holding(command);
+    assert_eq!((&line["name"], &line["name_hex"]), (&"a\n\u{fffd}".into(), &"610aff".into()));
+    running.signal(Signal::TERM);
+    running.wait().expect(143, "");
+}
