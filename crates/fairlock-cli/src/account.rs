@@ -45,7 +45,7 @@ impl Account {
     pub(crate) fn describe(&self) -> String {
         match &self.name {
             Some(name) => format!("user {name} ({})", self.uid),
-            None => format!("user {}, who has no name,", self.uid),
+            None => format!("user {} (without a name)", self.uid),
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::exit::Failure;
 use crate::message;
 use crate::place;
 use crate::secrets::{self, ChildUrl, URL_VAR};
-use crate::settings::{self, Settings};
+use crate::settings::Settings;
 use crate::trust;
 
 /// Environment variable with the configuration file that replaces the usual ones.
@@ -243,20 +243,29 @@ fn usual(
     account: Option<&Account>,
     url_is_known: bool,
 ) -> Result<(Vec<Settings>, Vec<PathBuf>), Failure> {
-    let of_user = account.and_then(|account| account.home.as_deref());
-    let of_user = of_user.map(|home| home.join(USERS_FILE));
+    let home = account.and_then(|account| account.home.as_deref());
     let mut files = Vec::new();
-    if let Some(path) = &of_user {
-        match Settings::load(path) {
-            Ok(found) => files.extend(found),
-            // A home that this process may not see: the file could name the store.
-            Err(_) if url_is_known && settings::is_hidden(path) => {}
-            Err(failure) => return Err(failure),
+    let mut looked_at = Vec::new();
+    if let Some(home) = home {
+        let path = home.join(USERS_FILE);
+        match place::hidden(home) {
+            None => files.extend(Settings::load(&path)?),
+            Some(_) if url_is_known => {}
+            // The file may be there for the user's other processes, and name the store.
+            Some(reason) => {
+                return Err(Failure::usage(format!(
+                    "{}: the home {reason}; name the store with --url or FAIRLOCK_URL, or a \
+                     configuration with --config or {CONFIG_VAR} (/dev/null: none)",
+                    message::printable(home.as_os_str())
+                )));
+            }
         }
+        looked_at.push(path);
     }
     let of_system = PathBuf::from(SYSTEMS_FILE);
     files.extend(Settings::load(&of_system)?);
-    Ok((files, of_user.into_iter().chain([of_system]).collect()))
+    looked_at.push(of_system);
+    Ok((files, looked_at))
 }
 
 /// Whom the locks of a store exclude.

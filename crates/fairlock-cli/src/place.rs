@@ -57,17 +57,13 @@ fn find_below(system: &Path, account: &Account) -> Result<PathBuf, Failure> {
     let Some(home) = &account.home else {
         return Err(refused(Path::new("the user database"), "it names no home folder"));
     };
+    if let Some(reason) = hidden(home) {
+        return Err(refused(home, &format!("the home {reason}")));
+    }
     match fs::metadata(home) {
         Ok(metadata) if metadata.is_dir() => {}
         Ok(_) => return Err(refused(home, "the home is no folder")),
         Err(error) => return Err(refused(home, &format!("the home: {error}"))),
-    }
-    if is_volatile(home) {
-        return Err(refused(
-            home,
-            "the home is in memory here (a service with ProtectHome=?), where other processes may \
-             not see it and nothing lasts",
-        ));
     }
     let folder = STATE.iter().fold(home.clone(), |path, part| path.join(part));
     let file = match usable(&folder, account).map_err(|reason| refused(&folder, &reason))? {
@@ -108,6 +104,26 @@ fn writable(folder: &Path) -> Result<(), String> {
             _ => format!("cannot be written: {error}"),
         }
     })
+}
+
+/// Whether this process sees another home than the rest of the user's: closed, or replaced by
+/// something in memory, as service managers do it.
+pub(crate) fn hidden(home: &Path) -> Option<&'static str> {
+    match fs::metadata(home) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            Some("is closed to this process (a service with ProtectHome=?)")
+        }
+        _ => {
+            // Of a home that is not there the folder above counts: `/home` may be replaced as a
+            // whole. Some systems have all of `/` in memory; that hides nothing.
+            let there = home.ancestors().find(|path| path.exists())?;
+            let replaced = there.parent().is_some() && there.is_dir() && is_volatile(there);
+            replaced.then_some(
+                "is in memory here (a service with ProtectHome=?): other processes may not see it, \
+                 and nothing lasts",
+            )
+        }
+    }
 }
 
 fn is_volatile(folder: &Path) -> bool {
@@ -207,7 +223,7 @@ mod tests {
         let mut scene = Scene::new();
         for (home, reason) in [
             (None, "it names no home folder"),
-            (Some(scene.path("nonexistent")), "the home: No such file or directory"),
+            (Some("/nonexistent/ann".into()), "the home: No such file or directory"),
             (Some("/dev/null".into()), "the home is no folder"),
         ] {
             scene.account.home = home;
@@ -221,12 +237,15 @@ mod tests {
     #[test]
     fn a_home_in_memory() {
         let mut scene = Scene::new();
-        scene.account.home = Some("/dev/shm".into());
         if !is_volatile(Path::new("/dev/shm")) {
             eprintln!("SKIPPED: /dev/shm is not in memory here");
             assert!(std::env::var_os("CI").is_none(), "/dev/shm is not in memory");
             return;
         }
-        assert!(scene.find().unwrap_err().contains("in memory"));
+        // The second as when `/home` is replaced as a whole.
+        for home in ["/dev/shm", "/dev/shm/fairlock-test-no-such-home"] {
+            scene.account.home = Some(home.into());
+            assert!(scene.find().unwrap_err().contains("is in memory here"), "{home}");
+        }
     }
 }

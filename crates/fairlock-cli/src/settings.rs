@@ -7,7 +7,6 @@
 //! label = "web-1"
 //! ```
 
-use std::fs;
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -100,11 +99,6 @@ impl Settings {
 /// A part of the path that is no folder is no file either.
 pub(crate) fn is_absent(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
-}
-
-/// Whether this process may not even look for the file.
-pub(crate) fn is_hidden(path: &Path) -> bool {
-    fs::metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
 }
 
 /// The number of the line with this byte.

@@ -8,6 +8,7 @@
 //! - `loss`: the lock is taken away, or its server;
 //! - `hold`: `run` without a command;
 //! - `configuration`: which store is meant, and which files are believed;
+//! - `environments`: the default store is the same wherever a user is;
 //! - `generated`: completions and manual pages;
 //! - `simple`: the simple lock, beside a client that keeps the same string;
 //! - `documents`: the commands of README and manual, run as written;
@@ -16,6 +17,7 @@
 mod command;
 mod configuration;
 mod documents;
+mod environments;
 mod fixture;
 mod generated;
 mod hold;
