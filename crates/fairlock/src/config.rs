@@ -12,6 +12,9 @@ pub(crate) const MIN_LEASE: Duration = Duration::from_millis(100);
 /// Largest database number that a server could have: it counts them in a C `int`.
 pub(crate) const DATABASE_MAX: u32 = i32::MAX as u32;
 
+/// Most Sentinels that are asked: each costs a connection whenever the master is looked for.
+pub(crate) const SENTINELS_MAX: usize = 16;
+
 /// How to reach a store and how to behave on it. Made from a URL; the setters refine it.
 ///
 /// A setting that is out of its bounds is an error of [`Client::with_config`](crate::Client::with_config),
@@ -47,6 +50,8 @@ pub struct Config {
     pub(crate) label: Option<String>,
     pub(crate) announce: bool,
     pub(crate) log_names: bool,
+    pub(crate) sentinel_username: Option<String>,
+    pub(crate) sentinel_password: Option<Secret>,
 }
 
 /// Where the store is.
@@ -63,6 +68,44 @@ pub(crate) enum Address {
         port: u16,
     },
     Unix(std::path::PathBuf),
+    Sentinel(SentinelPlace),
+}
+
+/// Sentinels, and the name of the master that they watch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SentinelPlace {
+    pub(crate) sentinels: Vec<(String, u16)>,
+    pub(crate) master: String,
+}
+
+impl SentinelPlace {
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        if self.sentinels.is_empty() || self.sentinels.len() > SENTINELS_MAX {
+            return Err(Error::misuse(format!("name 1 to {SENTINELS_MAX} Sentinels")));
+        }
+        for (host, port) in &self.sentinels {
+            check_place(host, *port)?;
+        }
+        // The names that a Sentinel's configuration can have.
+        let legible = |b: u8| b.is_ascii_alphanumeric() || b".-_".contains(&b);
+        if self.master.is_empty() || !self.master.bytes().all(legible) {
+            return Err(Error::misuse(
+                "the name of the master that the Sentinels watch must be letters, digits, `.`, `-` \
+                 and `_`, as in their configuration",
+            ));
+        }
+        Ok(())
+    }
+}
+
+fn check_place(host: &str, port: u16) -> Result<(), Error> {
+    if port == 0 {
+        return Err(Error::misuse("port 0 is no port of a server"));
+    }
+    if host.is_empty() || host.bytes().any(|b| b <= b' ' || b == 0x7f) {
+        return Err(Error::misuse("the host is empty or has a character no host has"));
+    }
+    Ok(())
 }
 
 /// A password: never printed.
@@ -123,6 +166,21 @@ impl Config {
         self
     }
 
+    /// The server that Sentinels watch under the name `master`, whichever it is at the time: each
+    /// Sentinel as host and port. All are asked before each connection.
+    ///
+    /// ```
+    /// let sentinels = [("10.0.0.1", 26379), ("10.0.0.2", 26379), ("10.0.0.3", 26379)];
+    /// let config = fairlock::Config::sentinel(sentinels, "locks").password("secret");
+    /// ```
+    pub fn sentinel<H: Into<String>>(
+        sentinels: impl IntoIterator<Item = (H, u16)>,
+        master: impl Into<String>,
+    ) -> Self {
+        let sentinels = sentinels.into_iter().map(|(host, port)| (host.into(), port)).collect();
+        Self::for_address(Address::Sentinel(SentinelPlace { sentinels, master: master.into() }))
+    }
+
     /// A store inside this process, of the one client that is made with it.
     pub fn memory() -> Self {
         Self::for_address(Address::Memory)
@@ -148,6 +206,8 @@ impl Config {
             label: None,
             announce: true,
             log_names: false,
+            sentinel_username: None,
+            sentinel_password: None,
         }
     }
 
@@ -162,6 +222,21 @@ impl Config {
     #[must_use]
     pub fn password(mut self, password: impl Into<String>) -> Self {
         self.password = Some(Secret(password.into()));
+        self
+    }
+
+    /// The user to authenticate as at the Sentinels, which have users of their own. Default: the
+    /// URL's, else their default user.
+    #[must_use]
+    pub fn sentinel_username(mut self, name: impl Into<String>) -> Self {
+        self.sentinel_username = Some(name.into());
+        self
+    }
+
+    /// The password of the Sentinels. Default: the URL's, else none.
+    #[must_use]
+    pub fn sentinel_password(mut self, password: impl Into<String>) -> Self {
+        self.sentinel_password = Some(Secret(password.into()));
         self
     }
 
@@ -307,14 +382,8 @@ impl Config {
             }
         }
         match &self.address {
-            Address::Tcp { port: 0, .. } => {
-                return Err(Error::misuse("port 0 is no port of a server"));
-            }
-            Address::Tcp { host, .. }
-                if host.is_empty() || host.bytes().any(|b| b <= b' ' || b == 0x7f) =>
-            {
-                return Err(Error::misuse("the host is empty or has a character no host has"));
-            }
+            Address::Tcp { host, port } => check_place(host, *port)?,
+            Address::Sentinel(place) => place.check()?,
             Address::Unix(path) if !path.is_absolute() => {
                 return Err(Error::misuse("the path of a Unix socket must be absolute"));
             }
@@ -330,6 +399,9 @@ impl Config {
                 "there is a user name without a password; a password alone stands after a colon \
                  in the store URL, or is set apart from it",
             ));
+        }
+        if self.sentinel_username.is_some() && self.sentinel_password.is_none() {
+            return Err(Error::misuse("there is a user name for the Sentinels without a password"));
         }
         let name = self.client_name.as_deref().unwrap_or("fairlock");
         if name.is_empty() || name.len() > 128 || !name.bytes().all(|b| b.is_ascii_graphic()) {
@@ -379,6 +451,7 @@ impl fmt::Debug for Config {
             // A name alone is most likely a password in the wrong place.
             .field("username", &self.username.as_ref().filter(|_| self.password.is_some()))
             .field("password", &self.password)
+            .field("sentinel_password", &self.sentinel_password)
             .field("database", &self.database)
             .field("store_timeout", &self.store_timeout)
             .field("watchdog_lease", &self.watchdog_lease)

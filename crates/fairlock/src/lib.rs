@@ -81,7 +81,7 @@
 //!   tokio's paused time that can take locks away and be cut off. For dev-dependencies.
 //!
 //! # What is not there yet
-//! Sentinel and Cluster, TLS (`rediss://`), and the store for one host without a server (`sqlite:`).
+//! Cluster, TLS (`rediss://`), and the store for one host without a server (`sqlite:`).
 //! Their URLs are refused.
 
 #![cfg_attr(

@@ -1,10 +1,13 @@
 //! Store URLs. Strict: what is not understood is refused with its name, never ignored.
 
-use crate::config::{Address, Config, DATABASE_MAX, Secret};
+use crate::config::{Address, Config, DATABASE_MAX, Secret, SentinelPlace};
 use crate::error::Error;
 
 /// Redis's and Valkey's port.
 const DEFAULT_PORT: u16 = 6379;
+
+/// The Sentinels' port.
+const DEFAULT_SENTINEL_PORT: u16 = 26379;
 
 /// Longest URL: far beyond any real one, and small enough to copy without a thought.
 const MAX_URL_BYTES: usize = 8 * 1024;
@@ -29,8 +32,10 @@ pub(crate) fn parse(url: &str) -> Result<Config, Error> {
             Err(Error::misuse("TLS is not built yet: `rediss://` and `valkeys://` cannot be used"))
         }
         "sqlite" => file(rest),
+        "redis+sentinel" | "valkey+sentinel" => sentinel(scheme, rest),
         _ if scheme.contains('+') => Err(Error::misuse(
-            "Sentinel and Cluster URLs are not built yet; use `redis://` of a single server",
+            "Cluster is not built yet; of URLs with `+` only `redis+sentinel://` and \
+             `valkey+sentinel://` can be used",
         )),
         _ => Err(Error::misuse(
             "unknown scheme in the store URL; use `memory:`, `sqlite:`, `redis://`, `valkey://` or \
@@ -39,7 +44,15 @@ pub(crate) fn parse(url: &str) -> Result<Config, Error> {
     }
 }
 
-fn server(scheme: &str, rest: &str) -> Result<Config, Error> {
+/// A URL `scheme://authority/path?query`, taken apart; nothing is decoded yet.
+struct Parts<'a> {
+    user: Option<&'a str>,
+    place: &'a str,
+    path: &'a str,
+    query: Option<&'a str>,
+}
+
+fn parts<'a>(scheme: &str, rest: &'a str) -> Result<Parts<'a>, Error> {
     let Some(rest) = rest.strip_prefix("//") else {
         return Err(Error::misuse(format!("`{scheme}:` in a store URL is followed by `//`")));
     };
@@ -52,22 +65,69 @@ fn server(scheme: &str, rest: &str) -> Result<Config, Error> {
         Some((user, place)) => (Some(user), place),
         None => (None, authority),
     };
-    let (host, port) = host_and_port(place)?;
+    Ok(Parts { user, place, path, query })
+}
+
+/// Name and password of `name:password`, either of which may be missing.
+fn login(user: &str) -> Result<(Option<String>, Option<Secret>), Error> {
+    let (name, password) = user.split_once(':').map_or((user, None), |(n, p)| (n, Some(p)));
+    let name = decode(name, "user name")?;
+    let password = password.map(|p| decode(p, "password")).transpose()?;
+    Ok(((!name.is_empty()).then_some(name), password.map(Secret)))
+}
+
+fn server(scheme: &str, rest: &str) -> Result<Config, Error> {
+    let parts = parts(scheme, rest)?;
+    let (host, port) = host_and_port(parts.place, DEFAULT_PORT)?;
     let mut config = Config::for_address(Address::Tcp { host, port });
-    if let Some(user) = user {
-        let (name, password) = user.split_once(':').map_or((user, None), |(n, p)| (n, Some(p)));
-        let name = decode(name, "user name")?;
-        config.username = (!name.is_empty()).then_some(name);
-        config.password = password.map(|p| decode(p, "password")).transpose()?.map(Secret);
+    if let Some(user) = parts.user {
+        (config.username, config.password) = login(user)?;
     }
-    config.database = database(path)?;
-    if query.is_some() {
+    config.database = database(parts.path)?;
+    if parts.query.is_some() {
         return Err(Error::misuse("a `redis://` URL takes no `?` options yet"));
     }
     Ok(config)
 }
 
-fn host_and_port(place: &str) -> Result<(String, u16), Error> {
+fn sentinel(scheme: &str, rest: &str) -> Result<Config, Error> {
+    let parts = parts(scheme, rest)?;
+    let places = parts.place.split(',').map(|place| host_and_port(place, DEFAULT_SENTINEL_PORT));
+    let sentinels = places.collect::<Result<Vec<_>, _>>()?;
+    let (master, number) = parts.path.split_once('/').unwrap_or((parts.path, ""));
+    if master.is_empty() {
+        return Err(Error::misuse(
+            "a Sentinel URL names the master after the Sentinels: \
+             `redis+sentinel://HOST:PORT,HOST:PORT/MASTER`",
+        ));
+    }
+    let place = SentinelPlace { sentinels, master: decode(master, "master's name")? };
+    place.check()?;
+    let mut config = Config::for_address(Address::Sentinel(place));
+    config.database = database(number)?;
+    if let Some(user) = parts.user {
+        (config.username, config.password) = login(user)?;
+    }
+    for option in parts.query.iter().flat_map(|query| query.split('&')) {
+        match option.split_once('=') {
+            Some(("sentinel-username", name)) => {
+                config.sentinel_username = Some(decode(name, "user name of the Sentinels")?);
+            }
+            Some(("sentinel-password", word)) => {
+                config.sentinel_password = Some(Secret(decode(word, "password of the Sentinels")?));
+            }
+            _ => {
+                return Err(Error::misuse(
+                    "a Sentinel URL takes only the options `sentinel-username` and \
+                     `sentinel-password`",
+                ));
+            }
+        }
+    }
+    Ok(config)
+}
+
+fn host_and_port(place: &str, default_port: u16) -> Result<(String, u16), Error> {
     let (host, port) = if let Some(rest) = place.strip_prefix('[') {
         let Some((host, after)) = rest.split_once(']') else {
             return Err(Error::misuse("the IPv6 address in the store URL has no closing `]`"));
@@ -93,7 +153,7 @@ fn host_and_port(place: &str) -> Result<(String, u16), Error> {
         return Err(Error::misuse("the host in the store URL has a character no host has"));
     }
     let port = match port {
-        None => DEFAULT_PORT,
+        None => default_port,
         Some(text) => match text.parse::<u16>() {
             Ok(port) if port > 0 && text.bytes().all(|b| b.is_ascii_digit()) => port,
             _ => return Err(Error::misuse("the port in the store URL is not between 1 and 65535")),
@@ -191,6 +251,16 @@ mod tests {
         assert_eq!(c.address, Address::Unix("/run/r.sock".into()));
         assert_eq!(c.database, 2);
         assert_eq!(parse("memory:").unwrap().address, Address::Memory);
+        let url = "redis+sentinel://ann:pw@10.0.0.1,[::1]:7000/locks/2?sentinel-password=s%26";
+        let c = parse(url).unwrap();
+        let sentinels = vec![("10.0.0.1".into(), 26379), ("::1".into(), 7000)];
+        let place = SentinelPlace { sentinels, master: "locks".into() };
+        assert_eq!((c.address, c.database), (Address::Sentinel(place), 2));
+        assert_eq!(c.username.as_deref(), Some("ann"));
+        assert_eq!(
+            (c.password.unwrap().0, c.sentinel_password.unwrap().0),
+            ("pw".into(), "s&".into())
+        );
     }
 
     #[test]

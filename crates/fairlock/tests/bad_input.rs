@@ -14,7 +14,7 @@ use fairlock_testkit::server::{Generation, Server};
 use ErrorKind::{Denied, Misuse, Protocol, Unavailable, WrongType};
 
 /// A URL, and what the error says.
-const URLS: [(&str, &str); 41] = [
+const URLS: [(&str, &str); 47] = [
     ("", "begins with"),
     ("redis", "begins with"),
     ("127.0.0.1:6379", "unknown scheme"),
@@ -33,6 +33,12 @@ const URLS: [(&str, &str); 41] = [
     ("sqlite:/a?shared=all", "shared=group"),
     ("sqlite:/a%zz", "percent-encoded"),
     ("redis+sentinel://localhost", "Sentinel"),
+    ("redis+sentinel://h,", "host"),
+    ("redis+sentinel://h:0/m", "port"),
+    ("redis+sentinel://h/m%20x", "letters"),
+    ("redis+sentinel://h/m/x", "database"),
+    ("redis+sentinel://h/m?db=1", "sentinel-password"),
+    ("redis+sentinel:h/m", "`//`"),
     ("redis+cluster://localhost", "Cluster"),
     ("redis:localhost", "`//`"),
     ("redis:/localhost", "`//`"),
@@ -59,7 +65,9 @@ const URLS: [(&str, &str); 41] = [
 ];
 
 /// As [`URLS`]; these have a secret, which no error shows.
-const SECRET_URLS: [(&str, &str); 6] = [
+const SECRET_URLS: [(&str, &str); 8] = [
+    ("redis+sentinel://u:CANARY@h", "MASTER"),
+    ("redis+sentinel://h/m?sentinel-password=CANARY%", "password"),
     ("redis://u:CANARY%@h", "password"),
     ("redis://u:CANARY%zz@h", "password"),
     ("redis://u:CANARY%ff@h", "password"),

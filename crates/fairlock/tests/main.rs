@@ -56,3 +56,4 @@ mod simple;
 mod smoke;
 mod support;
 mod tidy;
+mod topologies;

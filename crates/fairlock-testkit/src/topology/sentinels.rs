@@ -139,14 +139,19 @@ impl SentinelSet {
     /// If no Sentinel lives.
     #[track_caller]
     pub fn master(&self) -> usize {
-        let named = self.sentinels.iter().find_map(|sentinel| {
+        *self.named().first().expect("a Sentinel that lives")
+    }
+
+    /// Which data server each Sentinel that lives names as the master.
+    fn named(&self) -> Vec<usize> {
+        let named = self.sentinels.iter().filter_map(|sentinel| {
             let raw = Raw::try_connect(sentinel.addr()).ok()?;
             let mut raw = login(raw, self.login.sentinels.as_deref());
             let reply = raw.try_call(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", MASTER_NAME]).ok()?;
-            reply.array()[1].text().parse::<u16>().ok()
+            let port = reply.array()[1].text().parse::<u16>().ok()?;
+            self.data.iter().position(|server| server.port() == port)
         });
-        let port = named.expect("a Sentinel that lives");
-        self.data.iter().position(|server| server.port() == port).expect("one of ours")
+        named.collect()
     }
 
     /// The addresses of the Sentinels.
@@ -187,7 +192,7 @@ impl SentinelSet {
         self.await_master_after(old)
     }
 
-    /// Waits until another server than `old` is the master.
+    /// Waits until all Sentinels that live name another server than `old`, and it says so itself.
     ///
     /// # Panics
     ///
@@ -195,8 +200,10 @@ impl SentinelSet {
     #[track_caller]
     pub fn await_master_after(&self, old: usize) -> usize {
         let (new, _) = until("a new master", || {
-            let named = self.master();
-            (named != old && self.role(named).as_deref() == Some("master")).then_some(named)
+            let named = self.named();
+            let new = *named.first().filter(|new| **new != old)?;
+            let agreed = named.iter().all(|one| *one == new);
+            (agreed && self.role(new).as_deref() == Some("master")).then_some(new)
         });
         new
     }

@@ -15,6 +15,11 @@ pub(crate) fn is_wrong_type(error: &RedisError) -> bool {
     error.code() == Some("WRONGTYPE") || text(error).contains("WRONGTYPE")
 }
 
+/// It is a replica.
+pub(crate) fn is_read_only(error: &RedisError) -> bool {
+    error.kind() == Kind::Server(Server::ReadOnly) || text(error).contains("READONLY")
+}
+
 /// The server's own words, bounded, without control characters.
 fn text(error: &RedisError) -> String {
     let full = error.to_string();

@@ -3,7 +3,8 @@
 //! It needs no fast ping: a grant that was lost is found by the next heartbeat.
 
 use super::attempt::Attempt;
-use super::classify::classify;
+use super::link::made;
+use super::place::{Moves, Place};
 use super::{keys, link, reply};
 use crate::backoff::Backoff;
 use crate::clock::{Moment, lock};
@@ -24,7 +25,7 @@ const PING_INTERVAL: Duration = Duration::from_secs(20);
 
 /// The inbox connection and the task that keeps it.
 pub(crate) struct Inbox {
-    client: redis::Client,
+    place: Arc<Place>,
     name: String,
     connect_timeout: Duration,
     ping_timeout: Duration,
@@ -45,13 +46,13 @@ struct Wanted {
 
 impl Inbox {
     pub(crate) fn new(
-        client: redis::Client,
+        place: Arc<Place>,
         config: &Config,
         client_id: ClientId,
         events: Events,
     ) -> Arc<Self> {
         Arc::new(Self {
-            client,
+            place,
             name: link::connection_name(config),
             connect_timeout: config.connect_timeout,
             ping_timeout: config.ping_timeout,
@@ -77,7 +78,9 @@ impl Inbox {
     /// Connects, subscribes, watches, reconnects; for ever.
     pub(crate) async fn run(self: Arc<Self>) {
         let mut backoff = Backoff::default();
+        let mut moves = self.place.moves();
         loop {
+            moves.forget();
             match self.connect().await {
                 Ok(conn) => {
                     self.current.send_replace(Some(conn.clone()));
@@ -86,15 +89,18 @@ impl Inbox {
                     // Last: whoever waits for the first contact must find it made.
                     self.attempt.succeeded();
                     let began = Moment::now();
-                    self.watch(conn).await;
+                    self.watch(conn, &mut moves).await;
                     self.up.store(false, Ordering::Release);
                     self.current.send_replace(None);
                     (self.events)(Event::InboxDown);
                     backoff.settle(Moment::now().since(began));
                 }
-                Err(failure) => self.attempt.failed(link::at(&self.client, failure)),
+                Err(failure) => self.attempt.failed(self.place.at(failure)),
             }
-            tokio::time::sleep(backoff.next()).await;
+            tokio::select! {
+                () = tokio::time::sleep(backoff.next()) => {}
+                () = moves.next() => {}
+            }
         }
     }
 
@@ -108,26 +114,32 @@ impl Inbox {
                 Ok::<(), std::convert::Infallible>(())
             });
         let connect = async {
+            let client = self.place.client().await?;
             let mut conn =
-                self.client.get_multiplexed_async_connection_with_config(&config).await?;
-            link::name_connection(&mut conn, &self.name).await?;
-            conn.subscribe(&self.channel).await?;
-            let wanted: Vec<Vec<u8>> = lock(&self.topics).keys().cloned().collect();
-            for channel in wanted {
-                conn.subscribe(channel).await?;
-            }
-            RedisResult::Ok(conn)
+                made(client.get_multiplexed_async_connection_with_config(&config).await)?;
+            self.place.accept(&mut conn).await?;
+            made(self.subscribe(&mut conn).await)?;
+            Ok(conn)
         };
-        tokio::time::timeout(self.connect_timeout, connect)
-            .await
-            .map_err(|_| StoreError::unavailable("subscribing took too long".into(), false))?
-            .map_err(|error| StoreError { doubt: false, ..classify(&error) })
+        let late = |_| StoreError::unavailable("subscribing took too long".into(), false);
+        tokio::time::timeout(self.connect_timeout, connect).await.map_err(late)?
     }
 
-    async fn watch(&self, mut conn: MultiplexedConnection) {
+    async fn subscribe(&self, conn: &mut MultiplexedConnection) -> RedisResult<()> {
+        link::name_connection(conn, &self.name).await?;
+        conn.subscribe(&self.channel).await?;
+        let wanted: Vec<Vec<u8>> = lock(&self.topics).keys().cloned().collect();
+        for channel in wanted {
+            conn.subscribe(channel).await?;
+        }
+        Ok(())
+    }
+
+    async fn watch(&self, mut conn: MultiplexedConnection, moves: &mut Moves) {
         loop {
             tokio::select! {
                 () = self.broken.notified() => return,
+                () = moves.next() => return,
                 () = tokio::time::sleep(PING_INTERVAL) => {}
             }
             let ping = redis::cmd("PING");

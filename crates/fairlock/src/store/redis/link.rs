@@ -3,24 +3,23 @@
 use super::attempt::Attempt;
 use super::classify::classify;
 use super::keys::Keys;
+use super::place::{Moves, Place};
 use super::record::{Record, WRITE_REPLIES};
 use crate::backoff::Backoff;
 use crate::clock::{Moment, lock};
-use crate::config::{Address, Config};
+use crate::config::Config;
 use crate::error::{Error, ErrorKind};
 use crate::store::{Event, Events, StoreError};
 use fairlock_core::{LockName, Op};
 use redis::aio::MultiplexedConnection;
-use redis::io::tcp::TcpSettings;
-use redis::{AsyncConnectionConfig, ConnectionAddr, IntoConnectionInfo, ProtocolVersion};
-use redis::{RedisConnectionInfo, RedisError};
+use redis::{AsyncConnectionConfig, RedisError};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
 
 /// The command connection and the task that keeps it.
 pub(crate) struct Link {
-    client: redis::Client,
+    place: Arc<Place>,
     name: String,
     connect_timeout: Duration,
     response_timeout: Duration,
@@ -36,51 +35,20 @@ pub(crate) struct Link {
     attempt: Attempt,
 }
 
-/// The client of redis-rs that knows address and login.
-pub(crate) fn client(config: &Config) -> Result<redis::Client, Error> {
-    let addr = match &config.address {
-        Address::Tcp { host, port } => ConnectionAddr::Tcp(host.clone(), *port),
-        Address::Unix(path) => ConnectionAddr::Unix(path.clone()),
-        Address::Memory => return Err(Error::misuse("`memory:` is no server")),
-        Address::Sqlite { .. } => return Err(Error::misuse("`sqlite:` is no server")),
-    };
-    let mut login = RedisConnectionInfo::default()
-        .set_db(config.database.into())
-        .set_protocol(ProtocolVersion::RESP3);
-    if let Some(name) = &config.username {
-        login = login.set_username(name);
-    }
-    if let Some(password) = &config.password {
-        login = login.set_password(&password.0);
-    }
-    // Small messages that must not wait for each other's acknowledgement.
-    let tcp = TcpSettings::default().set_nodelay(true);
-    addr.into_connection_info()
-        .map(|info| info.set_redis_settings(login).set_tcp_settings(tcp))
-        .and_then(redis::Client::open)
-        .map_err(|error| Error::misuse(format!("the store's address cannot be used: {error}")))
-}
-
 /// What the connections are called in `CLIENT LIST`.
 pub(crate) fn connection_name(config: &Config) -> String {
     config.client_name.clone().unwrap_or_else(|| "fairlock".into())
 }
 
-/// An attempt to connect failed: says to whom.
-pub(crate) fn at(client: &redis::Client, failure: StoreError) -> StoreError {
-    let error = failure.error.at(client.get_connection_info().addr());
-    StoreError { error, ..failure }
-}
-
 impl Link {
     pub(crate) fn new(
-        client: redis::Client,
+        place: Arc<Place>,
         config: &Config,
         record: Option<Arc<Record>>,
         events: Events,
     ) -> Arc<Self> {
         Arc::new(Self {
-            client,
+            place,
             name: connection_name(config),
             connect_timeout: config.connect_timeout,
             response_timeout: config.response_timeout,
@@ -122,7 +90,10 @@ impl Link {
     }
 
     pub(crate) fn note_failure(&self, error: &RedisError) {
-        if error.is_connection_dropped() || error.is_unrecoverable_error() {
+        if error.is_connection_dropped()
+            || error.is_unrecoverable_error()
+            || self.place.is_over(error)
+        {
             self.broken.notify_one();
         } else if !error.is_timeout() {
             self.note_answer();
@@ -132,7 +103,9 @@ impl Link {
     /// Connects, watches, reconnects; for ever.
     pub(crate) async fn run(self: Arc<Self>) {
         let mut backoff = Backoff::default();
+        let mut moves = self.place.moves();
         loop {
+            moves.forget();
             match self.connect().await {
                 Ok(conn) => {
                     self.note_answer();
@@ -143,14 +116,17 @@ impl Link {
                     // Last: whoever waits for the first contact must find it made.
                     self.attempt.succeeded();
                     let began = Moment::now();
-                    self.watch(conn).await;
+                    self.watch(conn, &mut moves).await;
                     self.current.send_replace(None);
                     (self.events)(Event::Down);
                     backoff.settle(Moment::now().since(began));
                 }
-                Err(failure) => self.attempt.failed(at(&self.client, failure)),
+                Err(failure) => self.attempt.failed(self.place.at(failure)),
             }
-            tokio::time::sleep(backoff.next()).await;
+            tokio::select! {
+                () = tokio::time::sleep(backoff.next()) => {}
+                () = moves.next() => {}
+            }
         }
     }
 
@@ -159,14 +135,15 @@ impl Link {
             .set_connection_timeout(Some(self.connect_timeout))
             .set_response_timeout(Some(self.response_timeout));
         let connect = async {
+            let client = self.place.client().await?;
             let mut conn =
-                self.client.get_multiplexed_async_connection_with_config(&config).await?;
-            self.introduce(&mut conn).await?;
+                made(client.get_multiplexed_async_connection_with_config(&config).await)?;
+            self.place.accept(&mut conn).await?;
+            made(self.introduce(&mut conn).await)?;
             Ok(conn)
         };
-        let made = tokio::time::timeout(self.connect_timeout, connect).await;
-        made.map_err(|_| StoreError::unavailable("connecting took too long".into(), false))?
-            .map_err(|error: RedisError| StoreError { doubt: false, ..classify(&error) })
+        let late = |_| StoreError::unavailable("connecting took too long".into(), false);
+        tokio::time::timeout(self.connect_timeout, connect).await.map_err(late)?
     }
 
     /// Says whose connection it is, and who this client is. Whatever the server says to the
@@ -180,14 +157,16 @@ impl Link {
         announce(conn, record).await
     }
 
-    /// Returns when the connection is dead: a call failed on it, or a ping was not answered.
-    async fn watch(&self, mut conn: MultiplexedConnection) {
+    /// Returns when the connection is dead: a call failed on it, a ping was not answered, or another
+    /// server is the master now.
+    async fn watch(&self, mut conn: MultiplexedConnection, moves: &mut Moves) {
         loop {
             let idle = Moment::now().since(*lock(&self.last_answer));
             let wait = self.ping_interval.saturating_sub(idle);
             if !wait.is_zero() {
                 tokio::select! {
                     () = self.broken.notified() => return,
+                    () = moves.next() => return,
                     () = tokio::time::sleep(wait) => continue,
                 }
             }
@@ -195,6 +174,7 @@ impl Link {
             let answer = tokio::time::timeout(self.ping_timeout, conn.send_packed_command(&ping));
             tokio::select! {
                 () = self.broken.notified() => return,
+                () = moves.next() => return,
                 answer = answer => match answer {
                     // Even an error is an answer, unless the connection itself failed.
                     Ok(Ok(_)) => self.note_answer(),
@@ -231,6 +211,11 @@ pub(crate) async fn name_connection(
 ) -> Result<(), RedisError> {
     let reply = conn.send_packed_command(redis::cmd("CLIENT").arg("SETNAME").arg(name)).await?;
     reply.extract_error().map(drop)
+}
+
+/// A failure while a connection is made has done nothing.
+pub(super) fn made<T>(result: Result<T, RedisError>) -> Result<T, StoreError> {
+    result.map_err(|error| StoreError { doubt: false, ..classify(&error) })
 }
 
 fn is_dead(error: &RedisError) -> bool {

@@ -1,4 +1,4 @@
-//! The store on one Redis or Valkey server.
+//! The store on one Redis or Valkey server, or on whichever Sentinels name.
 //!
 //! Two connections: one for commands, one for the inbox, so that a slow reader of messages never
 //! kills commands and a blocked command never delays a grant. Each has a task that connects,
@@ -11,10 +11,12 @@ mod differential;
 mod inbox;
 mod keys;
 mod link;
+mod place;
 mod record;
 mod reply;
 mod scan;
 mod script;
+mod sentinels;
 #[cfg(test)]
 mod tests;
 
@@ -27,6 +29,7 @@ use classify::classify;
 use fairlock_core::{ClientId, LockName, Op, Rules};
 use inbox::Inbox;
 use link::Link;
+use place::Place;
 use record::Record;
 use redis::Value;
 use redis::aio::MultiplexedConnection;
@@ -55,16 +58,17 @@ impl RedisStore {
         client: ClientId,
         events: Events,
     ) -> Result<Arc<Self>, Error> {
-        let redis_client = link::client(config)?;
+        let place = Place::new(config)?;
         let record = config.announce.then(|| {
             // The server says since when.
             let info = ClientInfo::here(config, UNIX_EPOCH);
             Arc::new(Record::new(client, info))
         });
-        let link = Link::new(redis_client.clone(), config, record.clone(), Arc::clone(&events));
-        let inbox = Inbox::new(redis_client, config, client, events);
+        let link = Link::new(Arc::clone(&place), config, record.clone(), Arc::clone(&events));
+        let inbox = Inbox::new(Arc::clone(&place), config, client, events);
         tokio::spawn(Arc::clone(&link).run());
         tokio::spawn(Arc::clone(&inbox).run());
+        tokio::spawn(async move { place.watch().await });
         if let Some(record) = record.clone() {
             tokio::spawn(link::keep_record(Arc::clone(&link), record, record::REFRESH));
         }

@@ -1,0 +1,3 @@
+//! Locks on more than one server: Sentinel sets and Clusters.
+
+mod sentinel;

@@ -1,0 +1,226 @@
+//! Sentinel: the master is found, and found again after a failover.
+//!
+//! Failovers take the Sentinels seconds; nothing here sleeps for them. Waits end on conditions, within
+//! bounds that are far above what was measured.
+
+use crate::faults::bed::{config, eventually, inbox, measured, ms, within};
+use fairlock::{Client, Config, ConnectionState, ErrorKind, Guard, GuardState, Release, Turn};
+use fairlock_testkit::server::{Generation, Server};
+use fairlock_testkit::topology::{Login, MASTER_NAME, SentinelSet};
+use std::net::TcpListener;
+use std::time::{Duration, Instant};
+
+/// The bound for what depends on the Sentinels' agreement, on a loaded machine.
+const FAILED_OVER: Duration = Duration::from_secs(30);
+
+const LEASE: Duration = Duration::from_secs(60);
+
+/// Times as in the other fault tests, but leases that outlast a failover, and time enough for all
+/// Sentinels to answer.
+fn patient(url: &str) -> Config {
+    config(url)
+        // After a loss of state waiters are gathered for a heartbeat: long enough for all to be back.
+        .heartbeat(Duration::from_secs(2))
+        .watchdog_lease(LEASE)
+        .store_timeout(FAILED_OVER)
+        .connect_timeout(Duration::from_secs(5))
+}
+
+async fn connect(config: Config) -> Client {
+    within("connecting", FAILED_OVER, Client::with_config(config)).await.unwrap()
+}
+
+/// A holder and four waiters behind it, of two clients in turn.
+struct Scene {
+    guard: Guard,
+    turns: Vec<Turn>,
+}
+
+impl Scene {
+    async fn begin(clients: &[Client; 3], name: &str) -> Self {
+        let guard = within("the hold", FAILED_OVER, clients[0].fair_lock(name).lock()).await;
+        let mut turns = Vec::new();
+        for n in [1, 2, 1, 2] {
+            turns.push(clients[n].fair_lock(name).enqueue().await.unwrap());
+        }
+        Self { guard: guard.unwrap(), turns }
+    }
+
+    /// Everybody behind the holder gets the lock, in order, with tokens that rise.
+    async fn all_in_turn(turns: Vec<Turn>, mut token: u64) {
+        for mut turn in turns {
+            let guard = within("the turn", FAILED_OVER, turn.wait()).await.unwrap();
+            assert!(guard.token().get() > token, "tokens rise");
+            token = guard.token().get();
+            guard.release().await.unwrap();
+        }
+    }
+}
+
+async fn three(url: &str) -> [Client; 3] {
+    [connect(patient(url)).await, connect(patient(url)).await, connect(patient(url)).await]
+}
+
+/// Waits until the clients have both connections to the master.
+fn followed(set: &SentinelSet, master: usize, clients: &[Client]) {
+    // A look over a connection of its own each time: the Sentinels close those that they find.
+    let hears = |client: &Client| {
+        let reply = set.raw(master).try_call(&["PUBSUB", "NUMSUB", &inbox(client)]);
+        reply.is_ok_and(|reply| reply.array()[1].int() == 1)
+    };
+    eventually("the clients have followed", FAILED_OVER, || {
+        clients.iter().all(hears)
+            && clients
+                .iter()
+                .all(|client| *client.connection().borrow() == ConnectionState::Connected)
+    });
+}
+
+async fn until_state(guard: &Guard, state: GuardState) -> Duration {
+    let began = Instant::now();
+    while guard.state() != state {
+        assert!(began.elapsed() < FAILED_OVER, "not {state:?}, but {:?}", guard.state());
+        tokio::time::sleep(ms(5)).await;
+    }
+    began.elapsed()
+}
+
+/// F45: failovers of which the replicas know everything, ordered and after the master's death: the
+/// holder holds on, the waiters stand where they stood, tokens go on rising. F40: one whose
+/// link was cut before: what the new master never heard of is lost, the holder is told, and its
+/// waiters come back in their order.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn f40_f45_failovers() {
+    let Some(set) = SentinelSet::start(Generation::Redis70) else { return };
+    let clients = three(&set.url()).await;
+
+    for how in ["ordered", "master killed"] {
+        let scene = Scene::begin(&clients, "job").await;
+        let token = scene.guard.token().get();
+        let master = set.master();
+        assert_eq!(set.raw(master).call(&["WAIT", "1", "5000"]).int().max(1), 2, "replicas know");
+        let began = Instant::now();
+        let new = if how == "ordered" { set.fail_over() } else { set.kill_master() };
+        measured(&format!("{how}: until Sentinels name another"), began.elapsed());
+        // Sentinels do not stop the old master first: what it does from now on is lost.
+        followed(&set, new, &clients);
+        measured(&format!("{how}: until all have followed"), began.elapsed());
+        let release = within("the release", FAILED_OVER, scene.guard.release()).await.unwrap();
+        assert_eq!(release, Release::Released, "{how}");
+        Scene::all_in_turn(scene.turns, token).await;
+        measured(&format!("{how}: until all were served"), began.elapsed());
+        if how == "master killed" {
+            set.data()[master].restart();
+        }
+        set.await_whole();
+    }
+
+    set.cut_replication();
+    let scene = Scene::begin(&clients, "job").await;
+    let token = scene.guard.token().get();
+    let began = Instant::now();
+    set.kill_master();
+    let took = until_state(&scene.guard, GuardState::Lost).await;
+    measured("tail lost: until the holder was told", took);
+    assert!(began.elapsed() < LEASE, "long before the lease ends");
+    Scene::all_in_turn(scene.turns, token).await;
+    measured("tail lost: until all were served", began.elapsed());
+}
+
+/// Of three Sentinels one is dead, one accepts and never answers: the third is enough.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn f46_a_sentinel_that_answers_is_enough() {
+    let Some(set) = SentinelSet::start(Generation::Redis62) else { return };
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let places = [closed, silent.local_addr().unwrap(), set.addresses()[2]];
+    let places = places.map(|addr| (addr.ip().to_string(), addr.port()));
+    let client = connect(Config::sentinel(places, MASTER_NAME)).await;
+    let guard = client.fair_lock("job").lock().await.unwrap();
+    assert_eq!(guard.release().await.unwrap(), Release::Released);
+    drop(silent);
+}
+
+/// A Sentinel that nobody told of the last failovers names an old master, which says itself that it
+/// is one. The answer of the latest epoch counts, whoever answers first.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn f46_the_latest_failover_counts() {
+    let Some(set) = SentinelSet::start(Generation::Valkey91) else { return };
+    let new = set.kill_master();
+    let Some(stale) = Server::start(Generation::Valkey91) else { return };
+    let watch = format!("sentinel monitor {MASTER_NAME} 127.0.0.1 {} 2\n", stale.port());
+    let sleepy = Server::builder_of_sentinel(Generation::Valkey91).config(&watch).start().unwrap();
+    for sentinels in [
+        [sleepy.addr(), set.addresses()[0], set.addresses()[1]],
+        [set.addresses()[1], set.addresses()[2], sleepy.addr()],
+    ] {
+        let places = sentinels.map(|addr| (addr.ip().to_string(), addr.port()));
+        let client = connect(Config::sentinel(places, MASTER_NAME)).await;
+        let guard = client.fair_lock("job").lock().await.unwrap();
+        assert_eq!(set.raw(new).call(&["EXISTS", "job"]).int(), 1);
+        assert_eq!(stale.client().call(&["EXISTS", "job"]).int(), 0);
+        guard.release().await.unwrap();
+    }
+}
+
+/// Both logins; and each wrong one is refused at once, by whom, without the password.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn f46_both_logins_are_needed() {
+    let login = Login { data: Some("CANARY-d".into()), sentinels: Some("CANARY-s".into()) };
+    let Some(set) = SentinelSet::start_with(Generation::Redis70, login, &[]) else { return };
+    let with = |data: &str, sentinels: &str| {
+        let config = config(&set.url()).connect_timeout(Duration::from_secs(5));
+        config.password(data).sentinel_password(sentinels)
+    };
+    let client = connect(with("CANARY-d", "CANARY-s")).await;
+    client.fair_lock("job").lock().await.unwrap().release().await.unwrap();
+    for (data, sentinels) in [("CANARY-x", "CANARY-s"), ("CANARY-d", "CANARY-x")] {
+        let error = Client::with_config(with(data, sentinels)).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+        assert!(!format!("{error} {error:?}").contains("CANARY"), "{error}");
+    }
+    // The same by URL.
+    let url = set.url().replace("://", "://:CANARY-d@");
+    let client = connect(config(&format!("{url}?sentinel-password=CANARY-s"))).await;
+    client.ping().await.unwrap();
+}
+
+/// A name that no Sentinel knows, and Sentinels that are none, are refused at once, with the reason.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn f46_wrong_names_and_wrong_servers_are_told() {
+    let Some(set) = SentinelSet::start(Generation::Redis70) else { return };
+    let url = set.url().replace(&format!("/{MASTER_NAME}"), "/lokcs");
+    let error = Client::with_config(config(&url)).await.unwrap_err();
+    assert!(error.to_string().contains("no master named `lokcs`"), "{error}");
+
+    let Some(server) = Server::start(Generation::Redis70) else { return };
+    let addr = server.addr();
+    let place = [(addr.ip().to_string(), addr.port())];
+    let error = Client::with_config(Config::sentinel(place, MASTER_NAME)).await.unwrap_err();
+    assert!(error.to_string().contains("SENTINEL"), "{error}");
+}
+
+/// A client that is connected when a Sentinel announces a failover does not wait for the old
+/// master to say anything: the old one is frozen here, and would be found dead by pings only after
+/// a minute.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn f46_an_announced_failover_is_followed_at_once() {
+    let Some(set) = SentinelSet::start(Generation::Redis70) else { return };
+    let seldom = Duration::from_secs(60);
+    let client = connect(patient(&set.url()).ping_interval(seldom).ping_timeout(seldom)).await;
+    let old = set.master();
+    set.data()[old].stop();
+    set.await_master_after(old);
+    let began = Instant::now();
+    within("an answer of the new master", FAILED_OVER, async {
+        while client.ping().await.is_err() {
+            tokio::time::sleep(ms(10)).await;
+        }
+    })
+    .await;
+    measured("failover announced to followed", began.elapsed());
+    set.data()[old].cont();
+    eventually("the old master is a replica", FAILED_OVER, || {
+        set.raw(old).call(&["ROLE"]).array()[0].text() == "slave"
+    });
+}
