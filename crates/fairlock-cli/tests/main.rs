@@ -5,6 +5,7 @@
 //! - `command`: the guarded command, on `memory:`, where one process is enough;
 //! - `queue`: several processes on one server;
 //! - `list`: which locks there are;
+//! - `many`: loops of processes on one counter, and `scripts/contenders`;
 //! - `loss`: the lock is taken away, or its server;
 //! - `hold`: `run` without a command;
 //! - `configuration`: which store is meant, and which files are believed;
@@ -23,6 +24,7 @@ mod generated;
 mod hold;
 mod list;
 mod loss;
+mod many;
 mod queue;
 mod secrets;
 mod simple;

@@ -1,0 +1,104 @@
+//! Many processes, started by a shell as anybody would.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread;
+
+use fairlock_testkit::server::{Generation, Server};
+use fairlock_testkit::tempdir::TempDir;
+use serde_json::Value;
+
+use crate::fixture::{Outcome, finish, lines, run_script, with_default_signals};
+
+/// Adds one to a counter file, the slow and careless way, and writes down who did it. Now and then
+/// it also looks at the queue: those who wait must be the next ones, in this order.
+const INCREMENT: &str = r#"
+n=$(cat count); n=$((n + 1)); echo $n >count
+echo "$FAIRLOCK_OWNER $FAIRLOCK_TOKEN" >>log
+if [ $((n % 10)) -eq 0 ]; then
+    echo "queue $("$FAIRLOCK" status --json --url "$URL" x)" >>log
+fi"#;
+
+/// Each of `processes` loops takes `turns` turns, one `fairlock run` after the other.
+fn increment(url: &str, processes: usize, turns: usize) {
+    let dir = TempDir::new();
+    fs::write(dir.path().join("count"), "0\n").expect("the folder is there");
+    let increments = || {
+        for _ in 0..turns {
+            let mut command = run_script(url, &[], "x", INCREMENT);
+            command.current_dir(dir.path()).env("URL", url);
+            command.env("FAIRLOCK", env!("CARGO_BIN_EXE_fairlock"));
+            finish(command).expect(0, "");
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..processes {
+            scope.spawn(increments);
+        }
+    });
+    let count = fs::read_to_string(dir.path().join("count")).expect("it is there");
+    assert_eq!(count.trim().parse(), Ok(processes * turns), "no update is lost");
+    check_order(&dir.path().join("log"), processes * turns);
+}
+
+/// One after the other, with growing tokens, in the order of the queue.
+fn check_order(log: &Path, grants: usize) {
+    let log = lines(log);
+    let (looks, served): (Vec<_>, Vec<_>) =
+        log.iter().enumerate().partition(|(_, line)| line.starts_with("queue "));
+    let served: Vec<_> = served.into_iter().map(|(at, line)| (at, line.as_str())).collect();
+    assert_eq!(served.len(), grants);
+    let split = |line: &'_ str| line.split_once(' ').map(|(o, t)| (o.to_owned(), t.to_owned()));
+    let tokens = served.iter().map(|(_, line)| split(line).expect("two words").1);
+    let tokens: Vec<u64> = tokens.map(|token| token.parse().expect("a number")).collect();
+    assert!(tokens.is_sorted_by(|a, b| a < b), "tokens grow: {tokens:?}");
+
+    let (mut waited, mut longest) = (0, 0);
+    for (at, look) in looks {
+        let status: Value = serde_json::from_str(&look["queue ".len()..]).expect("JSON");
+        let queue = status["queue"].as_array().expect("a list");
+        let queue: Vec<_> = queue.iter().map(|w| w["owner"].as_str().expect("an id")).collect();
+        let next = served.iter().filter(|(after, _)| *after > at).map(|(_, line)| *line);
+        let next: Vec<_> =
+            next.filter_map(|line| line.split(' ').next()).take(queue.len()).collect();
+        assert_eq!(next, queue, "after line {at}");
+        waited += queue.len();
+        longest = longest.max(queue.len());
+    }
+    assert!(waited > 0, "nobody ever waited: this shows nothing of the order");
+    println!("measured: {grants} grants, order of {waited} waiters seen, queue up to {longest}");
+}
+
+#[test]
+fn counters_on_a_server() {
+    let Some(server) = Server::start(Generation::Redis70) else { return };
+    increment(&server.url(), 10, 10);
+}
+
+/// `scripts/contenders URL`; what it prints must not depend on the store.
+fn contenders(url: &str) -> Outcome {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/contenders");
+    let mut command: Command = with_default_signals(script.to_str().expect("UTF-8"));
+    command.arg(url).env("FAIRLOCK", env!("CARGO_BIN_EXE_fairlock"));
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    finish(command)
+}
+
+const CONTENDERS: &str = "\
+contenders: 10, in the order of their numbers
+killed: 7 in the queue, 4 with the lock
+served: 1 2 3 4 5 6 8 9 10
+tokens: each larger than the one before
+at the same time: none
+exit codes: 0 0 0 137 0 0 137 0 0 0
+the lock: free, nobody waits
+";
+
+#[test]
+fn ten_contenders_on_a_server() {
+    let Some(server) = Server::start(Generation::Redis70) else { return };
+    let outcome = contenders(&server.url());
+    outcome.expect(0, "");
+    assert_eq!(outcome.stdout, CONTENDERS);
+}
