@@ -30,7 +30,7 @@ impl Boot {
             no_boot(&format!("{BOOT_ID} cannot be read ({error}); is /proc mounted?"))
         })?;
         let id = id.trim().to_owned();
-        if id.is_empty() || id.len() > 64 || !id.is_ascii() {
+        if id.is_empty() || id.len() > 64 || !id.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(no_boot(&format!("{BOOT_ID} names no boot")));
         }
         Ok(Self { id, shift_ns: namespace_shift()? })

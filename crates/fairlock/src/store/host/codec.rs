@@ -369,7 +369,8 @@ impl Reader<'_> {
     }
 
     fn bytes(&mut self) -> Result<Vec<u8>, Damaged> {
-        let (taken, rest) = self.rest.split_at(self.count()?);
+        let count = self.count()?;
+        let (taken, rest) = self.rest.split_at(count);
         self.rest = rest;
         Ok(taken.to_vec())
     }
@@ -492,12 +493,12 @@ impl Reader<'_> {
 
 /// CRC-32C (Castagnoli) of a name and a body: finds every change of up to 32 neighbouring bits, and a
 /// row that stands under another's name.
-fn checksum(name: &LockName, body: &[u8]) -> u32 {
+pub(super) fn checksum(name: &LockName, body: &[u8]) -> u32 {
     let crc = crc32c(!0, &(name.as_bytes().len() as u64).to_le_bytes());
     !crc32c(crc32c(crc, name.as_bytes()), body)
 }
 
-fn crc32c(crc: u32, bytes: &[u8]) -> u32 {
+pub(super) fn crc32c(crc: u32, bytes: &[u8]) -> u32 {
     const TABLE: [u32; 256] = table();
     bytes.iter().fold(crc, |crc, byte| TABLE[((crc ^ u32::from(*byte)) & 0xff) as usize] ^ crc >> 8)
 }

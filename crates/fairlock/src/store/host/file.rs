@@ -7,7 +7,8 @@ use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
 use crate::store::StoreError;
 use fairlock_core::{Answer, Effect, LockName, LockState, Op, Rules, Snapshot, World};
-use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
+use rusqlite::{CachedStatement, Connection, ErrorCode, OptionalExtension, params};
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
@@ -66,6 +67,8 @@ pub(crate) struct HostFile {
     cache: HashMap<LockName, Cached>,
     /// The last lock that changed here, and its next deadline.
     last: Option<(LockName, Option<u64>)>,
+    /// The disk was full when this transaction was written.
+    full: Cell<bool>,
     #[cfg(test)]
     pub(super) stopped_us: Option<u64>,
 }
@@ -117,6 +120,7 @@ impl HostFile {
             busy,
             cache: HashMap::new(),
             last: None,
+            full: Cell::new(false),
             #[cfg(test)]
             stopped_us: None,
         }
@@ -250,11 +254,16 @@ impl HostFile {
         let committed = match done {
             Ok(value) => match execute(&self.db, "COMMIT") {
                 Ok(()) => return Ok(value),
-                Err(error) => Err(fault::of(&self.path, &error, true)),
+                Err(error) => Err(self.failed_in(&error, true)),
             },
             Err(error) => Err(error),
         };
         self.roll_back();
+        if self.full.take() {
+            // The log begins anew where it was written back whole: the next attempt overwrites it, and
+            // needs space for new locks only.
+            let _ = self.db.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
+        }
         committed
     }
 
@@ -309,7 +318,12 @@ impl HostFile {
     }
 
     pub(super) fn failed(&self, error: &rusqlite::Error) -> StoreError {
-        fault::of(&self.path, error, false)
+        self.failed_in(error, false)
+    }
+
+    fn failed_in(&self, error: &rusqlite::Error, commit: bool) -> StoreError {
+        self.full.set(error.sqlite_error_code() == Some(ErrorCode::DiskFull));
+        fault::of(&self.path, error, commit)
     }
 
     fn damaged(&self, what: &str) -> StoreError {
@@ -320,6 +334,12 @@ impl HostFile {
     fn peek(&mut self, name: &LockName) -> Result<Loaded, StoreError> {
         self.check()?;
         self.load(name)
+    }
+
+    #[cfg(test)]
+    pub(super) fn state_of(&mut self, name: &LockName) -> Result<LockState, StoreError> {
+        self.cache.remove(name);
+        self.peek(name).map(|lock| lock.state)
     }
 
     fn load(&mut self, name: &LockName) -> Result<Loaded, StoreError> {
@@ -386,17 +406,19 @@ impl HostFile {
         let db = &self.db;
         let cursor: Option<Vec<u8>> = value(db, "sweep")?;
         let cursor = cursor.unwrap_or_default();
-        let last: Option<Vec<u8>> = db
+        let (rows, last): (u32, Option<Vec<u8>>) = db
             .prepare_cached(
-                "SELECT max(name) FROM (SELECT name FROM lock WHERE name > ?1 ORDER BY name LIMIT ?2)",
+                "SELECT count(*), max(name)
+                 FROM (SELECT name FROM lock WHERE name > ?1 ORDER BY name LIMIT ?2)",
             )?
-            .query_row(params![cursor, SWEEP_ROWS], |row| row.get(0))?;
+            .query_row(params![cursor, SWEEP_ROWS], |row| Ok((row.get(0)?, row.get(1)?)))?;
         let last = last.unwrap_or_default();
         let before_ms = (now_us / 1_000).saturating_sub(IDLE_KEPT_MS).cast_signed();
         let gone = db
             .prepare_cached("DELETE FROM lock WHERE name > ?1 AND name <= ?2 AND idle_ms < ?3")?
             .execute(params![cursor, last, before_ms])?;
-        set_value(db, "sweep", &last)?;
+        // From the beginning after the end, even if new names come faster than this at the end.
+        set_value(db, "sweep", if rows < SWEEP_ROWS { &[][..] } else { &last })?;
         if gone > 0 {
             // Their tokens are gone with them. Time carries the series, so it must not go back.
             set_value(db, "floor_us", now_us.cast_signed())?;

@@ -5,6 +5,7 @@
 
 use super::file::OpenOptions;
 use crate::error::{Error, ErrorKind};
+use rustix::fs::{Access, AtFlags, CWD, accessat};
 use std::fs::{self, DirBuilder, File, Metadata, Permissions};
 use std::io;
 use std::os::unix::fs::{
@@ -25,13 +26,24 @@ pub(super) fn prepare(path: &Path, options: &OpenOptions) -> Result<PathBuf, Err
     let folder = fs::canonicalize(folder).map_err(|error| io_error(folder, &error))?;
     check_folder(&folder, options)?;
     check_file_system(&folder)?;
+    // The log is made beside the file, and removed by the last who leaves.
+    check_access(&folder, Access::WRITE_OK | Access::EXEC_OK)?;
     let path = folder.join(name);
     match fs::symlink_metadata(&path) {
-        Ok(found) => check_file(&path, &found, options)?,
+        Ok(found) => {
+            check_file(&path, &found, options)?;
+            check_access(&path, Access::READ_OK | Access::WRITE_OK)?;
+        }
         Err(error) if error.kind() == io::ErrorKind::NotFound => make_file(&path, options)?,
         Err(error) => return Err(io_error(&path, &error)),
     }
     Ok(path)
+}
+
+/// Permissions, but also file systems that are mounted read-only.
+fn check_access(path: &Path, needed: Access) -> Result<(), Error> {
+    let flags = AtFlags::EACCESS;
+    accessat(CWD, path, needed, flags).map_err(|error| io_error(path, &error.into()))
 }
 
 /// Opens, and makes, a file that lies beside the store's, with the same permissions.
@@ -229,18 +241,10 @@ const LOCAL_FUSE: [&str; 2] = ["fuseblk", "fuse.fuse-overlayfs"];
 
 fn check_file_system(folder: &Path) -> Result<(), Error> {
     let found = rustix::fs::statfs(folder).map_err(|error| io_error(folder, &error.into()))?;
-    let magic = found.f_type as u32;
-    let name = match ELSEWHERE.iter().find(|(number, _)| *number == magic) {
-        Some((_, name)) => (*name).to_owned(),
-        None if magic == FUSE => {
-            let device = fs::metadata(folder).map_err(|error| io_error(folder, &error))?.dev();
-            let mounts = fs::read("/proc/self/mountinfo").unwrap_or_default();
-            match mounted_as(&mounts, device) {
-                Some(kind) if LOCAL_FUSE.contains(&kind.as_str()) => return Ok(()),
-                kind => kind.unwrap_or_else(|| "FUSE".to_owned()),
-            }
-        }
-        None => return Ok(()),
+    let device = fs::metadata(folder).map_err(|error| io_error(folder, &error))?.dev();
+    let mounts = || fs::read("/proc/self/mountinfo").unwrap_or_default();
+    let Some(name) = elsewhere(found.f_type as u32, || mounted_as(&mounts(), device)) else {
+        return Ok(());
     };
     Err(misuse(
         folder,
@@ -249,6 +253,16 @@ fn check_file_system(folder: &Path) -> Result<(), Error> {
              do not hold there. Use a folder on a local disk, or a server, `redis://`"
         ),
     ))
+}
+
+/// What the file system is called, if others than this host's processes may use it.
+fn elsewhere(magic: u32, mounted_as: impl FnOnce() -> Option<String>) -> Option<String> {
+    if magic == FUSE {
+        let kind = mounted_as().unwrap_or_else(|| "FUSE".to_owned());
+        return (!LOCAL_FUSE.contains(&kind.as_str())).then_some(kind);
+    }
+    let known = ELSEWHERE.iter().find(|(number, _)| *number == magic)?;
+    Some(known.1.to_owned())
 }
 
 /// The type of the file system `device`, as it was mounted last.
@@ -288,6 +302,23 @@ fn denied(path: &Path, what: &str) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn file_systems_of_several_hosts_are_known() {
+        let never = || unreachable!("only FUSE is asked for");
+        assert_eq!(elsewhere(0x6969, never).as_deref(), Some("NFS"));
+        assert_eq!(elsewhere(0xff53_4d42, never).as_deref(), Some("CIFS"));
+        assert_eq!(elsewhere(0x0102_1997, never).as_deref(), Some("9p"));
+        // ext4, tmpfs, btrfs, XFS, overlayfs, ZFS.
+        for local in [0xef53, 0x0102_1994, 0x9123_683e, 0x5846_5342, 0x794c_7630, 0x2fc1_2fc1] {
+            assert_eq!(elsewhere(local, never), None, "{local:x}");
+        }
+        let fuse = |kind: Option<&str>| elsewhere(FUSE, || kind.map(str::to_owned));
+        assert_eq!(fuse(Some("fuse.sshfs")).as_deref(), Some("fuse.sshfs"));
+        assert_eq!(fuse(Some("virtiofs")).as_deref(), Some("virtiofs"));
+        assert_eq!(fuse(None).as_deref(), Some("FUSE"));
+        assert_eq!(fuse(Some("fuseblk")), None);
+    }
 
     #[test]
     fn the_type_of_a_mount_is_found() {

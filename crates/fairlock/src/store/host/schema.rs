@@ -13,6 +13,9 @@ use std::path::Path;
 /// `fair`: what `file` shows of the file.
 pub(super) const APPLICATION_ID: i32 = 0x6661_6972;
 
+/// What stands in a new file in place of the boot that uses it.
+pub(super) const NO_BOOT: &str = "none";
+
 /// One version's tables, and the way to them from older ones.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Schema {
@@ -64,6 +67,18 @@ pub(super) enum Found {
 /// # Errors
 /// When the file is not ours to use, or SQLite fails.
 pub(super) fn look(
+    db: &Connection,
+    path: &Path,
+    schema: &Schema,
+) -> rusqlite::Result<Result<Found, StoreError>> {
+    // One moment for all that is read: another process may be making the tables.
+    db.execute_batch("SAVEPOINT look")?;
+    let found = look_once(db, path, schema);
+    db.execute_batch("RELEASE look")?;
+    found
+}
+
+fn look_once(
     db: &Connection,
     path: &Path,
     schema: &Schema,
@@ -121,6 +136,7 @@ pub(super) fn bring(
         Ok(Found::Ours(version)) if version == schema.version => return Ok(Ok(())),
         Ok(Found::Empty) => {
             db.execute_batch(schema.create)?;
+            db.execute("INSERT INTO fairlock (key, value) VALUES ('boot', ?1)", [NO_BOOT])?;
             schema.version
         }
         Ok(Found::Ours(version)) => version,

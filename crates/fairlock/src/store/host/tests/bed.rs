@@ -6,7 +6,7 @@ use super::super::{HostFile, OpenOptions, opening};
 use crate::store::StoreError;
 use fairlock_core::{
     Acquire, Answer, Body, ClientId, Effect, Kind, LockName, Mode, Op, OwnerId, RequestId, Rules,
-    Token, World,
+    Snapshot, Token, World,
 };
 use fairlock_testkit::tempdir::TempDir;
 use std::path::{Path, PathBuf};
@@ -121,4 +121,15 @@ pub(super) fn take(file: &mut HostFile, lock: &str, number: u64) -> Token {
         Body::Granted { token, .. } => token,
         other => panic!("{lock}: {other:?}"),
     }
+}
+
+/// What the file knows of a lock.
+pub(super) fn state(file: &mut HostFile, lock: &str) -> Snapshot {
+    file.state_of(&name(lock)).unwrap().snapshot().clone()
+}
+
+/// A lock's row as it stands.
+pub(super) fn row(file: &HostFile, lock: &str) -> (i64, Vec<u8>) {
+    let sql = "SELECT change, state FROM lock WHERE name = ?1";
+    file.db.query_row(sql, [lock.as_bytes()], |row| Ok((row.get(0)?, row.get(1)?))).unwrap()
 }

@@ -1,5 +1,21 @@
 //! The file of the host store, without a store on top of it.
-#![cfg(test)]
+//!
+//! - `codec`: states as bytes, and bytes that are none;
+//! - `transactions`: several connections to one file, the cache, names and clients;
+//! - `places`: paths, permissions and file systems that are refused, and what the files get;
+//! - `versions`: other versions, other programs, damage;
+//! - `time`: reboots, wall clocks that move, namespaces with a clock of their own;
+//! - `trouble`: a full disk, a user that is stopped, a file that is replaced;
+//! - `kills`: processes that are killed at random moments.
+//!
+//! `bed` opens files; `worker` is a process of its own: this test binary once more.
 
 mod bed;
-mod cost;
+mod codec;
+mod kills;
+mod places;
+mod time;
+mod transactions;
+mod trouble;
+mod versions;
+mod worker;

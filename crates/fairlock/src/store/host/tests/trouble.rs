@@ -1,0 +1,173 @@
+use super::super::{HostFile, OpenOptions};
+use super::bed::*;
+use super::worker::Worker;
+use crate::ErrorKind;
+use fairlock_core::{Body, Kind, Mode, Op};
+use rustix::process::Signal;
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// Another user of the file is stopped in the middle of a transaction: a call ends in time, with an
+/// error that says so, and certain to have done nothing. Looking goes on.
+#[test]
+fn a_stopped_writer_is_waited_for_so_long_and_no_longer() {
+    let bed = Bed::new();
+    let busy = Duration::from_millis(300);
+    let options = OpenOptions { shared_with_group: false, busy };
+    let mut file = HostFile::open(&bed.path(), &options).unwrap();
+    let token = take(&mut file, "job", 1);
+    let mut worker = Worker::start("block", &bed.path());
+    assert_eq!(worker.says().as_deref(), Some("blocks"));
+    worker.signal(Signal::STOP);
+    let began = Instant::now();
+    let error = apply(&mut file, "job", &release(1, token)).unwrap_err();
+    let took = began.elapsed();
+    assert_eq!(error.error.kind(), ErrorKind::Unavailable);
+    assert!(error.passing && !error.doubt, "{error:?}");
+    assert!(error.error.to_string().contains("stopped"), "{}", error.error);
+    assert!(took >= busy && took < busy + Duration::from_secs(2), "{took:?}");
+    let Body::Inspected(seen) = body(&mut file, "job", &inspect()) else { panic!() };
+    assert!(seen.holder.is_some());
+    // It goes on, or dies: either way the file is free again, and its transaction never was.
+    worker.kill();
+    assert_eq!(body(&mut file, "job", &release(1, token)), Body::Released);
+}
+
+/// The path leads to another file, or to none: whoever has the old one must not go on as if both were
+/// one store.
+#[test]
+fn a_file_that_was_replaced_is_noticed() {
+    let bed = Bed::new();
+    let mut file = bed.open();
+    let token = take(&mut file, "job", 1);
+    let aside = bed.dir.path().join("aside");
+    fs::rename(bed.path(), &aside).unwrap();
+    for remade in [false, true] {
+        if remade {
+            // As the next program would.
+            fs::write(bed.path(), "").unwrap();
+        }
+        for op in [release(1, token), inspect()] {
+            let error = apply(&mut file, "job", &op).unwrap_err();
+            assert_eq!(error.error.kind(), ErrorKind::Unavailable);
+            assert!(!error.passing && !error.doubt);
+            assert!(error.error.to_string().contains("replaced"), "{}", error.error);
+        }
+    }
+    fs::rename(&aside, bed.path()).unwrap();
+    assert_eq!(body(&mut file, "job", &release(1, token)), Body::Released);
+}
+
+/// A small disk of one's own; unmounted when dropped.
+struct Disk<'a>(&'a Path);
+
+impl<'a> Disk<'a> {
+    /// `None`, loudly, without the right to mount.
+    fn mount(at: &'a Path, size: &str) -> Option<Self> {
+        if !rustix::process::geteuid().is_root() {
+            let _ = writeln!(std::io::stderr(), "SKIPPED: a small disk needs root");
+            return None;
+        }
+        let options = format!("size={size},mode=700");
+        let done = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &options, "fairlock"])
+            .arg(at)
+            .status();
+        if !done.is_ok_and(|status| status.success()) {
+            fairlock_testkit::skip("the right to mount (a tmpfs)");
+            return None;
+        }
+        Some(Self(at))
+    }
+
+    fn read_only(&self) {
+        let mut mount = Command::new("mount");
+        assert!(mount.args(["-o", "remount,ro"]).arg(self.0).status().unwrap().success());
+    }
+
+    /// Leaves no byte of it.
+    fn fill(&self) -> std::path::PathBuf {
+        let path = self.0.join("filler");
+        let mut file = fs::File::create(&path).unwrap();
+        while file.write_all(&[7; 512]).is_ok() {}
+        path
+    }
+}
+
+impl Drop for Disk<'_> {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(self.0).status();
+    }
+}
+
+/// The disk is full: the error says so, nothing is lost or half done, and locks that exist can still be
+/// released. The first operation after there is space again works.
+#[test]
+fn a_full_disk_loses_nothing() {
+    let bed = Bed::new();
+    let Some(disk) = Disk::mount(bed.dir.path(), "1m") else { return };
+    let mut file = bed.open();
+    let token = take(&mut file, "job", 1);
+    body(&mut file, "job", &acquire(2, Mode::Wait));
+    let filler = disk.fill();
+    let mut taken = Vec::new();
+    let error = (0..10_000).find_map(|at| {
+        let lock = format!("lock {at}");
+        match apply(&mut file, &lock, &acquire(1, Mode::Try)) {
+            Ok(_) => {
+                taken.push(lock);
+                None
+            }
+            Err(error) => Some((lock, error)),
+        }
+    });
+    let (lock, error) = error.expect("the disk never became full");
+    println!("measured: {} locks fit into what was there", taken.len());
+    assert_eq!(error.error.kind(), ErrorKind::Unavailable);
+    assert!(error.passing && !error.doubt, "{error:?}");
+    assert!(error.error.to_string().contains("disk is full"), "{}", error.error);
+    // What was there is there, and what failed is not.
+    assert!(
+        matches!(body(&mut file, &lock, &inspect()), Body::Inspected(seen) if seen.holder.is_none())
+    );
+    for lock in &taken {
+        assert!(
+            matches!(body(&mut file, lock, &inspect()), Body::Inspected(seen) if seen.holder.is_some())
+        );
+    }
+    // The log begins anew in the space that it has: a release needs no more than a few attempts.
+    let mut attempts = 0;
+    let released = loop {
+        attempts += 1;
+        match apply(&mut file, "job", &release(1, token)) {
+            Ok((answer, effects)) => break (answer.body, effects.len()),
+            Err(error) => assert!(error.passing && attempts < 5, "{error:?}"),
+        }
+    };
+    assert_eq!(released, (Body::Released, 1), "and hands the lock on");
+    fs::remove_file(filler).unwrap();
+    let op = Op::Force { kind: Kind::Fair };
+    assert_eq!(body(&mut file, "job", &op), Body::Forced { holder: Some(owner(2)) });
+    take(&mut file, &lock, 1);
+    let said: String = file.db.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
+    assert_eq!(said, "ok");
+    drop(file);
+    assert_eq!(state(&mut bed.open(), &lock).hold.len(), 1);
+    drop(disk);
+}
+
+/// Not even root writes there.
+#[test]
+fn a_disk_that_is_read_only_is_refused() {
+    let bed = Bed::new();
+    let Some(disk) = Disk::mount(bed.dir.path(), "1m") else { return };
+    take(&mut bed.open(), "job", 1);
+    disk.read_only();
+    let error = open(&bed.path()).err().expect("opened");
+    assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+    assert!(error.to_string().contains("Read-only"), "{error}");
+    drop(disk);
+}

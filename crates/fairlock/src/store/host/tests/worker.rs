@@ -1,0 +1,198 @@
+//! A process of its own that uses the file: this test binary, told by its environment to run one test.
+
+use super::bed::*;
+use fairlock_core::{Body, Channel, ClientId, Kind, Mode, Op, OwnerId, Payload, RequestId, Rules};
+use std::io::{BufRead, BufReader, Lines, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+const ORDER: &str = "FAIRLOCK_HOST_WORKER";
+const PATH: &str = "FAIRLOCK_HOST_PATH";
+
+/// Begins every line that a worker says.
+const SAYS: &str = "worker: ";
+
+/// Locks that `spin` works on.
+pub(super) const LOCKS: u64 = 4;
+
+/// Such a process. It is killed when this is dropped.
+pub(super) struct Worker {
+    pub(super) child: Child,
+    input: Option<ChildStdin>,
+    output: Lines<BufReader<ChildStdout>>,
+}
+
+/// The command that starts a worker with this order.
+pub(super) fn command(order: &str, path: &Path) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command
+        .args(["--exact", "store::host::tests::worker::worker", "--nocapture", "--test-threads=1"])
+        .env(ORDER, order)
+        .env(PATH, path)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped());
+    command
+}
+
+impl Worker {
+    pub(super) fn start(order: &str, path: &Path) -> Self {
+        Self::run(&mut command(order, path))
+    }
+
+    pub(super) fn run(command: &mut Command) -> Self {
+        let mut child = command.spawn().unwrap();
+        let input = child.stdin.take();
+        let output = BufReader::new(child.stdout.take().unwrap()).lines();
+        Self { child, input, output }
+    }
+
+    /// What it says next; `None` when it has ended.
+    pub(super) fn says(&mut self) -> Option<String> {
+        let mut lines = self.output.by_ref().map_while(Result::ok);
+        // The harness has begun the line.
+        lines.find_map(|line| Some(line.split_once(SAYS)?.1.to_owned()))
+    }
+
+    pub(super) fn tell(&mut self) {
+        let mut input = self.input.as_ref().unwrap();
+        input.write_all(b"\n").unwrap();
+    }
+
+    /// Kills it, and waits until it is gone.
+    pub(super) fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    pub(super) fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, signal).unwrap();
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn say(line: &str) {
+    println!("{SAYS}{line}");
+}
+
+/// Not a test unless this process was started as a worker.
+#[test]
+fn worker() {
+    let Ok(order) = std::env::var(ORDER) else { return };
+    let path = std::path::PathBuf::from(std::env::var_os(PATH).unwrap());
+    let (what, number) = order.split_once(' ').unwrap_or((&order, "0"));
+    match what {
+        "open" => match open(&path) {
+            Ok(_) => say("opened"),
+            Err(error) => say(&format!("{error:?}")),
+        },
+        "shared" => {
+            let options = super::super::OpenOptions { shared_with_group: true, ..options() };
+            match super::super::HostFile::open(&path, &options) {
+                Ok(mut file) => {
+                    let token = take(&mut file, "job", 1);
+                    assert_eq!(body(&mut file, "job", &release(1, token)), Body::Released);
+                    say("opened");
+                    // The others come and go meanwhile.
+                    let _ = std::io::stdin().lines().next();
+                }
+                Err(error) => say(&format!("{error:?}")),
+            }
+        }
+        "block" => {
+            let file = open(&path).unwrap();
+            file.db.execute_batch("BEGIN IMMEDIATE").unwrap();
+            say("blocks");
+            let _ = std::io::stdin().lines().next();
+        }
+        "time" => {
+            let file = open(&path).unwrap();
+            say("ready");
+            while std::io::stdin().lines().next().is_some_and(|line| line.is_ok()) {
+                let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros();
+                say(&format!("{} {wall}", file.now_us()));
+            }
+        }
+        "spin" => spin(&path, number.parse().unwrap()),
+        other => panic!("no such order: {other}"),
+    }
+}
+
+/// Locks and unlocks, waits and gives up, comes and goes, until it is killed. Says every token.
+fn spin(path: &Path, seed: u64) {
+    let mut file = open(path).unwrap();
+    let mut random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut draw = move |below: u64| {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        random % below
+    };
+    let client = ClientId::from_random(u128::from(seed + 1) << 64);
+    let me = OwnerId::ours(client, 1).unwrap();
+    let rules = Rules { beat_ms: 20, dead_ms: 60, ..Rules::default() };
+    let config = crate::Config::memory().label("a worker");
+    say("ready");
+    // Granted and not yet released, by lock.
+    let mut held = vec![None; LOCKS as usize];
+    for count in 0_u64.. {
+        let at = draw(LOCKS);
+        let lock = name(&format!("lock {at}"));
+        let request = RequestId::from_random(u128::from(seed) << 64 | u128::from(count));
+        let kind = Kind::Fair;
+        let op = match (draw(10), held[at as usize]) {
+            (0..6, Some(token)) => {
+                Op::Release { kind, owner: me.clone(), token, keep: 0, change: count }
+            }
+            (0..5, None) => Op::Acquire(fairlock_core::Acquire {
+                kind,
+                owner: me.clone(),
+                request,
+                lease_ms: 30,
+                mode: if draw(2) == 0 { Mode::Wait } else { Mode::Try },
+                order: None,
+                not_after_ms: u64::MAX,
+                sure: true,
+                shared_owner: false,
+            }),
+            (6, Some(token)) => Op::Renew { kind, owner: me.clone(), token, ttl_ms: 30 },
+            (7, _) => Op::Beat { client, waiters: vec![me.clone()] },
+            (8, _) if draw(20) == 0 => Op::Force { kind },
+            (9, _) if draw(20) == 0 => {
+                Op::Leave { kind, owner: me.clone(), request, bury: true, shared_owner: true }
+            }
+            (9, _) if draw(20) == 0 => {
+                let info = crate::ClientInfo::here(&config, SystemTime::now());
+                file.announce(client, &info).unwrap();
+                file.farewell(client).unwrap();
+                continue;
+            }
+            _ => Op::Nudge,
+        };
+        let (answer, effects) = file.apply(&lock, &op, &rules, &Everybody).unwrap();
+        if matches!(op, Op::Release { .. }) {
+            held[at as usize] = None;
+        }
+        let granted = match answer.body {
+            Body::Granted { token, .. } => Some(token),
+            Body::Beaten { held: Some(grant), .. } => Some(grant.token),
+            _ => None,
+        };
+        held[at as usize] = granted.or(held[at as usize]);
+        let passed_on =
+            effects.iter().filter_map(|effect| match (&effect.channel, &effect.payload) {
+                (Channel::Inbox(to), Payload::Grant { grant, .. }) => Some((grant.token, *to)),
+                _ => None,
+            });
+        for (token, to) in passed_on.chain(granted.map(|token| (token, client))) {
+            say(&format!("{at} {token} {to}"));
+        }
+    }
+}
