@@ -4,8 +4,7 @@
 use std::env;
 use std::ffi::OsString;
 use std::fmt::Write as _;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
@@ -16,7 +15,6 @@ use crate::message;
 use crate::place;
 use crate::secrets::{self, ChildUrl, URL_VAR};
 use crate::settings::Settings;
-use crate::trust;
 
 /// Environment variable with the configuration file that replaces the usual ones.
 const CONFIG_VAR: &str = "FAIRLOCK_CONFIG";
@@ -74,13 +72,17 @@ impl Choice {
     pub(crate) fn of(args: &args::Store) -> Result<Self, Failure> {
         let named = named(args.url.as_ref())?;
         let config = args.config.clone().or_else(|| variable(CONFIG_VAR).map(PathBuf::from));
-        let account = Account::current();
-        let (files, looked_at) = match config {
-            Some(path) => (vec![explicit(&path)?], vec![path]),
-            None => usual(account.as_ref().ok(), named.is_some())?,
+        let (files, looked_at, account) = match config {
+            // The user database may be a server far away: not asked without need.
+            Some(path) => (vec![Settings::load(&path)?], vec![path], None),
+            None => {
+                let account = Account::current();
+                let (files, looked_at) = usual(account.as_ref().ok(), named.is_some())?;
+                (files, looked_at, Some(account))
+            }
         };
         let choice = decide(named, &files, || {
-            let file = place::find(&account?)?;
+            let file = place::find(&account.unwrap_or_else(Account::current)?)?;
             let file = file.to_str().ok_or_else(|| {
                 let path = message::printable(file.as_os_str());
                 Failure::usage(format!("{path}: the home folder's name is not UTF-8; use --url"))
@@ -230,14 +232,6 @@ fn encode(path: &str) -> String {
     })
 }
 
-/// The one file that was asked for.
-fn explicit(path: &Path) -> Result<Settings, Failure> {
-    Settings::load(path)?.ok_or_else(|| {
-        let absent = io::Error::from(io::ErrorKind::NotFound);
-        trust::Refusal::Io(absent).about(path)
-    })
-}
-
 /// The user's file and the system's, those that there are, and all names that were tried.
 fn usual(
     account: Option<&Account>,
@@ -249,7 +243,7 @@ fn usual(
     if let Some(home) = home {
         let path = home.join(USERS_FILE);
         match place::hidden(home) {
-            None => files.extend(Settings::load(&path)?),
+            None => files.extend(Settings::load_if_any(&path)?),
             Some(_) if url_is_known => {}
             // The file may be there for the user's other processes, and name the store.
             Some(reason) => {
@@ -263,7 +257,7 @@ fn usual(
         looked_at.push(path);
     }
     let of_system = PathBuf::from(SYSTEMS_FILE);
-    files.extend(Settings::load(&of_system)?);
+    files.extend(Settings::load_if_any(&of_system)?);
     looked_at.push(of_system);
     Ok((files, looked_at))
 }

@@ -31,8 +31,14 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
+    /// Reads the file, which must be there.
+    pub(crate) fn load(path: &Path) -> Result<Self, Failure> {
+        let text = trust::read(path).map_err(|refusal| refusal.about(path))?;
+        Self::parse(path, &text)
+    }
+
     /// Reads the file; `None` if there is none.
-    pub(crate) fn load(path: &Path) -> Result<Option<Self>, Failure> {
+    pub(crate) fn load_if_any(path: &Path) -> Result<Option<Self>, Failure> {
         match trust::read(path) {
             Ok(text) => Self::parse(path, &text).map(Some),
             Err(Refusal::Io(error)) if is_absent(&error) => Ok(None),

@@ -111,7 +111,9 @@ fn help_survives_a_broken_configuration() {
     let outcome = finish(command);
     outcome.expect(0, "");
     assert!(
-        outcome.stdout.ends_with("Store:\n  none: /no/such/file: entity not found\n"),
+        outcome
+            .stdout
+            .ends_with("Store:\n  none: /no/such/file: No such file or directory (os error 2)\n"),
         "{outcome:?}"
     );
 }
