@@ -5,6 +5,8 @@ use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::os::unix::ffi::OsStrExt;
 
+use crate::secrets;
+
 /// Writes one line. A stderr that is gone is nobody's reason to fail.
 pub(crate) fn report(text: &str) {
     // One write, so that lines of several processes on one terminal do not mix.
@@ -17,23 +19,37 @@ pub(crate) fn printable(name: &OsStr) -> String {
     one_line(&String::from_utf8_lossy(name.as_bytes()))
 }
 
-/// Replaces what stands between `://` and `@` in anything that looks like a URL. Our own messages
-/// hold no secret; clap's quote arguments, and a URL may be one that landed in the wrong place.
+/// Replaces what stands between `://` and `@`, and passwords in options, in anything that looks like
+/// a URL. Our own messages hold no secret; clap's quote arguments, and a URL may be one that landed
+/// in the wrong place.
 pub(crate) fn redact(text: &str) -> String {
     let mut clean = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(at) = rest.find("://") {
         let (before, after) = rest.split_at(at + 3);
         clean.push_str(before);
-        let end = after.find([' ', '\n', '\'', '"']).unwrap_or(after.len());
+        let (url, after) =
+            after.split_at(after.find([' ', '\n', '\'', '"']).unwrap_or(after.len()));
         // The last `@`: a password may contain one that was not escaped.
-        match after[..end].rfind('@') {
+        let url = match url.rfind('@') {
             Some(at) => {
                 clean.push_str("***");
-                rest = &after[at..];
+                &url[at..]
             }
-            None => rest = after,
+            None => url,
+        };
+        let (base, options) = url.split_once('?').map_or((url, None), |(b, o)| (b, Some(o)));
+        clean.push_str(base);
+        for (at, option) in options.into_iter().flat_map(|o| o.split('&')).enumerate() {
+            clean.push(if at == 0 { '?' } else { '&' });
+            match option.split_once('=') {
+                Some((key, _)) if secrets::is_password(option) => {
+                    clean.extend([key, "=***"]);
+                }
+                _ => clean.push_str(option),
+            }
         }
+        rest = after;
     }
     clean.push_str(rest);
     clean
@@ -74,6 +90,11 @@ mod tests {
                 "bad 'redis://***@h/1' and rediss://***@z",
             ),
             ("redis://u:p/w@h", "redis://***@h"),
+            (
+                "'redis+sentinel://u:p@a,b/m?sentinel-password=pw&x=1' y",
+                "'redis+sentinel://***@a,b/m?sentinel-password=***&x=1' y",
+            ),
+            ("redis://h?a&PASSWORD=b&c", "redis://h?a&PASSWORD=***&c"),
             ("redis://host mail me@home", "redis://host mail me@home"),
         ] {
             assert_eq!(redact(text), clean);

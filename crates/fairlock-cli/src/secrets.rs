@@ -96,9 +96,10 @@ fn without_userinfo_password(base: &str) -> Option<String> {
     Some(format!("{scheme}://{host}{path}"))
 }
 
-fn is_password(pair: &str) -> bool {
+/// Whether a URL's option holds a password: `password`, `pass`, `sentinel-password`, and what may come.
+pub(crate) fn is_password(pair: &str) -> bool {
     let key = pair.split_once('=').map_or(pair, |(key, _)| key);
-    ["pass", "password"].iter().any(|name| key.eq_ignore_ascii_case(name))
+    key.to_ascii_lowercase().contains("pass")
 }
 
 /// Changes to the environment that keep secrets from a child: name and new value.
@@ -144,6 +145,10 @@ mod tests {
             ("unix:///r.sock?db=1&pass=pw", "unix:///r.sock?db=1"),
             ("unix:/r.sock?password=pw", "unix:/r.sock"),
             ("unix:/r.sock?PASS=pw", "unix:/r.sock"),
+            (
+                "redis+sentinel://u:pw@a,[::1]:1/m/2?sentinel-username=s&sentinel-password=pw",
+                "redis+sentinel://u@a,[::1]:1/m/2?sentinel-username=s",
+            ),
         ] {
             assert_eq!(child_url(OsStr::new(url)), ChildUrl::Stripped(clean.to_owned()), "{url}");
         }

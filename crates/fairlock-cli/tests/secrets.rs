@@ -74,6 +74,13 @@ fn the_command_sees_the_url_without_the_password() {
     silent_about(CANARY, &outcome);
     assert!(outcome.stdout.contains("FAIRLOCK_URL=redis://user@host:1/2\n"), "{outcome:?}");
     assert!(!outcome.stdout.contains("FAIRLOCK_PASSWORD"), "{outcome:?}");
+
+    // That of the Sentinels stands among the options.
+    let mut command = leaky(&["--url", "memory:"]);
+    command.env("FAIRLOCK_URL", format!("redis+sentinel://h/m?sentinel-password={CANARY}"));
+    let outcome = finish(command);
+    silent_about(CANARY, &outcome);
+    assert!(outcome.stdout.contains("FAIRLOCK_URL=redis+sentinel://h/m\n"), "{outcome:?}");
 }
 
 #[test]
@@ -95,11 +102,14 @@ fn denied_without_a_word_about_the_password() {
 fn every_kind_of_failure_keeps_the_secret() {
     let secret = format!("redis://user:{CANARY}@127.0.0.1:1");
     let odd = format!("redis://user:{CANARY}@:99999/x?y=z");
+    let option = format!("redis+sentinel://127.0.0.1:1/m?sentinel-password={CANARY}");
     for args in [
         &["status", "--url", &secret, "x"][..],
         &["status", "--url", &odd, "x"],
         // The URL in the wrong place.
         &["status", &secret, &secret],
+        &["status", &option, &option],
+        &["run", "--wait", &option, "x", "--", "true"],
         &["run", &secret, &secret],
         &["run", "--wait", &secret, "x", "--", "true"],
         &["run", "--kind", &secret, "x", "--", "true"],
