@@ -14,6 +14,7 @@ use crate::exit::{self, Code};
 use crate::hold;
 use crate::list;
 use crate::status;
+use crate::top;
 use crate::unlock;
 
 /// Locks for commands and services: first come, first served, with fencing tokens.
@@ -32,6 +33,8 @@ Examples:
   fairlock run --wait 0 nightly -- ./backup.sh   only if nobody else is at it
   fairlock status nightly                        who holds it, who waits
   fairlock status                                which store is used, and why
+  fairlock list                                  which locks are in use
+  fairlock top                                   watch them
 ";
 
 const RUN_EXAMPLES: &str = "\
@@ -78,6 +81,8 @@ pub(crate) enum Command {
     Status(Status),
     /// Show which locks there are, who holds them, and how many wait.
     List(list::Args),
+    /// Watch the locks, their holders and their queues.
+    Top(top::Args),
     /// Take a lock away from whoever holds it.
     Unlock(Unlock),
     /// Show, on locks inside this process, what fairlock promises. Needs no server.

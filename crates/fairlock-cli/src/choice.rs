@@ -151,7 +151,8 @@ impl Choice {
         })
     }
 
-    fn shown_url(&self) -> String {
+    /// Without a password.
+    pub(crate) fn shown_url(&self) -> String {
         match secrets::child_url(self.url.as_ref()) {
             ChildUrl::Unchanged => message::printable(self.url.as_ref()),
             ChildUrl::Stripped(clean) => message::printable(clean.as_ref()),

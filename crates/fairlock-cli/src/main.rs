@@ -32,6 +32,7 @@ mod status;
 mod store;
 mod style;
 mod terminal;
+mod top;
 mod trust;
 mod unlock;
 mod wait;
@@ -59,6 +60,7 @@ fn dispatch(command: Command) -> Result<Code, Failure> {
         Command::Run(args) => block_on(run::run(args)),
         Command::Status(args) => block_on(status::status(args)),
         Command::List(args) => block_on(list::list(args)),
+        Command::Top(args) => block_on(top::top(args)),
         Command::Unlock(args) => block_on(unlock::unlock(args)),
         Command::Demo => block_on(demo::demo()),
         Command::Completions(args) => help::completions(&args),

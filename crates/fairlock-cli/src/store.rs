@@ -66,6 +66,12 @@ impl Store {
         self
     }
 
+    /// A store that does not answer is given up after this time, instead of the library's half minute.
+    pub(crate) fn patience(mut self, time: Duration) -> Self {
+        self.config = self.config.store_timeout(time);
+        self
+    }
+
     /// What the client is called where others look at its locks.
     pub(crate) fn label(mut self, label: &str) -> Self {
         self.config = self.config.label(label);

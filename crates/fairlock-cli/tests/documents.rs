@@ -6,6 +6,7 @@ use std::path::Path;
 
 use fairlock_testkit::server::{Generation, Server};
 use fairlock_testkit::tempdir::TempDir;
+use fairlock_testkit::terminal::Terminal;
 
 use crate::fixture::{Running, fairlock, finish, neutral, with_default_signals};
 
@@ -35,8 +36,14 @@ fn documented_commands_run() {
     let mut seen = 0;
     for line in ["README.md", "docs/manual.md"].iter().flat_map(|document| commands(document)) {
         assert!(line.contains(EXAMPLE_URL), "{line}: the example's server");
+        let line = line.replace(EXAMPLE_URL, &server.url());
+        seen += 1;
+        if line.starts_with("fairlock top") {
+            watched(&line, &path);
+            continue;
+        }
         let mut shell = with_default_signals("sh");
-        shell.args(["-c", &line.replace(EXAMPLE_URL, &server.url())]);
+        shell.args(["-c", &line]);
         shell.current_dir(dir.path()).env("PATH", &path);
         neutral(&mut shell);
         shell.stdin(std::process::Stdio::null());
@@ -57,7 +64,18 @@ fn documented_commands_run() {
         } else if line.starts_with("fairlock status") {
             assert!(outcome.stdout.starts_with("nightly: free\n"), "{line}: {outcome:?}");
         }
-        seen += 1;
     }
     assert!(seen >= 3, "{seen} commands");
+}
+
+/// On a terminal, until somebody has seen it.
+fn watched(line: &str, path: &str) {
+    let terminal = Terminal::start((24, 80), "sh", &["-c", line], |command| {
+        command.env("PATH", path);
+        neutral(command);
+    });
+    let Some(mut terminal) = terminal else { return };
+    terminal.see("q quit");
+    terminal.keys("q");
+    assert_eq!(terminal.wait().code(), Some(0), "{line}");
 }

@@ -1,6 +1,7 @@
 //! The `fairlock` command from the outside: started as a process, judged by what scripts see.
 //!
 //! - `terminal`: sharing a terminal with the command;
+//! - `top`: the live view, on a terminal that remembers what it shows;
 //! - `usage`: the command line itself and its exit codes, no store needed;
 //! - `command`: the guarded command, on `memory:`, where one process is enough;
 //! - `queue`: several processes on one server;
@@ -29,4 +30,5 @@ mod queue;
 mod secrets;
 mod simple;
 mod terminal;
+mod top;
 mod usage;

@@ -8,6 +8,7 @@
 //! - [`python`]: redis-py in a process of its own, as a foreign client of simple locks;
 //! - [`history`]: what happened to a lock, and checkers that find what must not happen;
 //! - [`topology`]: several such servers as a Sentinel set or a Cluster, and their failovers;
+//! - [`terminal`]: a pseudo-terminal with a program on it, and what a person would see there;
 //! - [`tempdir`]: folders that go away with their owner.
 //!
 //! Everything here may panic: a broken test bed is a failed test. A server that is not installed is
@@ -22,6 +23,7 @@ pub mod redisson;
 pub mod resp;
 pub mod server;
 pub mod tempdir;
+pub mod terminal;
 pub mod topology;
 
 use std::io::Write;

@@ -46,7 +46,7 @@ Exit codes:
   0 whatever was found; 64, 69 and 77 as of `fairlock status`";
 
 #[derive(clap::Args, Debug)]
-#[command(before_help = EXAMPLES, after_help = HELP, max_term_width = 100)]
+#[command(before_help = EXAMPLES, after_help = HELP)]
 pub(crate) struct Args {
     /// Show these locks, free or not. Default: look for those in use.
     #[arg(value_name = "NAME")]
@@ -88,6 +88,7 @@ pub(crate) fn rate() -> clap::builder::RangedI64ValueParser<u32> {
 /// Prints the locks that were asked for.
 pub(crate) async fn list(args: Args) -> Result<Code, Failure> {
     let store = Store::resolve(&args.store)?.silent();
+    store.warn(false);
     store.warn(false);
     let mut signals = Signals::install()
         .map_err(|error| Failure::new(Code::INTERNAL, format!("signals: {error}")))?;

@@ -1,0 +1,116 @@
+//! Which locks are looked at: a bounded number of those that a walk through the store has found.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use fairlock::{Kind, LockEntry};
+
+use crate::look::{Name, Target};
+
+/// How long a lock that was found stays in view after it was in use.
+const FREE_STAYS: Duration = Duration::from_secs(10);
+
+/// The locks that are looked at.
+#[derive(Debug)]
+pub(super) struct Tracked {
+    locks: BTreeMap<Name, Lock>,
+    max: usize,
+    /// Locks in use that were passed over in this walk, and in the last one.
+    passed: usize,
+    hidden: usize,
+    searched: bool,
+}
+
+#[derive(Debug)]
+struct Lock {
+    kind: Option<Kind>,
+    waiting: usize,
+    /// It was named by the user, and stays.
+    named: bool,
+    /// When it was in use last.
+    used: Duration,
+}
+
+impl Tracked {
+    /// Those that were named, or none yet.
+    pub(super) fn new(names: Vec<Name>, max: usize) -> Self {
+        let named =
+            |name| (name, Lock { kind: None, waiting: 0, named: true, used: Duration::ZERO });
+        let locks: BTreeMap<_, _> = names.into_iter().map(named).collect();
+        let searched = !locks.is_empty();
+        Self { locks, max, passed: 0, hidden: 0, searched }
+    }
+
+    pub(super) fn targets(&self) -> Vec<Target> {
+        let target = |(name, lock): (&Name, &Lock)| Target { name: name.clone(), kind: lock.kind };
+        self.locks.iter().map(target).collect()
+    }
+
+    pub(super) fn target(&self, name: &Name) -> Option<Target> {
+        self.locks.get(name).map(|lock| Target { name: name.clone(), kind: lock.kind })
+    }
+
+    /// Locks in use that are not looked at.
+    pub(super) fn hidden(&self) -> usize {
+        self.hidden.max(self.passed)
+    }
+
+    /// Whether all locks came by once.
+    pub(super) fn searched(&self) -> bool {
+        self.searched
+    }
+
+    /// The walk came by this lock. When there is no room, more waiters win.
+    pub(super) fn found(&mut self, entry: &LockEntry, now: Duration) {
+        if !entry.held && entry.waiting == 0 {
+            return;
+        }
+        let name = Name::new(entry.name.as_bytes());
+        if let Some(lock) = self.locks.get_mut(&name) {
+            lock.used = now;
+            lock.waiting = entry.waiting;
+            return;
+        }
+        if self.locks.len() >= self.max {
+            self.passed += 1;
+            let least = self.locks.iter().filter(|(_, lock)| !lock.named);
+            let least = least.min_by_key(|(_, lock)| lock.waiting);
+            match least {
+                Some((least, lock)) if lock.waiting < entry.waiting => {
+                    let least = least.clone();
+                    self.locks.remove(&least);
+                }
+                _ => return,
+            }
+        }
+        let lock = Lock { kind: entry.kind, waiting: entry.waiting, named: false, used: now };
+        self.locks.insert(name, lock);
+    }
+
+    /// The walk is at its end.
+    pub(super) fn walked(&mut self) {
+        self.hidden = self.passed;
+        self.passed = 0;
+        self.searched = true;
+    }
+
+    /// A look has shown this. A lock that was not in use for a while makes room.
+    pub(super) fn looked(
+        &mut self,
+        name: &Name,
+        kind: Option<Kind>,
+        in_use: bool,
+        waiting: usize,
+        now: Duration,
+    ) {
+        let Some(lock) = self.locks.get_mut(name) else { return };
+        // A fair lock without waiters is not known to be one, and stays what it was.
+        lock.kind = kind.or(lock.kind);
+        lock.waiting = waiting;
+        if in_use {
+            lock.used = now;
+        } else if !lock.named && now.saturating_sub(lock.used) > FREE_STAYS {
+            self.locks.remove(name);
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! A terminal of a test's own, with a program on it: a pseudo-terminal, and an emulator that knows what
+//! a person would see.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::num::NonZeroU16;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use rustix::fs::{Mode, OFlags};
+use rustix::process::{Pid, Signal, kill_process};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
+
+/// Between two looks at the screen.
+const POLL: Duration = Duration::from_millis(5);
+
+/// How often the screen is looked at before a wait has failed: for 40 s. Counted in naps, so that a
+/// machine that stood still fails no test.
+const POLLS_MAX: u32 = 8_000;
+
+/// A terminal and the program that runs on it, which is killed when this is dropped.
+pub struct Terminal {
+    master: File,
+    /// Kept open, so that the terminal outlives its program, as a person's does.
+    slave: File,
+    screen: Arc<Mutex<vt100::Parser>>,
+    child: Child,
+}
+
+impl Terminal {
+    /// Runs the program with these arguments on a new terminal of `rows` and `columns`; `change`
+    /// sees the command before it starts. `None`, loudly, without util-linux's `setsid`, which makes the
+    /// terminal the program's own.
+    ///
+    /// # Panics
+    ///
+    /// If the system gives no terminal, or the program does not start.
+    pub fn start(
+        (rows, columns): (u16, u16),
+        program: &str,
+        args: &[&str],
+        change: impl FnOnce(&mut Command),
+    ) -> Option<Self> {
+        let found = Command::new("setsid").arg("--version").stdout(Stdio::null()).status();
+        if found.is_err() {
+            crate::skip("the program setsid of util-linux");
+            return None;
+        }
+        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)
+            .expect("the system has pseudo-terminals");
+        grantpt(&master).expect("the terminal can be used");
+        unlockpt(&master).expect("the terminal can be used");
+        let name = ptsname(&master, Vec::new()).expect("the terminal has a name");
+        let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let slave = rustix::fs::open(name, flags, Mode::empty()).expect("the terminal opens");
+        let (master, slave) = (File::from(master), File::from(slave));
+        set_size(&master, rows, columns);
+
+        let mut command = Command::new("setsid");
+        // A group of background shells may have them ignored, and what is ignored stays so.
+        command.args(["--ctty", "env", "--default-signal", program]).args(args);
+        command.env("TERM", "xterm-256color").env_remove("NO_COLOR");
+        let end = || Stdio::from(slave.try_clone().expect("a descriptor"));
+        command.stdin(end()).stdout(end()).stderr(end());
+        change(&mut command);
+        let child = command.spawn().expect("the program starts");
+        let parser = vt100::Parser::new(size(rows), size(columns), 0);
+        let screen = Arc::new(Mutex::new(parser));
+        let mut output = master.try_clone().expect("a descriptor");
+        let seen = Arc::clone(&screen);
+        thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            // It fails when the last end is closed.
+            while let Ok(read @ 1..) = output.read(&mut bytes) {
+                lock(&seen).process(&bytes[..read]);
+            }
+        });
+        Some(Self { master, slave, screen, child })
+    }
+
+    /// What is on the screen: its rows, without blanks at their ends.
+    pub fn rows(&self) -> Vec<String> {
+        let parser = lock(&self.screen);
+        let (_, columns) = parser.screen().size();
+        let rows = parser.screen().rows(0, columns.get());
+        rows.map(|row| row.trim_end().to_owned()).collect()
+    }
+
+    /// What is on the screen, as one text.
+    pub fn text(&self) -> String {
+        self.rows().join("\n").trim_end().to_owned()
+    }
+
+    /// Waits until the screen is as wanted, and gives its text.
+    ///
+    /// # Panics
+    ///
+    /// If that does not come.
+    #[track_caller]
+    pub fn until(&self, what: &str, is_so: impl Fn(&str) -> bool) -> String {
+        for _ in 0..POLLS_MAX {
+            let text = self.text();
+            if is_so(&text) {
+                return text;
+            }
+            thread::sleep(POLL);
+        }
+        panic!("still not so: {what}; the screen is\n{}", self.text());
+    }
+
+    /// Waits until this text is on the screen.
+    ///
+    /// # Panics
+    ///
+    /// If it does not come.
+    #[track_caller]
+    pub fn see(&self, wanted: &str) -> String {
+        self.until(&format!("{wanted:?} is shown"), |text| text.contains(wanted))
+    }
+
+    /// Presses keys.
+    ///
+    /// # Panics
+    ///
+    /// If the terminal is gone.
+    #[track_caller]
+    pub fn keys(&mut self, keys: &str) {
+        self.master.write_all(keys.as_bytes()).expect("the terminal is there");
+    }
+
+    /// Another size, as when a window is dragged; the program gets WINCH.
+    ///
+    /// # Panics
+    ///
+    /// If the terminal is gone.
+    pub fn resize(&self, rows: u16, columns: u16) {
+        lock(&self.screen).screen_mut().set_size(size(rows), size(columns));
+        set_size(&self.master, rows, columns);
+    }
+
+    /// Whether lines are edited and echoed, as a shell needs it; and the screen is the shell's, with a
+    /// cursor.
+    ///
+    /// # Panics
+    ///
+    /// If the terminal is gone.
+    pub fn is_as_before(&self) -> bool {
+        let modes = tcgetattr(&self.slave).expect("the terminal is there").local_modes;
+        let is_cooked = modes.contains(LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG);
+        let parser = lock(&self.screen);
+        is_cooked && !parser.screen().alternate_screen() && !parser.screen().hide_cursor()
+    }
+
+    /// Waits until the terminal is [as before](Self::is_as_before): the program's last words may still be
+    /// on their way to the screen when it has ended.
+    ///
+    /// # Panics
+    ///
+    /// If that does not come.
+    #[track_caller]
+    pub fn comes_back(&self) {
+        self.until("the terminal is as before", |_| self.is_as_before());
+    }
+
+    /// Whether any character on the screen has a colour.
+    pub fn has_colors(&self) -> bool {
+        let parser = lock(&self.screen);
+        let (rows, columns) = parser.screen().size();
+        let cells = (0..rows.get()).flat_map(|row| (0..columns.get()).map(move |at| (row, at)));
+        cells.into_iter().any(|(row, at)| {
+            let cell = parser.screen().cell(row, at);
+            cell.is_some_and(|cell| {
+                (cell.fgcolor(), cell.bgcolor()) != (vt100::Color::Default, vt100::Color::Default)
+            })
+        })
+    }
+
+    /// The program's number.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Sends the program a signal.
+    ///
+    /// # Panics
+    ///
+    /// If it has ended.
+    #[track_caller]
+    pub fn signal(&self, signal: Signal) {
+        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        kill_process(pid.expect("a process number"), signal).expect("the program runs");
+    }
+
+    /// Waits for the end of the program.
+    ///
+    /// # Panics
+    ///
+    /// If that does not come.
+    #[track_caller]
+    pub fn wait(&mut self) -> ExitStatus {
+        for _ in 0..POLLS_MAX {
+            if let Some(status) = self.child.try_wait().expect("it can be waited for") {
+                return status;
+            }
+            thread::sleep(POLL);
+        }
+        panic!("the program does not end; the screen is\n{}", self.text());
+    }
+}
+
+impl fmt::Debug for Terminal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Terminal").field("child", &self.child).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        // Fails harmlessly when it has ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn lock(parser: &Mutex<vt100::Parser>) -> MutexGuard<'_, vt100::Parser> {
+    parser.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn size(of: u16) -> NonZeroU16 {
+    NonZeroU16::new(of).expect("a size is not zero")
+}
+
+fn set_size(master: &File, rows: u16, columns: u16) {
+    let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+    tcsetwinsize(master, size).expect("the terminal has a size");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_has_the_terminal_and_a_person_sees_it() {
+        let script = r"trap 'stty size' WINCH; stty size; stty -echo -icanon; printf '\033[?1049h\033[?25l';
+            printf '\033[31mred\033[0m'; head -c 1 >/dev/null; while :; do sleep 0.02; done";
+        let Some(mut terminal) = Terminal::start((10, 40), "sh", &["-c", script], |_| {}) else {
+            return;
+        };
+        terminal.see("red");
+        assert!(terminal.has_colors() && !terminal.is_as_before());
+        terminal.keys("x");
+        terminal.resize(12, 50);
+        terminal.see("12 50");
+        terminal.signal(Signal::KILL);
+        assert!(!terminal.wait().success());
+        // Nobody has put it back.
+        assert!(!terminal.is_as_before());
+    }
+
+    #[test]
+    fn a_line_comes_back_as_it_is_typed() {
+        let Some(mut terminal) =
+            Terminal::start((5, 20), "sh", &["-c", r#"read a; echo "got $a""#], |_| {})
+        else {
+            return;
+        };
+        terminal.keys("some\n");
+        assert_eq!(terminal.see("got"), "some\ngot some");
+        assert!(terminal.wait().success());
+        terminal.comes_back();
+        assert!(!terminal.has_colors());
+    }
+}
