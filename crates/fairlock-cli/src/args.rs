@@ -145,6 +145,7 @@ const TROUBLE: &str = "When something goes wrong";
 
 #[derive(Args, Debug)]
 #[command(
+    override_usage = "fairlock run [OPTIONS] <NAME> -- <COMMAND>...\n       fairlock run [OPTIONS] <NAME>",
     before_help = RUN_EXAMPLES,
     after_help = format!("{}\n\n{}", hold::HELP, exit::HELP),
 )]

@@ -110,14 +110,14 @@ pub(crate) fn completions(args: &args::Completions) -> Result<Code, Failure> {
 
 /// `fairlock man [COMMAND]`: one page.
 pub(crate) fn man(args: &args::Man) -> Result<Code, Failure> {
-    let mut all = command();
+    // `help` has no page: it is a way to read the others.
+    let mut all = command().disable_help_subcommand(true);
     // Gives the subcommands their full names.
     all.build();
     let page = match &args.command {
         None => all,
         Some(name) => {
             let found = all.get_subcommands().find(|command| command.get_name() == name);
-            let found = found.filter(|_| name != "help");
             found.cloned().ok_or_else(|| {
                 Failure::usage(format!("there is no command of this name; {}", advice(&["man"])))
             })?
