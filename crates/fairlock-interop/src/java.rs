@@ -405,11 +405,17 @@ impl JavaOwner {
 impl JavaLock {
     /// Any operation of the driver, with its numbers.
     pub fn call(&self, operation: &str, numbers: &[i64]) -> Call {
+        let words: Vec<_> = numbers.iter().map(i64::to_string).collect();
+        self.call_with(operation, &words)
+    }
+
+    /// The same with words.
+    pub fn call_with(&self, operation: &str, rest: &[String]) -> Call {
         let Self { owner, kind, lock } = self;
         let (client, thread, kind) = (&owner.client.name, &owner.name, kind.name());
         let mut words = format!("{operation} {client} {thread} {kind} {lock}");
-        for number in numbers {
-            words.push_str(&format!(" {number}"));
+        for word in rest {
+            words.push_str(&format!(" {word}"));
         }
         owner.client.java.call(&words)
     }

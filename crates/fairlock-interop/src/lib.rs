@@ -3,6 +3,7 @@
 //! - [`java`]: a JVM with Redisson's clients, scripted call by call;
 //! - [`version`]: which of Redisson's versions, and where `scripts/interop-jars` has put it;
 //! - [`watch`]: what a server has executed, in its order, and the story of a lock's queue in it;
+//! - [`vectors`]: what Java does to the keys, recorded for `testing/vectors`;
 //! - [`rounds`]: random scripts that Rust and Java play together, and their judges.
 //!
 //! Unpublished, and apart from the other tests, so that these need no JVM. Everything may panic: a
@@ -10,5 +11,6 @@
 
 pub mod java;
 pub mod rounds;
+pub mod vectors;
 pub mod version;
 pub mod watch;

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! fairlock-interop rounds ROUNDS VERSION SERVER [SEED]    one line; 1 if anything was violated
+//! fairlock-interop vectors VERSION [SERVER]              records Java's part of testing/vectors
 //! fairlock-interop worker URL LOCK LEASE_MS               waits, holds, and never ends by itself
 //! ```
 
@@ -11,8 +12,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use fairlock::{Client, Config};
 use fairlock_interop::java::Java;
 use fairlock_interop::rounds;
+use fairlock_interop::vectors::{self, Recorder};
 use fairlock_interop::version::Version;
 use fairlock_testkit::server::{Generation, Server};
+use fairlock_testkit::vectors::Vector;
 
 #[tokio::main(worker_threads = 2)]
 async fn main() -> ExitCode {
@@ -24,8 +27,11 @@ async fn main() -> ExitCode {
         ["rounds", count, version, server, seed] => {
             play(count, version, server, seed.parse().expect("a seed is a number")).await
         }
+        ["vectors", version] => record(version, Generation::Redis70.name()).await,
+        ["vectors", version, server] => record(version, server).await,
         _ => {
             eprintln!("usage: fairlock-interop rounds ROUNDS VERSION SERVER [SEED]");
+            eprintln!("       fairlock-interop vectors VERSION [SERVER]");
             ExitCode::from(2)
         }
     }
@@ -42,11 +48,35 @@ async fn worker(url: &str, lock: &str, lease_ms: &str) -> ExitCode {
     std::future::pending::<ExitCode>().await
 }
 
-async fn play(count: &str, version: &str, server: &str, seed: u64) -> ExitCode {
-    let count = count.parse().expect("rounds are a number");
+/// Writes what Java does into the files; those that change are told.
+async fn record(version: &str, server: &str) -> ExitCode {
+    let (version, generation) = named(version, server);
+    let Some(mut recorder) = Recorder::start(version, generation) else {
+        return ExitCode::FAILURE;
+    };
+    for mut vector in Vector::all() {
+        if recorder.plays(&vector) {
+            let before = vector.clone();
+            let outcome = recorder.play(&vector, None).await;
+            vectors::merge(&mut vector, version, &outcome);
+            if vector != before {
+                println!("{}: changed by Redisson {version}", vector.name);
+            }
+        }
+        vector.write();
+    }
+    ExitCode::SUCCESS
+}
+
+fn named(version: &str, server: &str) -> (Version, Generation) {
     let version = Version::named(version).expect("a version of scripts/interop-jars");
     let generation = Generation::ALL.into_iter().find(|generation| generation.name() == server);
-    let generation = generation.expect("a server of scripts/servers");
+    (version, generation.expect("a server of scripts/servers"))
+}
+
+async fn play(count: &str, version: &str, server: &str, seed: u64) -> ExitCode {
+    let count = count.parse().expect("rounds are a number");
+    let (version, generation) = named(version, server);
     let (Some(server), Some(java)) = (Server::start(generation), Java::start(version)) else {
         return ExitCode::FAILURE;
     };

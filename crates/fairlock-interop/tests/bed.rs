@@ -40,7 +40,7 @@ fn runtime_variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-fn generation() -> Generation {
+pub(crate) fn generation() -> Generation {
     let Some(name) = runtime_variable("FAIRLOCK_INTEROP_SERVER") else {
         return Generation::Redis70;
     };

@@ -15,4 +15,5 @@ mod leases;
 mod order;
 mod rounds;
 mod tokens;
+mod vectors;
 mod wake_ups;

@@ -9,6 +9,7 @@
 //! - [`history`]: what happened to a lock, and checkers that find what must not happen;
 //! - [`topology`]: several such servers as a Sentinel set or a Cluster, and their failovers;
 //! - [`terminal`]: a pseudo-terminal with a program on it, and what a person would see there;
+//! - [`vectors`]: what an operation does to the keys, as data files;
 //! - [`tempdir`]: folders that go away with their owner.
 //!
 //! Everything here may panic: a broken test bed is a failed test. A server that is not installed is
@@ -25,6 +26,7 @@ pub mod server;
 pub mod tempdir;
 pub mod terminal;
 pub mod topology;
+pub mod vectors;
 
 use std::io::Write;
 

@@ -11,6 +11,11 @@ pub fn timeout_key(lock: &str) -> String {
     prefixed("redisson_lock_timeout", lock)
 }
 
+/// The last token of a fenced lock.
+pub fn token_key(lock: &str) -> String {
+    prefixed("redisson_lock_token", lock)
+}
+
 /// The channel of a lock, which for fair locks is only the beginning of [`channel_of`].
 pub fn channel(lock: &str) -> String {
     prefixed("redisson_lock__channel", lock)

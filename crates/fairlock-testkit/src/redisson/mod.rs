@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 
 use self::clock::Clock;
 pub use self::clock::StoppedClock;
-pub use self::keys::{channel, channel_of, queue_key, timeout_key};
+pub use self::keys::{channel, channel_of, queue_key, timeout_key, token_key};
 pub use self::thread::{Call, State, Thread};
 pub use self::version::Version;
 pub use self::watchdog::Watchdog;
@@ -209,8 +209,20 @@ impl JavaClient {
     /// One round of the watchdog for one lock: whether the thread still holds it.
     #[track_caller]
     pub fn renew(&mut self, lock: &str, thread_id: i64) -> bool {
-        let args = [self.owner(thread_id), text(WATCHDOG_LEASE_MS)];
+        self.renew_for(lock, thread_id, WATCHDOG_LEASE_MS)
+    }
+
+    /// The same where `lockWatchdogTimeout` is not the default.
+    #[track_caller]
+    pub fn renew_for(&mut self, lock: &str, thread_id: i64, lease_ms: i64) -> bool {
+        let args = [self.owner(thread_id), text(lease_ms)];
         self.eval(&[RENEW], &[lock], &args).int() == 1
+    }
+
+    /// Sends a command that is no script.
+    #[track_caller]
+    pub fn command(&mut self, command: &[&str]) -> Value {
+        self.raw.call(command)
     }
 
     /// Subscribes a thread to its wake-up channel.

@@ -113,6 +113,34 @@ fn simple_script(op: &Op) -> &'static Script {
     }
 }
 
+/// The text of the script that is called so in docs/protocol.md.
+#[cfg(test)]
+pub(crate) fn named(name: &str, long_way: bool) -> &'static str {
+    let script = match name {
+        "acquire" => &ACQUIRE,
+        "beat" => &BEAT,
+        "force" => &FORCE,
+        "inspect" => &INSPECT,
+        "leave" => &LEAVE,
+        "nudge" => &NUDGE,
+        "place" => &PLACE,
+        "plain_acquire" => &PLAIN_ACQUIRE,
+        "plain_leave" => &PLAIN_LEAVE,
+        "plain_release" => &PLAIN_RELEASE,
+        "reenter" => &REENTER,
+        "release" => &RELEASE,
+        "renew" => &RENEW,
+        "simple_acquire" => &SIMPLE_ACQUIRE,
+        "simple_force" => &SIMPLE_FORCE,
+        "simple_inspect" => &SIMPLE_INSPECT,
+        "simple_leave" => &SIMPLE_LEAVE,
+        "simple_release" => &SIMPLE_RELEASE,
+        "simple_renew" => &SIMPLE_RENEW,
+        other => panic!("no script {other}"),
+    };
+    if long_way { script.long_way } else { script.text }
+}
+
 /// The call that carries out `op` on the lock `name`.
 pub(crate) fn call(by: By, rules: &Rules, name: &LockName, op: &Op) -> Cmd {
     let script = script(op);

@@ -5,7 +5,8 @@
 //! - `small_states`: every small broken queue, and whether it heals (F38);
 //! - `pressure`, `wrong_type`, `limits`: what only a real server refuses (F28, F37, F70, F73);
 //! - `attacks`: interleavings of the design, as far as keys show them;
-//! - `regression`: what all of these found.
+//! - `regression`: what all of these found;
+//! - `vectors`: the golden vectors of `testing/vectors`, the scripts alone.
 //!
 //! The rest is the test bed: `rig` (a server and its connections), `dump` (keys to a `Snapshot`),
 //! `step`, `resolve`, `others` (what can happen), `run` (both sides), `shrink`.
@@ -24,4 +25,5 @@ mod run;
 mod shrink;
 mod small_states;
 mod step;
+mod vectors;
 mod wrong_type;

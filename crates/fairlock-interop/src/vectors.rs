@@ -1,0 +1,257 @@
+//! Golden vectors, played by Redisson's own jars.
+//!
+//! A file of `testing/vectors` says the state and the call; here Java calls, and what it left is noted. The
+//! clocks of server and JVM stand still, and go on by what the file says.
+
+use std::time::{Duration, Instant};
+
+use fairlock_testkit::server::Generation;
+use fairlock_testkit::vectors::{
+    Bench, Cast, LOCK, NOW_US, Outcome, Vector, list, mismatch, model,
+};
+use serde_json::{Value, json};
+
+use crate::java::{Call, Java, JavaLock, Kind, SOON, Settings};
+use crate::version::Version;
+
+/// A state that stays for so long is not changed any more by what was called.
+const SETTLED: Duration = Duration::from_millis(100);
+/// Where time passes, everything that is due has been done by then: timed calls of the vectors last a
+/// second, and the watchdog comes each second.
+const DONE_AFTER: Duration = Duration::from_millis(2500);
+/// A call that has not returned by then waits.
+const WAITS_AFTER: Duration = Duration::from_millis(1000);
+const LOOK: Duration = Duration::from_millis(10);
+
+/// A server and a JVM whose clocks stand still together.
+#[derive(Debug)]
+pub struct Recorder {
+    bench: Bench,
+    java: Java,
+}
+
+impl Recorder {
+    /// Starts both; `None`, loudly, where something is missing.
+    ///
+    /// # Panics
+    ///
+    /// If they do not start.
+    pub fn start(version: Version, generation: Generation) -> Option<Self> {
+        let bench = Bench::start(generation)?;
+        let java = Java::with_clock(version)?;
+        Some(Self { bench, java })
+    }
+
+    /// Whether this version has the object.
+    pub fn plays(&self, vector: &Vector) -> bool {
+        let version = self.java.version();
+        vector.java().is_some()
+            && match vector.object.as_str() {
+                "fenced" => version.has_fenced(),
+                "non-reentrant" | "non-reentrant-fair" => version.has_non_reentrant(),
+                _ => true,
+            }
+    }
+
+    /// Lets Java do it. An expected outcome is waited for; without one the state must have settled.
+    ///
+    /// # Panics
+    ///
+    /// If Java does not do what the file takes for granted.
+    pub async fn play(&mut self, vector: &Vector, expected: Option<&Outcome>) -> Outcome {
+        self.set_clocks(0);
+        self.bench.clear();
+        let part = vector.java().expect("a part of Java's");
+        let mut settings = Settings::default();
+        if let Some(ms) = part["settings"]["lockWatchdogTimeout"].as_u64() {
+            settings.watchdog = Duration::from_millis(ms);
+        }
+        let client = self.java.client(self.bench.server().addr(), settings).await;
+        let owner = client.owner("t").await;
+        let lock = owner.lock(kind(&vector.object), LOCK);
+        let cast = Cast::new(vector, &owner.id);
+
+        let mut under_way = None;
+        if !part["earlier"].is_null() {
+            call(&lock, &part["earlier"]).value().await;
+        }
+        if !part["under_way"].is_null() {
+            self.bench.set(&[&model::waiting(vector)], &cast);
+            let scripts = self.bench.server().script_calls();
+            under_way = Some(call(&lock, &part["under_way"]));
+            self.until_it_waits(&cast, scripts, &vector.name).await;
+        }
+        self.bench.set(&[vector.before()], &cast);
+        self.bench.heard();
+
+        let does = &part["does"];
+        if let Some(ms) = does["advance_ms"].as_i64() {
+            self.set_clocks(ms);
+        } else if let Some([channel, payload]) = does["publish"].as_array().map(Vec::as_slice) {
+            let text = |json: &Value| cast.fill(json.as_str().expect("a text"));
+            self.bench.call(&["PUBLISH", &text(channel), &text(payload)]);
+        } else if !does["call"].is_null() {
+            under_way = Some(call(&lock, does));
+        }
+        let has_returned_after = match &under_way {
+            Some(_) if !does["call"].is_null() => WAITS_AFTER,
+            _ => DONE_AFTER,
+        };
+        let outcome = self.outcome(under_way, &cast, expected, has_returned_after).await;
+        self.set_clocks(0);
+        client.shutdown().value().await;
+        outcome
+    }
+
+    async fn outcome(
+        &mut self,
+        mut call: Option<Call>,
+        cast: &Cast,
+        expected: Option<&Outcome>,
+        has_returned_after: Duration,
+    ) -> Outcome {
+        let began = Instant::now();
+        let mut published = Vec::new();
+        let mut last: Option<(Instant, Outcome)> = None;
+        loop {
+            tokio::time::sleep(LOOK).await;
+            published.extend(self.bench.published(cast).as_array().expect("a list").clone());
+            let outcome = Outcome {
+                returns: match &mut call {
+                    None => Value::Null,
+                    Some(call) => returned(call, cast).await,
+                },
+                after: ranges(self.bench.keys(cast)),
+                published: published.clone().into(),
+                subscribed: self.bench.subscribed(cast),
+            };
+            let since = match last {
+                Some((since, before)) if before == outcome => since,
+                _ => Instant::now(),
+            };
+            let is_quiet = since.elapsed() >= SETTLED;
+            let is_done = match expected {
+                Some(expected) => {
+                    is_quiet && mismatch(expected, &outcome).is_none() || began.elapsed() > SOON
+                }
+                // What has returned is done, but for what is sent without waiting for an answer.
+                None => {
+                    let has_returned = !outcome.returns.is_null() && outcome.returns != "waits";
+                    is_quiet && (has_returned || began.elapsed() >= has_returned_after)
+                }
+            };
+            if is_done {
+                return outcome;
+            }
+            last = Some((since, outcome));
+        }
+    }
+
+    /// Waits until the caller has asked, listens, and has asked once more: two scripts or more, for some
+    /// waiters of old versions do not sleep at all.
+    async fn until_it_waits(&mut self, cast: &Cast, scripts_before: u64, name: &str) {
+        let began = Instant::now();
+        let mut since = Instant::now();
+        while since.elapsed() < SETTLED {
+            tokio::time::sleep(LOOK).await;
+            let scripts = self.bench.server().script_calls() - scripts_before;
+            if scripts < 2 || self.bench.subscribed(cast) == json!([]) {
+                since = Instant::now();
+            }
+            assert!(began.elapsed() < SOON, "{name}: the call does not wait");
+        }
+    }
+
+    fn set_clocks(&self, later_ms: i64) {
+        self.bench.advance_ms(later_ms);
+        self.java.clock().freeze_at(NOW_US + later_ms * 1000);
+    }
+}
+
+/// What a call has returned by now.
+async fn returned(call: &mut Call, cast: &Cast) -> Value {
+    if !call.is_over() {
+        return json!("waits");
+    }
+    let answer = call.answer_within(SOON).await.expect("it is over");
+    match answer.result {
+        Ok(value) => json!(cast.blank(&value)),
+        // The class's own name; the message has ids in it.
+        Err(exception) => {
+            let class = exception.split(':').next().unwrap_or(&exception);
+            json!({ "throws": class.rsplit('.').next().unwrap_or(class) })
+        }
+    }
+}
+
+/// The TTL of a latch has chance in it: redisson-wire's 1.7, from 16 to 20 s.
+fn ranges(mut keys: fairlock_testkit::vectors::Keys) -> fairlock_testkit::vectors::Keys {
+    for (key, entry) in &mut keys {
+        let is_latch = key.starts_with(fairlock_testkit::vectors::LATCH);
+        if is_latch && (16_000..=20_000).contains(&entry["ttl_ms"].as_i64().unwrap_or_default()) {
+            entry["ttl_ms"] = json!([16_000, 20_000]);
+        }
+    }
+    keys
+}
+
+fn kind(object: &str) -> Kind {
+    match object {
+        "fair" => Kind::Fair,
+        "plain" => Kind::Plain,
+        "fenced" => Kind::Fenced,
+        "spin" => Kind::Spin,
+        "non-reentrant" => Kind::NonReentrant,
+        "non-reentrant-fair" => Kind::NonReentrantFair,
+        other => panic!("Java has no {other}"),
+    }
+}
+
+fn call(lock: &JavaLock, call: &Value) -> Call {
+    let words = call["args"].as_array().into_iter().flatten().map(|word| match word {
+        Value::String(text) => text.clone(),
+        number => number.to_string(),
+    });
+    let name = call["call"].as_str().expect("a call has a name");
+    lock.call_with(name, &words.collect::<Vec<_>>())
+}
+
+/// Writes what this version did into the file's part of Java's, beside what others did.
+///
+/// # Panics
+///
+/// If the file is no vector.
+pub fn merge(vector: &mut Vector, version: Version, outcome: &Outcome) {
+    let outcomes = vector.json["java"]["outcomes"].as_array_mut().expect("a list of outcomes");
+    let mut others = Vec::new();
+    let mut is_in = false;
+    for mut known in std::mem::take(outcomes) {
+        let mut versions: Vec<_> =
+            list(&known["versions"]).into_iter().map(str::to_owned).collect();
+        versions.retain(|name| name != version.name());
+        let same = ["returns", "published", "subscribed"]
+            .iter()
+            .zip([&outcome.returns, &outcome.published, &outcome.subscribed])
+            .all(|(field, seen)| known[field] == *seen)
+            && known["after"] == Value::from(outcome.after.clone());
+        if same && !is_in {
+            versions.push(version.name().to_owned());
+            is_in = true;
+        }
+        // The newest first, as in the list of all.
+        versions.sort_by_key(|name| Version::ALL.iter().position(|one| one.name() == name));
+        if !versions.is_empty() {
+            known["versions"] = versions.into();
+            others.push(known);
+        }
+    }
+    if !is_in {
+        let mut new = json!({ "versions": [version.name()] });
+        outcome.write_to(&mut new);
+        others.push(new);
+    }
+    others.sort_by_key(|one| {
+        Version::ALL.iter().position(|version| one["versions"][0] == version.name())
+    });
+    *outcomes = others;
+}

@@ -1,0 +1,290 @@
+//! Java's part of a vector, done by Redisson's rules in our own words ([`crate::redisson`]).
+
+use serde_json::{Value as Json, json};
+
+use super::{Bench, Cast, LOCK, NOW_MS, Outcome, Vector};
+use crate::redisson::{Call, JavaClient, State, StoppedClock, Subscription, Thread, Version};
+use crate::redisson::{WATCHDOG_LEASE_MS, queue_key, timeout_key};
+use crate::resp::Value;
+
+/// A thread's id, the only one of its client.
+const ID: i64 = 1;
+
+/// Plays it with the rules of a version of Redisson. Of what is expected only the listeners matter: a
+/// server learns a moment later that one is gone.
+///
+/// # Panics
+///
+/// If the file asks for what the rules do not have.
+pub fn play(bench: &mut Bench, vector: &Vector, rules: Version, expected: &Outcome) -> Outcome {
+    let java = vector.java().expect("a part of Java's");
+    let clock = StoppedClock::at_ms(NOW_MS);
+    let mut client = JavaClient::new(bench.server(), 0).version(rules);
+    client.set_clock(&clock, 0);
+    let cast = Cast::new(vector, &client.owner(ID));
+    bench.clear();
+
+    let is_void = java["under_way"]["call"].as_str().is_some_and(|name| name.starts_with("lock"));
+    let took = if is_void { "-" } else { "true" };
+    let mut caller = Caller { kind: vector.object.clone(), took, java: Java::Free(client) };
+    if !java["under_way"].is_null() {
+        bench.set(&[&waiting(vector)], &cast);
+        caller.begins(&java["under_way"]);
+    }
+    bench.set(&[vector.before()], &cast);
+    bench.heard();
+
+    let does = &java["does"];
+    let mut returns = Json::Null;
+    if let Some(advance_ms) = does["advance_ms"].as_i64() {
+        bench.advance_ms(advance_ms);
+        clock.set_ms(NOW_MS + advance_ms);
+        returns = caller.goes_on(!java["under_way"].is_null());
+    } else if let Some([channel, payload]) = does["publish"].as_array().map(Vec::as_slice) {
+        let text = |json: &Json| cast.fill(json.as_str().expect("a text"));
+        bench.call(&["PUBLISH", &text(channel), &text(payload)]);
+        returns = caller.goes_on(true);
+    } else if does["renewal"] == true {
+        let timeout = java["settings"]["lockWatchdogTimeout"].as_i64();
+        caller.client().renew_for(LOCK, ID, timeout.unwrap_or(WATCHDOG_LEASE_MS));
+    } else {
+        returns = caller.calls(does);
+    }
+    Outcome {
+        returns,
+        after: bench.keys(&cast),
+        published: bench.published(&cast),
+        subscribed: bench.subscribed_soon(&cast, &expected.subscribed),
+    }
+}
+
+/// The state before, but for the lock, which somebody else holds: a call that begins now waits.
+///
+/// # Panics
+///
+/// If the file is no vector.
+pub fn waiting(vector: &Vector) -> super::Keys {
+    let mut keys = vector.before().clone();
+    let held = json!({ "type": "hash", "ttl_ms": 30_000, "value": { "somebody": "1" } });
+    keys.insert(LOCK.to_owned(), held);
+    keys
+}
+
+/// Who does the operation.
+struct Caller {
+    /// The folder of the vector.
+    kind: String,
+    /// What the call under way returns when it has got the lock.
+    took: &'static str,
+    java: Java,
+}
+
+#[derive(Debug)]
+enum Java {
+    Free(JavaClient),
+    /// In `lock()` or `tryLock()` of a fair lock.
+    Fair(Thread),
+    /// In one of another lock, asleep.
+    Waits(JavaClient, Subscription),
+    Gone,
+}
+
+impl Caller {
+    fn client(&mut self) -> &mut JavaClient {
+        match &mut self.java {
+            Java::Free(client) | Java::Waits(client, _) => client,
+            _ => panic!("a call is under way"),
+        }
+    }
+
+    fn is_fair(&self) -> bool {
+        self.kind.ends_with("fair")
+    }
+
+    /// A call that waits from now on.
+    fn begins(&mut self, call: &Json) {
+        let Java::Free(mut client) = std::mem::replace(&mut self.java, Java::Gone) else {
+            panic!("one call at a time")
+        };
+        self.java = if self.is_fair() {
+            Java::Fair(Thread::start(client, LOCK, fair_call(call)))
+        } else {
+            assert!(client.plain_acquire(LOCK, ID, WATCHDOG_LEASE_MS).is_some(), "it waits");
+            let subscription = client.plain_subscribe(LOCK);
+            Java::Waits(client, subscription)
+        };
+    }
+
+    /// What a call under way does because it is told, or because it is late. What it returned.
+    fn goes_on(&mut self, is_under_way: bool) -> Json {
+        if !is_under_way {
+            return Json::Null;
+        }
+        match std::mem::replace(&mut self.java, Java::Gone) {
+            Java::Fair(mut thread) => {
+                let state = thread.step();
+                if let State::Sleeps { .. } = state {
+                    self.java = Java::Fair(thread);
+                    return json!("waits");
+                }
+                self.java = Java::Free(thread.into_client());
+                json!(if state == State::Holds { self.took } else { "false" })
+            }
+            Java::Waits(mut client, mut subscription) => {
+                if !subscription.told() {
+                    // Its time is over; that needs no script.
+                    self.java = Java::Free(client);
+                    return json!("false");
+                }
+                if client.plain_acquire(LOCK, ID, WATCHDOG_LEASE_MS).is_some() {
+                    self.java = Java::Waits(client, subscription);
+                    return json!("waits");
+                }
+                self.java = Java::Free(client);
+                json!(self.took)
+            }
+            _ => panic!("no call is under way"),
+        }
+    }
+
+    /// A call, and what it returned by now.
+    fn calls(&mut self, call: &Json) -> Json {
+        let name = call["call"].as_str().expect("a call has a name");
+        let thrown = |exception: &str| json!({ "throws": exception });
+        let kind = self.kind.clone();
+        match name {
+            "lock" | "lockAsync" | "tryLock" | "tryLockAsync" | "tryLockUnit"
+            | "lockAndGetToken" | "tryLockAndGetToken" => self.acquires(name, call),
+            "unlock" | "unlockAsync" => {
+                let is_fair = self.is_fair();
+                let client = self.client();
+                let reply = match kind.as_str() {
+                    "spin" => client.spin_unlock(LOCK, ID),
+                    _ if is_fair => client.unlock(LOCK, ID),
+                    _ => client.plain_unlock(LOCK, ID),
+                };
+                if reply.is_some() { json!("-") } else { thrown("IllegalMonitorStateException") }
+            }
+            "forceUnlock" => {
+                let is_fair = self.is_fair();
+                let client = self.client();
+                let freed = match kind.as_str() {
+                    "spin" => client.spin_force_unlock(LOCK),
+                    _ if is_fair => client.force_unlock(LOCK),
+                    _ => client.plain_force_unlock(LOCK),
+                };
+                json!(freed.to_string())
+            }
+            "isLocked" => json!((self.look(&["EXISTS", LOCK]) == "1").to_string()),
+            "isHeldByCurrentThread" => {
+                let owner = self.client().owner(ID);
+                json!((self.look(&["HEXISTS", LOCK, &owner]) == "1").to_string())
+            }
+            "holdCount" => {
+                let owner = self.client().owner(ID);
+                json!(self.look(&["HGET", LOCK, &owner]))
+            }
+            "remainTimeToLive" => json!(self.look(&["PTTL", LOCK])),
+            "token" => json!(self.client().token(LOCK).to_string()),
+            "delete" => {
+                self.look(&["DEL", LOCK, &queue_key(LOCK), &timeout_key(LOCK)]);
+                json!("true")
+            }
+            other => panic!("the rules have no {other}"),
+        }
+    }
+
+    /// A command that Java sends without a script.
+    fn look(&mut self, command: &[&str]) -> String {
+        match self.client().command(command) {
+            Value::Int(number) => number.to_string(),
+            Value::Nil => "0".to_owned(),
+            other => other.text().to_owned(),
+        }
+    }
+
+    fn acquires(&mut self, name: &str, call: &Json) -> Json {
+        let waits = name.starts_with("lock") || number(call, 0).is_some();
+        let lease_ms = match name {
+            "lock" | "lockAsync" | "lockAndGetToken" => number(call, 0),
+            _ => number(call, 1),
+        };
+        let lease_ms = lease_ms.filter(|ms| *ms > 0).unwrap_or(WATCHDOG_LEASE_MS);
+        if self.kind.starts_with("non-reentrant") {
+            let owner = self.client().owner(ID);
+            if self.look(&["HEXISTS", LOCK, &owner]) == "1" {
+                return json!({ "throws": "IllegalMonitorStateException" });
+            }
+        }
+        let took = if self.is_fair() && waits {
+            let Java::Free(client) = std::mem::replace(&mut self.java, Java::Gone) else {
+                panic!("one call at a time")
+            };
+            let thread = Thread::start(client, LOCK, fair_call(call));
+            let took = thread.holds();
+            self.java = if took { Java::Free(thread.into_client()) } else { Java::Fair(thread) };
+            took
+        } else if self.is_fair() {
+            self.client().try_acquire(LOCK, ID, lease_ms)
+        } else {
+            let kind = self.kind.clone();
+            let client = self.client();
+            let reply = match kind.as_str() {
+                "fenced" => client.fenced_acquire(LOCK, ID, lease_ms),
+                _ => client.plain_acquire(LOCK, ID, lease_ms),
+            };
+            reply.is_none()
+        };
+        let is_void = name.starts_with("lock");
+        match (took, waits) {
+            (true, _) if name.ends_with("AndGetToken") => {
+                json!(self.client().token(LOCK).to_string())
+            }
+            (true, _) => json!(if is_void { "-" } else { "true" }),
+            (false, false) => json!("false"),
+            (false, true) => {
+                self.sleeps();
+                json!("waits")
+            }
+        }
+    }
+
+    /// Asleep until it is told; a spin lock's waiter asks again and again instead.
+    fn sleeps(&mut self) {
+        if self.kind == "spin" || self.is_fair() {
+            return;
+        }
+        let Java::Free(mut client) = std::mem::replace(&mut self.java, Java::Gone) else {
+            panic!("one call at a time")
+        };
+        let subscription = client.plain_subscribe(LOCK);
+        assert!(client.plain_acquire(LOCK, ID, WATCHDOG_LEASE_MS).is_some(), "it is still held");
+        self.java = Java::Waits(client, subscription);
+    }
+}
+
+fn number(call: &Json, at: usize) -> Option<i64> {
+    call["args"].get(at)?.as_i64()
+}
+
+/// The call of a thread that may wait.
+fn fair_call(call: &Json) -> Call {
+    let name = call["call"].as_str().expect("a call has a name");
+    let lease_ms = |at| number(call, at).filter(|ms| *ms > 0);
+    match (name, number(call, 0)) {
+        ("lock" | "lockAsync", None) => Call::Lock,
+        ("lock" | "lockAsync", Some(lease_ms)) => Call::LockFor { lease_ms },
+        ("tryLockUnit", Some(wait)) => {
+            assert_eq!(call["args"][1], "SECONDS", "the unit of the vectors");
+            Call::TryLockRenewed { wait, unit_ms: 1000 }
+        }
+        ("tryLock", Some(wait_ms)) => match lease_ms(1) {
+            Some(lease_ms) => Call::TryLock { wait_ms, lease_ms },
+            None => Call::TryLockRenewed { wait: wait_ms, unit_ms: 1 },
+        },
+        ("tryLockAsync", Some(wait_ms)) => {
+            Call::TryLockAsync { wait_ms, lease_ms: lease_ms(1).unwrap_or(WATCHDOG_LEASE_MS) }
+        }
+        other => panic!("no call that waits: {other:?}"),
+    }
+}

@@ -1,0 +1,119 @@
+//! The files against the rules in our own words, on every server.
+
+use super::*;
+use crate::redisson::Version;
+use crate::server::Generation;
+
+/// The rules of a version of Redisson that the vectors name.
+fn rules(version: &str) -> Version {
+    match version {
+        "4.7.0" | "3.52.0" => Version::V4,
+        "3.16.8" => Version::V3_31,
+        other => panic!("whose rules are those of {other}?"),
+    }
+}
+
+/// Scripts of old versions fail there, on a waiter without a score, and change nothing. Our rules do not
+/// fail; only the jars show it.
+const FAILS: [(&str, &str); 2] = [
+    ("fair/enter-behind-one-without-score", "3.16.8"),
+    ("fair/unlock-head-without-score", "3.16.8"),
+];
+
+/// What must be looked at: a vector, a version, what it says of it.
+fn of_java() -> Vec<(Vector, String, Outcome)> {
+    let mut all = Vec::new();
+    for vector in Vector::all() {
+        let Some(java) = vector.java() else { continue };
+        let outcomes = java["outcomes"].as_array().unwrap();
+        assert!(!outcomes.is_empty(), "{}: recorded from nothing", vector.name);
+        for outcome in outcomes {
+            for version in list(&outcome["versions"]) {
+                let said = vector.java_outcome(version).unwrap().without_latches();
+                if FAILS.contains(&(vector.name.as_str(), version)) {
+                    assert_eq!(said.returns, serde_json::json!({ "throws": "RedisException" }));
+                    assert_eq!(&said.after, vector.before());
+                    continue;
+                }
+                all.push((vector.clone(), version.to_owned(), said));
+            }
+        }
+    }
+    assert!(all.len() > 200, "only {}", all.len());
+    all
+}
+
+fn the_rules_do_what_the_jars_did(generation: Generation) {
+    let Some(mut bench) = Bench::start(generation) else { return };
+    let mut wrong = Vec::new();
+    for (vector, version, said) in of_java() {
+        let seen = model::play(&mut bench, &vector, rules(&version), &said);
+        if let Some(difference) = mismatch(&said, &seen) {
+            wrong.push(format!("{}, {version}: {difference}", vector.name));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn the_rules_do_what_the_jars_did_on_redis62() {
+    the_rules_do_what_the_jars_did(Generation::Redis62);
+}
+
+#[test]
+fn the_rules_do_what_the_jars_did_on_redis70() {
+    the_rules_do_what_the_jars_did(Generation::Redis70);
+}
+
+#[test]
+fn the_rules_do_what_the_jars_did_on_valkey91() {
+    the_rules_do_what_the_jars_did(Generation::Valkey91);
+}
+
+/// A file in which one value is different, by one, is refused: every value of every file.
+#[test]
+fn a_file_with_one_changed_value_is_refused() {
+    let Some(mut bench) = Bench::start(Generation::Redis70) else { return };
+    let mut changes = 0;
+    for (vector, version, said) in of_java() {
+        let seen = model::play(&mut bench, &vector, rules(&version), &said);
+        assert_eq!(mismatch(&said, &seen), None, "{}", vector.name);
+        for (path, changed) in mutants(&said) {
+            let noticed = mismatch(&changed, &seen).is_some();
+            assert!(noticed, "{}, {version}: {path} may be anything", vector.name);
+            changes += 1;
+        }
+    }
+    assert!(changes > 2000, "only {changes} values");
+}
+
+/// Nobody writes them by hand alone: who records them again changes what Java does, and no more.
+#[test]
+fn files_look_as_they_are_printed() {
+    for vector in Vector::all() {
+        let text = fs::read_to_string(vector.path()).unwrap();
+        let printed = print(&vector.json);
+        assert!(text == printed, "{} is not printed as it would be", vector.name);
+    }
+}
+
+#[test]
+fn names_become_ids_and_ids_names() {
+    let json = serde_json::json!({ "title": "<me> <first.client> <ours1> <request1>" });
+    let vector = Vector { name: "x/y".to_owned(), object: "x".to_owned(), json };
+    let cast = Cast::new(&vector, "68abb9b1-b536-4682-91df-ddd2a0666c9d:32");
+    let id = cast.fill("<first>");
+    assert_eq!(
+        (id.len(), id.as_bytes()[14], cast.fill("<ours1>").as_bytes()[14]),
+        (38, b'4', b'8')
+    );
+    assert_eq!(cast.fill("x:<me>"), "x:68abb9b1-b536-4682-91df-ddd2a0666c9d:32");
+    assert_eq!(cast.fill("<now>"), "2000000000123");
+    assert_eq!(cast.fill("<now-124> <now_us+1>"), "1999999999999 2000000000123457");
+    for text in ["<me.client>:7", "<first>", "<request1> 30000 0", "<now+1> <now_us-1>", "a {a} 12"]
+    {
+        assert_eq!(cast.blank(&cast.fill(text)), text);
+    }
+    let latch = "redisson_unlock_latch:{a}:00112233445566778899aabbccddeeff";
+    assert_eq!(cast.blank(latch), "redisson_unlock_latch:{a}:<hex>");
+}

@@ -1,0 +1,161 @@
+//! Our part of the golden vectors (`testing/vectors`), done by the scripts on every server: the same keys,
+//! the same messages, the same reply; and nothing that differs from Java's without a reason.
+
+use super::super::keys::Keys;
+use super::super::script;
+use fairlock_core::{LockName, RequestId};
+use fairlock_testkit::resp::Value;
+use fairlock_testkit::server::Generation;
+use fairlock_testkit::vectors::{Bench, Cast, LOCK, Outcome, Vector, list, mismatch, mutants};
+use serde_json::{Map, Value as Json, json};
+use std::collections::BTreeSet;
+
+/// Of version 8, so ours.
+const ME: &str = "0f0e0d0c-0b0a-8908-8706-050403020100:7";
+/// The arguments before a script's own.
+const SETTINGS: [&str; 3] = ["2000", "6000", "300000"];
+
+fn play(bench: &mut Bench, vector: &Vector, long_way: bool) -> Outcome {
+    let ours = vector.ours().unwrap();
+    let cast = Cast::new(vector, ME);
+    bench.clear();
+    // Inboxes of the vector before this one.
+    bench.subscribed_soon(&cast, &json!([]));
+    let mut listener = bench.server().client();
+    for channel in ours.get("listening").map(list).unwrap_or_default() {
+        listener.subscribe(&cast.fill(channel));
+    }
+    let none = Map::new();
+    let own = ours["before"].as_object().unwrap_or(&none);
+    bench.set(&[vector.before(), own], &cast);
+    bench.advance_ms(ours["advance_ms"].as_i64().unwrap_or_default());
+
+    let name = ours["script"].as_str().unwrap();
+    let text = script::named(name, long_way);
+    let argv: Vec<_> = list(&ours["argv"]).iter().map(|word| cast.fill(word)).collect();
+    let keys = Keys::new(&LockName::new(LOCK.as_bytes()).unwrap());
+    let mut keys_of = keys.all().to_vec();
+    if name.ends_with("acquire") || name.ends_with("leave") {
+        keys_of.push(keys.buried(RequestId::parse(argv[1].as_bytes()).unwrap()));
+    }
+    let mut command = vec![b"EVAL".to_vec(), text.into(), keys_of.len().to_string().into()];
+    command.extend(keys_of);
+    command.extend([b"PUBLISH".to_vec(), keys.base(), b"fairlock_inbox:".to_vec()]);
+    command.extend(SETTINGS.map(Vec::from));
+    command.push(ours["flags"].as_str().unwrap().into());
+    command.extend(argv.into_iter().map(String::into_bytes));
+    let reply = bench.call(&command);
+    Outcome {
+        returns: replied(&reply, &cast),
+        after: bench.keys(&cast),
+        published: bench.published(&cast),
+        subscribed: Json::Null,
+    }
+}
+
+fn replied(reply: &Value, cast: &Cast) -> Json {
+    match reply {
+        Value::Nil => Json::Null,
+        Value::Int(number) => {
+            let text = cast.blank(&number.to_string());
+            if text.starts_with('<') { text.into() } else { (*number).into() }
+        }
+        Value::Array(elements) => elements.iter().map(|element| replied(element, cast)).collect(),
+        Value::Error(error) => json!({ "error": error.split(' ').next() }),
+        text => cast.blank(text.text()).into(),
+    }
+}
+
+fn of_ours() -> Vec<Vector> {
+    let mut vectors = Vector::all();
+    vectors.retain(|vector| vector.ours().is_some());
+    assert!(vectors.len() > 60, "only {}", vectors.len());
+    vectors
+}
+
+fn the_scripts_do_what_the_files_say(generation: Generation) {
+    let Some(mut bench) = Bench::start(generation) else { return };
+    let mut wrong = Vec::new();
+    for vector in of_ours() {
+        let said = vector.our_outcome().unwrap();
+        for long_way in [false, true] {
+            let seen = play(&mut bench, &vector, long_way);
+            if let Some(difference) = mismatch(&said, &seen) {
+                wrong.push(format!("{}, long way {long_way}: {difference}", vector.name));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn the_scripts_do_what_the_files_say_on_redis62() {
+    the_scripts_do_what_the_files_say(Generation::Redis62);
+}
+
+/// Writes them first where `FAIRLOCK_UPDATE_VECTORS` is set.
+#[test]
+fn the_scripts_do_what_the_files_say_on_redis70() {
+    if std::env::var_os("FAIRLOCK_UPDATE_VECTORS").is_some() {
+        assert!(std::env::var_os("CI").is_none(), "CI compares, and writes nothing");
+        let mut bench = Bench::start(Generation::Redis70).expect("a server to record from");
+        let vectors = Vector::all().into_iter();
+        for mut vector in vectors.filter(|vector| vector.ours().is_some()) {
+            let seen = play(&mut bench, &vector, false);
+            seen.write_to(&mut vector.json["ours"]);
+            vector.write();
+        }
+    }
+    the_scripts_do_what_the_files_say(Generation::Redis70);
+}
+
+#[test]
+fn the_scripts_do_what_the_files_say_on_valkey91() {
+    the_scripts_do_what_the_files_say(Generation::Valkey91);
+}
+
+/// Every value of ours in every file counts, by one.
+#[test]
+fn a_file_with_one_changed_value_of_ours_is_refused() {
+    let Some(mut bench) = Bench::start(Generation::Redis70) else { return };
+    let mut changes = 0;
+    for vector in of_ours() {
+        let seen = play(&mut bench, &vector, false);
+        for (path, changed) in mutants(&vector.our_outcome().unwrap()) {
+            let noticed = mismatch(&changed, &seen).is_some();
+            assert!(noticed, "{}: {path} may be anything", vector.name);
+            changes += 1;
+        }
+    }
+    assert!(changes > 1000, "only {changes} values");
+}
+
+/// What differs in a shared key, or in what is published, has a reason in the file; what does not differ
+/// has none.
+#[test]
+fn what_differs_from_java_has_a_reason() {
+    let mut wrong = Vec::new();
+    for vector in of_ours() {
+        let Some(java) = vector.java() else { continue };
+        let newest = java["outcomes"][0]["versions"][0].as_str().unwrap();
+        let (theirs, ours) = (vector.java_outcome(newest).unwrap(), vector.our_outcome().unwrap());
+        let mut differ = BTreeSet::new();
+        let mut keys: BTreeSet<_> = theirs.after.keys().chain(ours.after.keys()).collect();
+        keys.retain(|key| !key.starts_with("fairlock_"));
+        for key in keys {
+            if theirs.after.get(key) != ours.after.get(key) {
+                differ.insert(key.as_str());
+            }
+        }
+        if theirs.published != ours.published {
+            differ.insert("published");
+        }
+        let because = vector.ours().unwrap()["because"].as_object();
+        let said: BTreeSet<_> =
+            because.into_iter().flatten().map(|(key, _)| key.as_str()).collect();
+        if said != differ {
+            wrong.push(format!("{}: reasons for {said:?}, differing {differ:?}", vector.name));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
