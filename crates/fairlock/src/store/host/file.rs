@@ -69,8 +69,9 @@ pub(crate) struct HostFile {
     last: Option<(LockName, Option<u64>)>,
     /// The disk was full when this transaction was written.
     full: Cell<bool>,
+    /// Host time, where a test has stopped it.
     #[cfg(test)]
-    pub(super) stopped_us: Option<u64>,
+    pub(crate) stopped_us: Option<u64>,
 }
 
 /// A state and the row that it was read from, or written to.
@@ -336,10 +337,21 @@ impl HostFile {
         self.load(name)
     }
 
+    /// What the row says, whatever is known of it.
     #[cfg(test)]
-    pub(super) fn state_of(&mut self, name: &LockName) -> Result<LockState, StoreError> {
+    pub(crate) fn state_of(&mut self, name: &LockName) -> Result<LockState, StoreError> {
         self.cache.remove(name);
         self.peek(name).map(|lock| lock.state)
+    }
+
+    /// Makes this the lock's state.
+    #[cfg(test)]
+    pub(crate) fn put(&mut self, name: &LockName, state: &Snapshot) -> Result<(), StoreError> {
+        self.transaction(|file| {
+            let lock = file.load(name)?;
+            let state = LockState::from_snapshot(state.clone());
+            file.store(name, file.now_us(), Loaded { state, ..lock }).map(drop)
+        })
     }
 
     fn load(&mut self, name: &LockName) -> Result<Loaded, StoreError> {

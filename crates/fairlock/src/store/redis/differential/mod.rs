@@ -1,5 +1,6 @@
 //! The Lua against the core, on real servers: the same operations at the same stopped time must
-//! give the same answer, the same keys to the last TTL, and the same messages.
+//! give the same answer, the same keys to the last TTL, and the same messages. The file of the host
+//! store is the third party: the same operations, answers and messages, the same state in its row.
 //!
 //! - `random`: long random histories with Java beside us, operators and a clock that jumps;
 //! - `small_states`: every small broken queue, and whether it heals (F38);
@@ -9,10 +10,12 @@
 //! - `vectors`: the golden vectors of `testing/vectors`, the scripts alone.
 //!
 //! The rest is the test bed: `rig` (a server and its connections), `dump` (keys to a `Snapshot`),
-//! `step`, `resolve`, `others` (what can happen), `run` (both sides), `shrink`.
+//! `step`, `resolve`, `others` (what can happen), `run` (both sides), `host` (the third), `shrink`.
 
 mod attacks;
 mod dump;
+#[cfg(feature = "sqlite")]
+mod host;
 mod limits;
 mod others;
 mod pressure;

@@ -32,6 +32,8 @@ pub(super) struct Rig {
     pub(super) java: [JavaClient; 2],
     /// Call the scripts without their common cases.
     pub(super) long_way: bool,
+    #[cfg(feature = "sqlite")]
+    pub(super) host: super::host::Host,
     now_us: u64,
 }
 
@@ -71,6 +73,8 @@ impl Rig {
         let present = Present::default();
         Some(Self {
             server,
+            #[cfg(feature = "sqlite")]
+            host: super::host::Host::new(name.clone()),
             name,
             keys,
             link,

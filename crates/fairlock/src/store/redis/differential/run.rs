@@ -77,6 +77,8 @@ pub(super) fn request(owner: u64, number: u64) -> RequestId {
 impl<'a> Run<'a> {
     /// Goes on from `start`, which the server already has.
     pub(super) fn new(rig: &'a mut Rig, rules: Rules, start: Snapshot, seen: &'a mut Seen) -> Self {
+        #[cfg(feature = "sqlite")]
+        rig.host.set(rig.now_us(), &start);
         Self {
             rig,
             rules,
@@ -181,6 +183,11 @@ impl<'a> Run<'a> {
         let expected = expected.map_err(|panic| {
             format!("{op:?}\nat {now_us} us\nbefore {before:#?}\nthe core panics: {}", says(&panic))
         })?;
+        #[cfg(feature = "sqlite")]
+        self.rig
+            .host
+            .check(now_us, op, rules, &world, &expected, core.snapshot())
+            .map_err(|story| format!("{story}\nat {now_us} us\nbefore {before:#?}"))?;
         let Found { result, heard, dump } = found;
 
         let context = |what: &str, core: &dyn Debug, lua: &dyn Debug| {
@@ -292,6 +299,8 @@ impl<'a> Run<'a> {
         self.rig.messages();
         let dump = self.rig.dump(&self.burials);
         self.garbage = dump.garbage.is_some();
+        #[cfg(feature = "sqlite")]
+        self.rig.host.set(self.rig.now_us(), &dump.snapshot);
         self.core = LockState::from_snapshot(dump.snapshot);
     }
 }

@@ -1,0 +1,89 @@
+//! The file of the host store as the third party: the same operations on it, at the same times.
+
+use crate::ErrorKind;
+use crate::store::StoreError;
+use crate::store::host::{HostFile, OpenOptions};
+use fairlock_core::{
+    Answer, CoreError, Effect, Kind, LockName, LockState, Op, Rules, Snapshot, World,
+};
+use fairlock_testkit::tempdir::TempDir;
+use std::time::Duration;
+
+type Done = (Answer, Vec<Effect>);
+
+/// A file of its own.
+pub(super) struct Host {
+    file: HostFile,
+    name: LockName,
+    calls: u64,
+    _dir: TempDir,
+}
+
+impl Host {
+    pub(super) fn new(name: LockName) -> Self {
+        let dir = TempDir::new();
+        let options = OpenOptions { shared_with_group: false, busy: Duration::from_secs(5) };
+        let file = HostFile::open(&dir.path().join("locks"), &options).expect("a file of our own");
+        Self { file, name, calls: 0, _dir: dir }
+    }
+
+    /// What others did becomes the file's state.
+    pub(super) fn set(&mut self, now_us: u64, state: &Snapshot) {
+        self.file.stopped_us = Some(now_us);
+        self.file.put(&self.name, state).expect("the state is written");
+    }
+
+    /// Lets the file do `op`, and compares that with what the core did.
+    ///
+    /// # Errors
+    /// Both, where they differ.
+    pub(super) fn check(
+        &mut self,
+        now_us: u64,
+        op: &Op,
+        rules: &Rules,
+        world: &dyn World,
+        expected: &Result<Done, CoreError>,
+        core: &Snapshot,
+    ) -> Result<(), String> {
+        self.file.stopped_us = Some(now_us);
+        self.calls += 1;
+        let found = self.file.apply(&self.name, op, rules, world);
+        if !same(expected, &found) {
+            return Err(format!(
+                "the host store differs: {op:?}\ncore {expected:#?}\nfile {found:#?}"
+            ));
+        }
+        // Every other time the next operation finds the state in the file, and not decoded.
+        if self.calls.is_multiple_of(2) {
+            let mut state = self.file.state_of(&self.name).expect("a row that can be read");
+            expire(&mut state, now_us, rules, world);
+            if state.snapshot() != core {
+                let file = state.snapshot();
+                return Err(format!(
+                    "the host store's row differs: {op:?}\ncore {core:#?}\nfile {file:#?}"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn same(expected: &Result<Done, CoreError>, found: &Result<Done, StoreError>) -> bool {
+    match (expected, found) {
+        (Ok(expected), Ok(found)) => expected == found,
+        (Err(expected), Err(found)) => {
+            found.error.kind() == ErrorKind::WrongType
+                && found.error.to_string().ends_with(&expected.to_string())
+                && !found.doubt
+                && !found.passing
+        }
+        _ => false,
+    }
+}
+
+/// An operation that only looks leaves in the row what has expired: the next one that writes drops it.
+fn expire(state: &mut LockState, now_us: u64, rules: &Rules, world: &dyn World) {
+    // Of the wrong kind or not, what has expired is gone.
+    let _ = state.apply(now_us, &Op::Inspect { kind: Kind::Fair, limit: 0 }, rules, world);
+}
