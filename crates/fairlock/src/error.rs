@@ -26,7 +26,8 @@ struct Inner {
 pub enum ErrorKind {
     /// The caller's input cannot work: a bad name, lease, URL, setting. Nothing was sent.
     Misuse,
-    /// The server refuses the client: wrong password, missing permission.
+    /// The server refuses the client (wrong password, missing permission), or the host store's file or
+    /// folder is not this user's, read-only, or open to others.
     Denied,
     /// The store was not reached, or could not serve, within the store timeout. The request is
     /// certain to have no lasting effect: what it may have left is being taken back.
@@ -41,7 +42,8 @@ pub enum ErrorKind {
     /// A key of the lock holds something that is no lock: a wrong type, no number.
     WrongType,
     /// The server's reply does not fit the protocol: another program uses these keys, a proxy
-    /// rewrites replies, or there is a bug.
+    /// rewrites replies, or there is a bug. The host store's file is damaged, of another program, or
+    /// written by a newer version.
     Protocol,
     /// The client was shut down.
     Closed,

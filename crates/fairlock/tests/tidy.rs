@@ -128,6 +128,19 @@ fn only_the_redis_store_uses_the_redis_crate() {
     );
 }
 
+#[test]
+fn only_the_host_store_uses_sqlite() {
+    let (known, others): (Vec<_>, Vec<_>) = sources("fairlock/src", ".rs")
+        .into_iter()
+        .partition(|source| source.path.starts_with("fairlock/src/store/host/"));
+    none("SQLite is known in store/host only", uses(&others, &["rusqlite"]));
+    assert!(!uses(&known, &["rusqlite"]).is_empty(), "the rule sees nothing");
+    none(
+        "the command uses the public API",
+        uses(&sources("fairlock-cli/src", ".rs"), &["rusqlite"]),
+    );
+}
+
 /// What the library does must not depend on who listens.
 #[test]
 fn only_observe_knows_metrics_and_tracing() {

@@ -10,7 +10,8 @@ use crate::error::{Error, ErrorKind};
 use crate::store::StoreError;
 use fairlock_core::LockName;
 use rusqlite::{Connection, OpenFlags, params};
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, Mode, OFlags, flock};
+use rustix::io::Errno;
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -181,7 +182,9 @@ fn enter_boot(
             {
                 return Ok(epoch_us);
             }
-        } else if flock(in_use, FlockOperation::NonBlockingLockExclusive).is_ok() {
+        } else if flock(in_use, FlockOperation::NonBlockingLockExclusive).is_ok()
+            && !is_lived_in(path)
+        {
             patiently(path, busy, || file::execute(db, "BEGIN IMMEDIATE"))?;
             let begun = begin_boot(db, boot).map_err(|error| fault::of(path, &error, false));
             finish(db, path, begun)?;
@@ -189,11 +192,31 @@ fn enter_boot(
             let _ = flock(in_use, FlockOperation::Unlock);
             continue;
         }
+        // Somebody lives on without having the file open. Others must not wait for this process.
+        let _ = flock(in_use, FlockOperation::Unlock);
         if Moment::now() >= until {
             return Err(other_boot(path));
         }
         std::thread::sleep(BOOT_PAUSE);
     }
+}
+
+/// Whether a client is alive, or a command that goes on after it: each has the kernel's lock on a file
+/// of its own in the folder beside the store's. What a machine leaves when it stops has no locks.
+fn is_lived_in(path: &Path) -> bool {
+    let mut folder = path.as_os_str().to_owned();
+    folder.push("-clients");
+    let found = match std::fs::read_dir(&folder) {
+        Ok(found) => found,
+        Err(error) => return error.kind() != std::io::ErrorKind::NotFound,
+    };
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    found.filter_map(Result::ok).map(|entry| entry.path()).any(|entry| {
+        entry.extension().is_some_and(|ending| ending == "alive")
+            && rustix::fs::open(&entry, flags, Mode::empty()).is_ok_and(|fd| {
+                flock(&fd, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK)
+            })
+    })
 }
 
 /// The epoch, if the file belongs to this boot; the inner error: what says so is damaged.

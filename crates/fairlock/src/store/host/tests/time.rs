@@ -80,6 +80,24 @@ fn another_boot_beside_a_living_one_is_refused() {
     open_in(&bed.path(), &restarted("a-container")).unwrap();
 }
 
+/// The same for what goes on without having the file open: a command that outlives its `fairlock run`.
+#[test]
+fn another_boot_beside_a_living_command_is_refused() {
+    let bed = Bed::new();
+    take(&mut bed.open(), "job", 1);
+    let clients = bed.dir.path().join("locks-clients");
+    std::fs::create_dir(&clients).unwrap();
+    let alive = std::fs::File::create(clients.join("somebody.alive")).unwrap();
+    std::fs::write(clients.join("another.alive"), "").unwrap();
+    let next = restarted("a-container");
+    let lock = rustix::fs::FlockOperation::NonBlockingLockExclusive;
+    rustix::fs::flock(&alive, lock).unwrap();
+    assert!(open_in(&bed.path(), &next).is_err());
+    assert_eq!(state(&mut bed.open(), "job").hold.len(), 1);
+    drop(alive);
+    assert!(state(&mut open_in(&bed.path(), &next).unwrap(), "job").hold.is_empty());
+}
+
 /// All that start at once after a reboot agree on one epoch.
 #[test]
 fn many_that_start_at_once_agree() {

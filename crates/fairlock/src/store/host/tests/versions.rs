@@ -199,3 +199,37 @@ fn flipped_bits_are_found_or_mean_nothing() {
     println!("measured: {found} flipped bits were found, {harmless} meant nothing");
     assert!(found > 50 && harmless > 50, "{found} and {harmless}");
 }
+
+/// What docs/host.md shows for the shell of SQLite works on a file that is in use, opened read-only.
+#[test]
+fn the_statements_in_the_documentation_work() {
+    let bed = Bed::new();
+    let mut file = bed.open();
+    take(&mut file, "job", 1);
+    let info = crate::ClientInfo::here(&crate::Config::memory(), std::time::SystemTime::now());
+    file.announce(client(1), &info).unwrap();
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/host.md");
+    let text = fs::read_to_string(page).unwrap();
+    let (_, rest) = text.split_once("```sql\n").expect("an example");
+    let (sql, _) = rest.split_once("```").unwrap();
+    let flags = rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY;
+    let db = Connection::open_with_flags(bed.path(), flags).unwrap();
+    let mut shown = Vec::new();
+    for statement in sql.split(";\n").filter(|statement| !statement.trim().is_empty()) {
+        let mut prepared = db.prepare(statement).unwrap();
+        let columns = prepared.column_count();
+        let mut rows = prepared.query([]).unwrap();
+        let mut count = 0;
+        while let Some(row) = rows.next().unwrap() {
+            count += 1;
+            shown.extend((0..columns).map(|at| format!("{:?}", row.get_ref(at).unwrap())));
+        }
+        assert!(count > 0, "{statement} shows nothing");
+    }
+    let shown = shown.join("\n");
+    for expected in ["job", CURRENT.written_by, &client(1).to_string(), "ok", "Integer(1)"] {
+        let bytes = format!("{:?}", expected.as_bytes());
+        assert!(shown.contains(expected) || shown.contains(&bytes), "{expected}: {shown}");
+    }
+    assert!(text.contains(&format!("Schema {}", CURRENT.version)));
+}
