@@ -76,11 +76,6 @@ impl LockState {
                 self.keep_queue(cx);
                 score
             }
-            // Redisson's own rule for stale heads.
-            Some(score) if score <= to_score(cx.now_ms) => {
-                self.unlist(head);
-                return Offer::Dropped;
-            }
             Some(score) => score,
         };
         let watch = self.keys.record.watch.clone().filter(|watch| {
@@ -89,13 +84,25 @@ impl LockState {
                 && watch.since <= cx.now_ms
                 && cx.now_ms < watch.since + crate::JAVA_HEAD_PATIENCE_MS + crate::JAVA_PASSED_MS
         });
+        // Redisson's own rule for stale heads. But a client whose clock is behind enters stale, and
+        // listens: it is told like any other, and has its time to come.
+        let is_stale = score <= to_score(cx.now_ms);
+        if is_stale {
+            let is_patient = |watch: &Watch| cx.now_ms < watch.since + crate::JAVA_HEAD_PATIENCE_MS;
+            if !watch.as_ref().is_none_or(is_patient) || !cx.world.listening(head) {
+                self.unlist(head);
+                return Offer::Dropped;
+            }
+        }
         let Some(mut watch) = watch else {
             self.start_watch(head, score, cx);
             cx.tell(Channel::Waiter(head.clone()));
             return Offer::Waiting;
         };
         if cx.world.listening(head) {
-            watch.since = cx.now_ms;
+            if !is_stale {
+                watch.since = cx.now_ms;
+            }
             if cx.freed || cx.now_ms >= watch.pinged + crate::JAVA_PING_MS {
                 watch.pinged = cx.now_ms;
                 cx.tell(Channel::Waiter(head.clone()));

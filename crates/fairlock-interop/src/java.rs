@@ -474,6 +474,11 @@ impl JavaLock {
 }
 
 impl Kind {
+    /// Whether its owner may enter it once more.
+    pub fn is_reentrant(self) -> bool {
+        !matches!(self, Self::NonReentrant | Self::NonReentrantFair)
+    }
+
     /// As the driver calls it.
     fn name(self) -> &'static str {
         match self {

@@ -1,8 +1,11 @@
-//! The rounds as a command, and a client of ours to be killed.
+//! The rounds as a command, their results added up, and a client of ours to be killed.
 //!
 //! ```text
-//! fairlock-interop rounds ROUNDS VERSION SERVER [SEED]    one line; 1 if anything was violated
+//! fairlock-interop rounds ROUNDS VERSION SERVER [SEED]    two lines; 1 if anything was violated
+//! fairlock-interop clocks ROUNDS VERSION SERVER [SEED]    the same, with a Java client whose clock is wrong
+//! fairlock-interop deaths ROUNDS VERSION SERVER [SEED]    the same, with clients that are killed
 //! fairlock-interop vectors VERSION [SERVER]              records Java's part of testing/vectors
+//! fairlock-interop report FOLDER COMMIT                   Markdown, of all results in the folder's files
 //! fairlock-interop worker URL LOCK LEASE_MS               waits, holds, and never ends by itself
 //! ```
 
@@ -23,14 +26,18 @@ async fn main() -> ExitCode {
     let args: Vec<_> = args.iter().map(String::as_str).collect();
     match args[..] {
         ["worker", url, lock, lease_ms] => worker(url, lock, lease_ms).await,
-        ["rounds", count, version, server] => play(count, version, server, new_seed()).await,
-        ["rounds", count, version, server, seed] => {
-            play(count, version, server, seed.parse().expect("a seed is a number")).await
+        ["report", folder, commit] => report(folder, commit),
+        [kind @ ("rounds" | "clocks" | "deaths"), count, version, server] => {
+            play(kind, count, version, server, new_seed()).await
+        }
+        [kind @ ("rounds" | "clocks" | "deaths"), count, version, server, seed] => {
+            play(kind, count, version, server, seed.parse().expect("a seed is a number")).await
         }
         ["vectors", version] => record(version, Generation::Redis70.name()).await,
         ["vectors", version, server] => record(version, server).await,
         _ => {
-            eprintln!("usage: fairlock-interop rounds ROUNDS VERSION SERVER [SEED]");
+            eprintln!("usage: fairlock-interop rounds|clocks|deaths ROUNDS VERSION SERVER [SEED]");
+            eprintln!("       fairlock-interop report FOLDER COMMIT");
             eprintln!("       fairlock-interop vectors VERSION [SERVER]");
             ExitCode::from(2)
         }
@@ -68,26 +75,48 @@ async fn record(version: &str, server: &str) -> ExitCode {
     ExitCode::SUCCESS
 }
 
+fn report(folder: &str, commit: &str) -> ExitCode {
+    match fairlock_interop::report::of_folder(folder.as_ref(), commit) {
+        Ok(report) => {
+            print!("{report}");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("{folder}: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
 fn named(version: &str, server: &str) -> (Version, Generation) {
     let version = Version::named(version).expect("a version of scripts/interop-jars");
     let generation = Generation::ALL.into_iter().find(|generation| generation.name() == server);
     (version, generation.expect("a server of scripts/servers"))
 }
 
-async fn play(count: &str, version: &str, server: &str, seed: u64) -> ExitCode {
+async fn play(kind: &str, count: &str, version: &str, server: &str, seed: u64) -> ExitCode {
     let count = count.parse().expect("rounds are a number");
     let (version, generation) = named(version, server);
     let (Some(server), Some(java)) = (Server::start(generation), Java::start(version)) else {
         return ExitCode::FAILURE;
     };
-    let report = rounds::run(&server, &java, count, seed).await;
+    let report = match kind {
+        "clocks" => rounds::run_clocks(&server, &java, count, seed).await,
+        "deaths" => {
+            let program = std::env::current_exe().expect("this program's path");
+            Some(rounds::run_deaths(&server, &java, &program, count, seed).await)
+        }
+        _ => Some(rounds::run(&server, &java, count, seed).await),
+    };
+    let Some(report) = report else { return ExitCode::SUCCESS };
     for violation in &report.violations {
         println!("VIOLATION {violation}");
     }
     for slow in &report.slow {
         println!("SLOW {slow}");
     }
-    println!("Redisson {version}, {}: seed {seed}, {report}", generation.name());
+    println!("Redisson {version}, {}: {kind} from seed {seed}, {report}", generation.name());
+    println!("{}", fairlock_interop::report::line(kind, version, generation, seed, &report));
     if report.violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 

@@ -4,7 +4,7 @@ use fairlock_interop::java::{Java, JavaOwner};
 use fairlock_interop::version::Version;
 use fairlock_testkit::history::now_ns;
 
-use crate::bed::{Bed, ms, run_on, soon, until};
+use crate::bed::{Bed, run_on, soon, until};
 
 const TEN_MINUTES_US: i64 = 600_000_000;
 
@@ -56,31 +56,27 @@ fn ours_keep_their_places_before_a_java_client_that_is_ahead() {
     });
 }
 
-/// It enters with a score that has passed by everybody else's clock. Nobody is served twice, and
-/// all are served; whether before or after it is Redisson's own rule, which takes it for dead.
+/// It enters with a score that has passed by everybody else's clock. Redisson's rule takes it for dead, and
+/// it comes back at the tail; ours see that it listens, tell it, and keep the free lock for it.
 #[test]
-fn all_are_served_beside_a_java_client_that_is_behind() {
+fn ours_serve_a_java_client_that_is_behind_in_its_turn() {
     skewed(-TEN_MINUTES_US, |bed, java| async move {
         let rust = bed.rust().await;
-        // Java sleeps for the TTL of the hold that it saw, and must look again in this test.
-        let leased = rust.fair_lock("a").lease(ms(3000));
-        for _ in 0..2 {
-            let guard = soon(leased.lock()).await.unwrap();
+        for _ in 0..5 {
+            let guard = soon(rust.fair_lock("a").lock()).await.unwrap();
             let call = java.fair("a").lock();
             until("it stands in the queue", || bed.queue("a") == [java.id.clone()]).await;
-            let mut turn = soon(leased.enqueue()).await.unwrap();
+            let channel = format!("redisson_lock__channel:{{a}}:{}", java.id);
+            until("it listens", || bed.call(&["PUBSUB", "NUMSUB", &channel]).array()[1].int() == 1)
+                .await;
+            assert!(bed.scores("a")[0].1 < 0, "it has passed");
+            let mut turn = soon(rust.fair_lock("a").enqueue()).await.unwrap();
             guard.release().await.unwrap();
-            let serve_java = async {
-                call.value().await;
-                assert_eq!(bed.hold("a"), Some((java.id.clone(), 1)));
-                java.fair("a").unlock().value().await;
-            };
-            let serve_ours = async {
-                let guard = soon(turn.wait()).await.unwrap();
-                assert_eq!(bed.holder("a"), Some(guard.owner().to_string()));
-                guard.release().await.unwrap();
-            };
-            tokio::join!(serve_java, serve_ours);
+            call.value().await;
+            assert_eq!(bed.hold("a"), Some((java.id.clone(), 1)));
+            assert_eq!(bed.queue("a"), [turn.owner().to_string()]);
+            java.fair("a").unlock().value().await;
+            soon(turn.wait()).await.unwrap().release().await.unwrap();
         }
         assert_eq!((bed.queue("a"), bed.hold("a")), (vec![], None));
     });

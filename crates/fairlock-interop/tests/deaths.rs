@@ -1,12 +1,11 @@
 //! Processes of either side are killed and frozen, holding and waiting.
 
-use std::io::{BufRead as _, BufReader};
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use fairlock_interop::java::Java;
 use fairlock_interop::version::Version;
-use tokio::task::spawn_blocking;
+use fairlock_interop::worker::Worker;
 
 use crate::bed::{Bed, measured, ms, run, soon, until};
 
@@ -17,36 +16,9 @@ const HEARTBEAT: Duration = Duration::from_secs(4);
 /// The lease of a worker's lock.
 const WORKER_LEASE: Duration = Duration::from_secs(3);
 
-/// A client of ours in a process of its own, that waits for a lock and then holds it.
-struct Worker {
-    child: Child,
-    owner: String,
-}
-
-impl Worker {
-    /// Ready when it stands in the queue, or holds the lock.
-    async fn start(bed: &Bed, lock: &str) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_fairlock-interop"));
-        command.args(["worker", &bed.server.url(), lock]);
-        command.arg(WORKER_LEASE.as_millis().to_string());
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let output = child.stdout.take().unwrap();
-        let first = spawn_blocking(move || BufReader::new(output).lines().next());
-        let owner = soon(first).await.unwrap().expect("the worker goes on").unwrap();
-        Self { child, owner }
-    }
-
-    fn kill9(mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
-}
-
-impl Drop for Worker {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+async fn worker(bed: &Bed, lock: &str) -> Worker {
+    let program = Path::new(env!("CARGO_BIN_EXE_fairlock-interop"));
+    Worker::start(program, &bed.server.url(), lock, WORKER_LEASE).await
 }
 
 /// A JVM to be killed.
@@ -120,7 +92,7 @@ fn java_waiters_die_at_the_head_and_in_the_middle() {
 fn a_rust_holder_dies() {
     run(|bed| async move {
         let java = bed.java_owner().await;
-        let worker = Worker::start(&bed, "a").await;
+        let worker = worker(&bed, "a").await;
         until("the worker holds it", || bed.holder("a").as_ref() == Some(&worker.owner)).await;
         let call = java.fair("a").lock();
         bed.queued("a", &[&java.id]).await;
@@ -144,10 +116,10 @@ fn rust_waiters_die_at_the_head_and_in_the_middle() {
         let (holder, one, two) =
             (java.owner("h").await, java.owner("1").await, java.owner("2").await);
         holder.fair("a").lock().value().await;
-        let head = Worker::start(&bed, "a").await;
+        let head = worker(&bed, "a").await;
         let first = one.fair("a").lock();
         bed.queued("a", &[&head.owner, &one.id]).await;
-        let middle = Worker::start(&bed, "a").await;
+        let middle = worker(&bed, "a").await;
         let second = two.fair("a").lock();
         bed.queued("a", &[&head.owner, &one.id, &middle.owner, &two.id]).await;
         let mut last = soon(rust.fair_lock("a").enqueue()).await.unwrap();
@@ -183,7 +155,7 @@ fn a_rust_waiter_dies_and_only_java_is_left() {
         let java = bed.java().await;
         let (holder, waiter) = (java.owner("h").await, java.owner("w").await);
         holder.fair("a").lock().value().await;
-        let head = Worker::start(&bed, "a").await;
+        let head = worker(&bed, "a").await;
         let mut call = waiter.fair("a").lock();
         bed.queued("a", &[&head.owner, &waiter.id]).await;
         // As head it says with its heartbeats that it counts as alive for 30 s, and no longer.

@@ -1,23 +1,57 @@
 //! A slice of the random rounds; `scripts/interop` plays a thousand for each cell of the matrix.
 
-use fairlock_interop::rounds;
+use std::path::Path;
+
+use fairlock_interop::rounds::{self, Report};
 use fairlock_testkit::history::now_ns;
 
-use crate::bed::{measured, run};
+use crate::bed::{Bed, measured, run};
 
 const ROUNDS: u64 = 30;
+/// These take long, and are played at the same time.
+const LONG_ROUNDS: u64 = 8;
+
+fn seed() -> u64 {
+    let seed = std::env::var("FAIRLOCK_SEED").ok().and_then(|seed| seed.parse().ok());
+    seed.unwrap_or_else(|| now_ns() % 1_000_000_000)
+}
+
+fn sound(bed: &Bed, kind: &str, seed: u64, report: &Report) {
+    measured(&format!("Redisson {}, {kind} from seed {seed}: {report}", bed.version()));
+    assert!(report.violations.is_empty(), "{}", report.violations.join("\n"));
+}
 
 #[test]
 fn a_few_random_rounds() {
-    let seed = std::env::var("FAIRLOCK_SEED").ok().and_then(|seed| seed.parse().ok());
-    let seed = seed.unwrap_or_else(|| now_ns() % 1_000_000_000);
     run(|bed| async move {
+        let seed = seed();
         let report = rounds::run(&bed.server, &bed.java, ROUNDS, seed).await;
-        measured(&format!("Redisson {}, seed {seed}: {report}", bed.version()));
-        assert!(report.violations.is_empty(), "{}", report.violations.join("\n"));
+        sound(&bed, "rounds", seed, &report);
         // A run in which nothing was handed on would show nothing.
         assert!(
             report.hand_overs.rust_to_java.count > 0 && report.hand_overs.java_to_rust.count > 0
         );
+    });
+}
+
+#[test]
+fn a_few_random_rounds_with_a_wrong_clock() {
+    run(|bed| async move {
+        let seed = seed();
+        let report = rounds::run_clocks(&bed.server, &bed.java, LONG_ROUNDS, seed).await;
+        let Some(report) = report else { return };
+        sound(&bed, "clocks", seed, &report);
+        assert_eq!(report.rounds, LONG_ROUNDS);
+    });
+}
+
+#[test]
+fn a_few_random_rounds_with_deaths() {
+    run(|bed| async move {
+        let seed = seed();
+        let program = Path::new(env!("CARGO_BIN_EXE_fairlock-interop"));
+        let report = rounds::run_deaths(&bed.server, &bed.java, program, LONG_ROUNDS, seed).await;
+        sound(&bed, "deaths", seed, &report);
+        assert_eq!(report.rounds, LONG_ROUNDS);
     });
 }

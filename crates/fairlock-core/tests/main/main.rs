@@ -14,4 +14,5 @@ mod lab;
 mod property;
 mod sim;
 mod simple;
+mod stale;
 mod support;

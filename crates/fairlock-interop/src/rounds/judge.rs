@@ -12,8 +12,7 @@ use fairlock_testkit::raw::Raw;
 use fairlock_testkit::redisson::{queue_key, timeout_key};
 
 use super::in_ms;
-use super::play::{Played, grants};
-use super::script::Script;
+use super::notes::{Force, Played, Problem};
 use crate::watch::{Step, What, hand_overs, is_java};
 
 /// A wake-up that takes longer is counted as late.
@@ -38,34 +37,158 @@ pub struct HandOvers {
 #[derive(Clone, Debug, Default)]
 pub struct WakeUps {
     /// All of them.
-    pub count: usize,
+    pub count: u64,
     /// Those above [`LATE`].
-    pub late: usize,
+    pub late: u64,
     /// The slowest.
     pub worst: Duration,
+}
+
+/// Which order there has to be.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Order {
+    /// None: the lock is not fair.
+    Any,
+    /// Whoever came first.
+    Fifo,
+    /// The same among those that stand in the queue: clients with a wrong clock drop others.
+    FifoOfThePresent,
 }
 
 /// The violations of a round, and its hand-overs.
 pub fn judge(
     lock: &str,
-    script: &Script,
+    order: Order,
     played: &Played,
     steps: &[Step],
 ) -> (Vec<String>, HandOvers) {
-    let mut records = played.records.clone();
-    records.extend(of_the_queue(lock, steps, &grants(played)));
+    let (taken, mut violations) = taken_away(played, steps);
+    let mut records = seen(lock, played, &taken);
+    records.extend(of_the_queue(lock, steps, &played.grants()));
     records.extend(ends_of_java(lock, steps));
     records.sort_by_key(|record| record.at_ns);
 
     let mut found: Vec<Violation> = check_exclusion(&records);
-    if script.is_fair {
-        found.extend(check_fifo(&records));
+    if order != Order::Any {
+        let is_fair = |violation: &Violation| {
+            order == Order::FifoOfThePresent && overtaken_was_away(violation, steps)
+        };
+        found.extend(check_fifo(&records).into_iter().filter(|violation| !is_fair(violation)));
     }
     found.extend(check_no_lost_waiter(&records));
-    let ours: Vec<_> = records.iter().filter(|record| !is_java(&record.owner)).cloned().collect();
+    // Neither Java nor the dead have said which token they got.
+    let says_no_token = |record: &&Record| record.event == Event::Granted { token: 0 };
+    let ours = records.iter().filter(|record| !is_java(&record.owner) && !says_no_token(record));
+    let ours: Vec<_> = ours.cloned().collect();
     found.extend(check_tokens_rise(&ours));
-    let violations = found.iter().map(ToString::to_string).chain(played.problems.clone());
-    (violations.collect(), wake_ups(&records, steps))
+    violations.extend(found.iter().map(ToString::to_string));
+    let excused = |problem: &&Problem| taken.iter().any(|taken| taken.excuses(problem));
+    let problems = played.problems.iter().filter(|problem| !excused(problem));
+    violations.extend(problems.map(|problem| problem.what.clone()));
+    (violations, wake_ups(&records, steps))
+}
+
+/// A hold that a call of somebody else ended.
+#[derive(Debug)]
+struct Taken {
+    owner: String,
+    /// When it began and ended on the server.
+    held_ns: u64,
+    freed_ns: u64,
+    /// When the owner's next hold began, if it had one.
+    next_ns: u64,
+}
+
+impl Taken {
+    fn excuses(&self, problem: &Problem) -> bool {
+        problem.owner.as_deref() == Some(self.owner.as_str())
+            && problem.since_ns <= self.freed_ns
+            && self.freed_ns <= problem.at_ns
+    }
+
+    /// Whether the owner's record is of this hold.
+    fn covers(&self, record: &Record) -> bool {
+        record.owner == self.owner && (self.held_ns..self.next_ns).contains(&record.at_ns)
+    }
+}
+
+/// The holds that ended by a call of `forceUnlock`; and what else became free before its time though its
+/// owner had not released it. A hold that nobody saw was of a request that had been given up.
+fn taken_away(played: &Played, steps: &[Step]) -> (Vec<Taken>, Vec<String>) {
+    let (mut taken, mut unexplained) = (Vec::new(), Vec::new());
+    for (at, step) in steps.iter().enumerate() {
+        if step.what != (What::Frees { by_time: false }) {
+            continue;
+        }
+        let holds = |other: &&Step| other.owner == step.owner && other.what == What::Holds;
+        let Some(held) = steps[..at].iter().rfind(holds) else { continue };
+        let next_ns = steps[at..].iter().find(holds).map_or(u64::MAX, |step| step.at_ns);
+        let (held_ns, freed_ns) = (held.at_ns, step.at_ns);
+        let owner = step.owner.clone();
+        let end = Taken { owner, held_ns, freed_ns, next_ns };
+        let count = |wanted: fn(&Event) -> bool, until_ns| {
+            let mine = played.records.iter().filter(|record| end.covers(record));
+            mine.filter(|record| wanted(&record.event) && record.at_ns <= until_ns).count()
+        };
+        let granted = count(|event| matches!(event, Event::Granted { .. }), u64::MAX);
+        // What is noted before the call is noted before the server's time, but for the clocks' steps.
+        let until_ns = freed_ns + CLOCKS_APART_NS;
+        let released = count(|event| *event == Event::Released, until_ns);
+        // Ours say so a little before the server's time, and then give back what may be left.
+        let is_over = count(|event| *event == Event::Lost, until_ns) > 0;
+        let in_call = |force: &Force| {
+            (force.began_ns.saturating_sub(CLOCKS_APART_NS)..=force.ended_ns + CLOCKS_APART_NS)
+                .contains(&freed_ns)
+        };
+        let is_released = granted > 0 && (released >= granted || is_over);
+        if played.forces.iter().any(in_call) {
+            // Perhaps it was just being released: it is over either way.
+            taken.push(end);
+        } else if granted > 0 && !is_released {
+            unexplained.push(format!("{} lost the lock, and nobody took it away", end.owner));
+        }
+    }
+    (taken, unexplained)
+}
+
+/// Between the server's clock and ours, which MONITOR shows in microseconds.
+const CLOCKS_APART_NS: u64 = 1_000_000;
+
+/// What the callers saw. A hold that was taken away ended then, whenever its owner heard of it; a grant
+/// that arrived after that was none.
+fn seen(lock: &str, played: &Played, taken: &[Taken]) -> Vec<Record> {
+    let too_late = |record: &Record| {
+        taken.iter().any(|taken| taken.covers(record) && record.at_ns > taken.freed_ns)
+    };
+    let ends_a_hold = |record: &Record| matches!(record.event, Event::Granted { .. });
+    let mut records: Vec<_> = played
+        .records
+        .iter()
+        .filter(|record| !(ends_a_hold(record) && too_late(record)))
+        .cloned()
+        .collect();
+    for taken in taken {
+        for event in [Event::Lost, Event::GaveUp] {
+            let (lock, owner) = (lock.to_owned(), taken.owner.clone());
+            records.push(Record { lock, owner, at_ns: taken.freed_ns, event });
+        }
+    }
+    records
+}
+
+/// Whether the one that was overtaken did not stand in the queue at that moment: somebody with a wrong
+/// clock had dropped it.
+fn overtaken_was_away(violation: &Violation, steps: &[Step]) -> bool {
+    let evidence = &violation.evidence;
+    let granted = evidence.iter().find(|record| matches!(record.event, Event::Granted { .. }));
+    let Some(granted) = granted else { return false };
+    let is_other = |record: &&Record| record.owner != granted.owner;
+    let Some(overtaken) = evidence.iter().find(is_other) else { return false };
+    let holds = |step: &Step| step.owner == granted.owner && step.what == What::Holds;
+    let before = steps.iter().rposition(|step| holds(step) && step.at_ns <= granted.at_ns);
+    let Some(before) = before else { return false };
+    let last = steps[..before].iter().rfind(|step| step.owner == overtaken.owner);
+    last.is_some_and(|step| step.what == What::Leaves)
 }
 
 /// Who came and went, by what the server executed. A place is a number; an owner that is dropped and
@@ -148,26 +271,35 @@ fn wake_ups(records: &[Record], steps: &[Step]) -> HandOvers {
             (true, true) => &mut all.java_to_java,
         };
         let took = Duration::from_nanos(seen.at_ns - hand_over.freed_ns);
-        way.add(&WakeUps { count: 1, late: usize::from(took > LATE), worst: took });
+        way.add(&WakeUps { count: 1, late: u64::from(took > LATE), worst: took });
     }
     all
 }
 
-/// What stands in the keys when everybody has left.
-pub async fn what_is_left(server: SocketAddr, lock: &str) -> Option<String> {
+/// What stands in the keys when everybody has left. The dead may stand in the queue.
+pub async fn what_is_left(server: SocketAddr, lock: &str, dead: &[String]) -> Option<String> {
     let mut raw = Raw::connect(server);
     let (queue, scores) = (queue_key(lock), timeout_key(lock));
-    let keys = ["EXISTS", lock, &queue, &scores];
     let began = Instant::now();
-    while raw.call(&keys).int() > 0 {
+    loop {
+        let is_held = raw.call(&["EXISTS", lock]).int() > 0;
+        let mut waiting = members(&mut raw, &["LRANGE", &queue, "0", "-1"]);
+        waiting.extend(members(&mut raw, &["ZRANGE", &scores, "0", "-1"]));
+        waiting.retain(|owner| !dead.contains(owner));
+        if !is_held && waiting.is_empty() {
+            return None;
+        }
         if began.elapsed() > EMPTY_WITHIN {
             let hold = raw.call(&["HGETALL", lock]);
-            let queue = raw.call(&["LRANGE", &queue, "0", "-1"]);
-            return Some(format!("left behind: hold {hold:?}, queue {queue:?}"));
+            return Some(format!("left behind: hold {hold:?}, queue {waiting:?}"));
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    None
+}
+
+fn members(raw: &mut Raw, command: &[&str]) -> Vec<String> {
+    let found = raw.call(command);
+    found.array().iter().map(|owner| owner.text().to_owned()).collect()
 }
 
 impl HandOvers {
@@ -192,7 +324,8 @@ impl HandOvers {
 }
 
 impl WakeUps {
-    fn add(&mut self, other: &Self) {
+    /// Adds those of another round.
+    pub fn add(&mut self, other: &Self) {
         self.count += other.count;
         self.late += other.late;
         self.worst = self.worst.max(other.worst);
@@ -213,3 +346,6 @@ impl fmt::Display for WakeUps {
         write!(f, "{count} ({late} late, worst {})", in_ms(*worst))
     }
 }
+
+#[cfg(test)]
+mod tests;

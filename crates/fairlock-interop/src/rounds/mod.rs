@@ -3,22 +3,32 @@
 //! A round is a [`script`] made from a seed alone, [`play`]ed once, and [`judge`]d by what the server
 //! executed and what the callers saw. The seed of a round is printed with every violation; it repeats
 //! the script, though not the moments in which the machine runs its parts.
+//!
+//! Two kinds of rounds last longer than the half second of the others, because what they are about is
+//! found by time, and several are played at once: those with a Java client whose [clock](run_clocks) is
+//! wrong, and those in which clients are [killed](run_deaths).
 
+pub mod deaths;
 pub mod judge;
+pub mod notes;
 pub mod play;
 pub mod script;
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::time::Duration;
 
 use fairlock_testkit::server::Server;
 
-use self::judge::HandOvers;
-use self::play::Stage;
+use self::deaths::Deaths;
+use self::judge::{HandOvers, Order};
+use self::notes::Played;
+use self::play::{ANSWERED_WITHIN, Stage};
 use self::script::Script;
 use crate::java::Java;
-use crate::watch::{Command, Watch};
+use crate::version::Version;
+use crate::watch::{Command, Step, Watch};
 
 /// A wake-up that takes longer was not caused by a message, but by the clock.
 pub const SLOW: Duration = Duration::from_millis(500);
@@ -38,6 +48,16 @@ pub struct Report {
     pub slow: Vec<String>,
 }
 
+/// How far the clock of a Java client is off, in microseconds.
+const TEN_MINUTES_US: i64 = 600_000_000;
+
+/// Rounds that take long are played at the same time, this many.
+const AT_ONCE: u64 = 8;
+
+/// Whoever is dropped by a client with a wrong clock looks again when the TTL that it saw has ended, at
+/// most five seconds, and may be dropped again.
+const DROPPED_ANSWERED_WITHIN: Duration = Duration::from_secs(40);
+
 /// Plays `rounds` scripts, of this seed and those that follow it.
 ///
 /// # Panics
@@ -45,45 +65,170 @@ pub struct Report {
 /// If server or JVM do not work.
 pub async fn run(server: &Server, java: &Java, rounds: u64, seed: u64) -> Report {
     let watch = Watch::start(server.addr());
-    let stage = Stage::new(server.addr(), java).await;
+    let stages = Stage::several(server.addr(), [java, java], 1, ANSWERED_WITHIN).await;
     let mut report = Report::default();
     for seed in (0..rounds).map(|round| seed.wrapping_add(round)) {
-        round(server.addr(), &stage, &watch, seed, &mut report).await;
+        let script = Script::new(seed, java.version());
+        let lock = format!("round-{seed}");
+        // What the last one left to do in the background is not this one's.
+        drop(watch.take());
+        let played = play::play(&stages[0], &script, &lock).await;
+        let commands = watch.take();
+        let round =
+            Round { seed, order: order_of(&script), calls: script.operations(), lock: &lock };
+        let steps = watch.story(&lock, &commands);
+        let left = judge::what_is_left(server.addr(), &lock, &[]).await;
+        report.add(&round, &script, &played, &steps, &commands, left);
     }
     report
 }
 
-async fn round(server: SocketAddr, stage: &Stage, watch: &Watch, seed: u64, report: &mut Report) {
-    let script = Script::new(seed, stage.version());
-    let lock = format!("round-{seed}");
-    // What the last one left to do in the background is not this one's.
-    drop(watch.take());
-    let played = play::play(stage, &script, &lock).await;
-    let commands = watch.take();
-    let steps = watch.story(&lock, &commands);
-    let (mut violations, hand_overs) = judge::judge(&lock, &script, &played, &steps);
-    violations.extend(judge::what_is_left(server, &lock).await);
-    report.rounds += 1;
-    report.operations += script.operations();
-    let slowest = hand_overs.worst_with_ours();
-    report.hand_overs.add(hand_overs);
-    if violations.is_empty() && slowest <= SLOW {
-        return;
+/// As [`run`], with one of the two Java clients ten minutes ahead of everybody else, and then ten minutes
+/// behind. `None`, loudly, where that cannot be played: without a C compiler, and with 3.16, whose waiters
+/// sleep for minutes when they have been dropped.
+///
+/// # Panics
+///
+/// As [`run`].
+pub async fn run_clocks(server: &Server, java: &Java, rounds: u64, seed: u64) -> Option<Report> {
+    if java.version() == Version::V3_16 {
+        eprintln!("SKIPPED beside Redisson {}: dropped waiters sleep for minutes", java.version());
+        return None;
     }
-    let told: Vec<_> = steps.iter().map(|step| format!("\n    {step:?}")).collect();
-    let ran = commands.iter().map(|command| {
-        let Command { at_ns, script, words } = command;
-        format!("\n    {at_ns} script {script}: {}", words.join(" "))
-    });
-    let story = format!(
-        "seed {seed}: {}\n  slowest {}\n  script: {script}\n  the queue:{}\n  what scripts ran:{}",
-        violations.join("\n  "),
-        in_ms(slowest),
-        told.concat(),
-        ran.collect::<String>()
-    );
-    let list = if violations.is_empty() { &mut report.slow } else { &mut report.violations };
-    list.push(story);
+    let mut report = Report::default();
+    let half = rounds.div_ceil(2);
+    for (offset_us, first, count) in
+        [(TEN_MINUTES_US, 0, half), (-TEN_MINUTES_US, half, rounds - half)]
+    {
+        let wrong = Java::with_clock(java.version())?;
+        wrong.clock().set_offset(offset_us);
+        let all = usize::try_from(AT_ONCE).expect("a few");
+        let javas = [java, &wrong];
+        let stages = Stage::several(server.addr(), javas, all, DROPPED_ANSWERED_WITHIN).await;
+        let seeds: Vec<_> = (first..first + count).map(|round| seed.wrapping_add(round)).collect();
+        for seeds in seeds.chunks(all) {
+            together(server.addr(), &stages, seeds, &mut report).await;
+        }
+    }
+    // Half of them is by the clock.
+    report.hand_overs = HandOvers::default();
+    report.slow.clear();
+    Some(report)
+}
+
+async fn together(server: SocketAddr, stages: &[Stage], seeds: &[u64], report: &mut Report) {
+    let watch = Watch::start(server);
+    let mut playing = tokio::task::JoinSet::new();
+    for (stage, &seed) in stages.iter().cloned().zip(seeds) {
+        playing.spawn(async move {
+            let script = Script::new(seed, stage.version());
+            let lock = format!("clocks-{seed}");
+            let played = play::play(&stage, &script, &lock).await;
+            let left = judge::what_is_left(server, &lock, &[]).await;
+            (seed, lock, script, played, left)
+        });
+    }
+    let played = playing.join_all().await;
+    let commands = watch.take();
+    for (seed, lock, script, played, left) in played {
+        let order = match order_of(&script) {
+            Order::Fifo => Order::FifoOfThePresent,
+            other => other,
+        };
+        let round = Round { seed, order, calls: script.operations(), lock: &lock };
+        let steps = watch.story(&lock, &commands);
+        report.add(&round, &script, &played, &steps, &of_lock(&lock, &commands), left);
+    }
+}
+
+/// Rounds in which holders and waiters of both sides are killed. `worker` is the program
+/// `fairlock-interop`.
+///
+/// # Panics
+///
+/// As [`run`].
+pub async fn run_deaths(
+    server: &Server,
+    java: &Java,
+    worker: &Path,
+    rounds: u64,
+    seed: u64,
+) -> Report {
+    let mut report = Report::default();
+    let seeds: Vec<_> = (0..rounds).map(|round| seed.wrapping_add(round)).collect();
+    for seeds in seeds.chunks(usize::try_from(AT_ONCE).expect("a few")) {
+        let watch = Watch::start(server.addr());
+        let played = deaths::play(server, java, worker, seeds).await;
+        let commands = watch.take();
+        for (deaths, mut played) in played {
+            let lock = deaths.lock();
+            let steps = watch.story(&lock, &commands);
+            deaths.add_the_doomed(&mut played, &steps);
+            let left = judge::what_is_left(server.addr(), &lock, &played.dead()).await;
+            let Deaths { seed, .. } = deaths;
+            let round = Round { seed, order: Order::Fifo, calls: deaths.calls(), lock: &lock };
+            report.add(&round, &deaths, &played, &steps, &of_lock(&lock, &commands), left);
+        }
+    }
+    // Most of them is by the clock.
+    report.hand_overs = HandOvers::default();
+    report.slow.clear();
+    report
+}
+
+fn order_of(script: &Script) -> Order {
+    if script.is_fair { Order::Fifo } else { Order::Any }
+}
+
+/// Those that name the lock or a key of it.
+fn of_lock(lock: &str, commands: &[Command]) -> Vec<Command> {
+    let is_its = |word: &String| word.contains(lock);
+    commands.iter().filter(|command| command.words.iter().any(is_its)).cloned().collect()
+}
+
+/// What a round is known by.
+struct Round<'a> {
+    seed: u64,
+    order: Order,
+    calls: usize,
+    lock: &'a str,
+}
+
+impl Report {
+    fn add(
+        &mut self,
+        round: &Round<'_>,
+        script: &impl fmt::Display,
+        played: &Played,
+        steps: &[Step],
+        commands: &[Command],
+        left: Option<String>,
+    ) {
+        let (mut violations, hand_overs) = judge::judge(round.lock, round.order, played, steps);
+        violations.extend(left);
+        self.rounds += 1;
+        self.operations += round.calls;
+        let slowest = hand_overs.worst_with_ours();
+        self.hand_overs.add(hand_overs);
+        if violations.is_empty() && slowest <= SLOW {
+            return;
+        }
+        let told: Vec<_> = steps.iter().map(|step| format!("\n    {step:?}")).collect();
+        let ran = commands.iter().map(|command| {
+            let Command { at_ns, script, words } = command;
+            format!("\n    {at_ns} script {script}: {}", words.join(" "))
+        });
+        let story = format!(
+            "seed {}: {}\n  slowest {}\n  script: {script}\n  the queue:{}\n  what scripts ran:{}",
+            round.seed,
+            violations.join("\n  "),
+            in_ms(slowest),
+            told.concat(),
+            ran.collect::<String>()
+        );
+        let list = if violations.is_empty() { &mut self.slow } else { &mut self.violations };
+        list.push(story);
+    }
 }
 
 impl fmt::Display for Report {

@@ -1,15 +1,14 @@
 //! A script is played, and everybody notes what it saw.
 
-use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use fairlock::{Client, Config, Guard, Release};
-use fairlock_testkit::history::{Event, Record, now_ns};
-use fairlock_testkit::raw::Raw;
+use fairlock::{Client, Config, Guard, Lock, Release};
+use fairlock_testkit::history::{Event, now_ns};
 
+use super::notes::{Mine, Notes, Played};
 use super::script::{How, Script, Turn, Who};
 use crate::java::{Java, JavaClient, JavaLock, JavaOwner, Settings};
 use crate::version::Version;
@@ -18,54 +17,56 @@ use crate::version::Version;
 /// tells sleeps for as long.
 const WATCHDOG: Duration = Duration::from_secs(3);
 /// Who has no answer by then has none coming: all holds and sleeps have ended three times.
-const ANSWERED_WITHIN: Duration = Duration::from_secs(12);
+pub const ANSWERED_WITHIN: Duration = Duration::from_secs(12);
 /// See [`look`].
 const LOOK_MS: u64 = 200;
 /// Clients on each side, and threads of each Java client.
 const CLIENTS: usize = 2;
 const THREADS: usize = 10;
 
-/// The clients that play all rounds.
-#[derive(Debug)]
+/// The clients that play rounds, one after another.
+#[derive(Clone, Debug)]
 pub struct Stage {
     server: SocketAddr,
     version: Version,
     rust: Vec<Client>,
     java: Vec<Vec<JavaOwner>>,
-}
-
-/// What was seen in a round.
-#[derive(Debug, Default)]
-pub struct Played {
-    /// Grants and releases, as the callers saw them.
-    pub records: Vec<Record>,
-    /// What went wrong on the way.
-    pub problems: Vec<String>,
-}
-
-/// Where the parts write.
-#[derive(Clone)]
-struct Notes {
-    lock: String,
-    played: Arc<Mutex<Played>>,
+    patience: Duration,
 }
 
 impl Stage {
-    /// Makes the clients.
+    /// Stages for rounds at the same time, each client of Java's in one of these JVMs. A stage waits for
+    /// each answer as long as `patience`.
     ///
     /// # Panics
     ///
-    /// If they cannot connect.
-    pub async fn new(server: SocketAddr, java: &Java) -> Self {
+    /// If clients cannot connect.
+    pub async fn several(
+        server: SocketAddr,
+        java: [&Java; CLIENTS],
+        count: usize,
+        patience: Duration,
+    ) -> Vec<Self> {
         let (mut ours, mut theirs) = (Vec::new(), Vec::new());
-        for _ in 0..CLIENTS {
-            let url = format!("redis://{server}/");
-            let config = Config::from_url(&url).expect("a URL").watchdog_lease(WATCHDOG);
-            ours.push(Client::with_config(config).await.expect("the server runs"));
-            let settings = Settings { watchdog: WATCHDOG, ..Settings::default() };
-            theirs.push(owners(&java.client(server, settings).await).await);
+        for java in java {
+            ours.push(rust_client(server).await);
+            theirs.push(java_client(server, java).await);
         }
-        Self { server, version: java.version(), rust: ours, java: theirs }
+        let mut stages = Vec::new();
+        for stage in 0..count {
+            let mut java_owners = Vec::new();
+            for client in &theirs {
+                let mut owners = Vec::new();
+                for thread in 0..THREADS {
+                    owners.push(client.owner(&format!("s{stage}t{thread}")).await);
+                }
+                java_owners.push(owners);
+            }
+            let version = java[0].version();
+            let rust = ours.clone();
+            stages.push(Self { server, version, rust, java: java_owners, patience });
+        }
+        stages
     }
 
     /// Which Redisson plays.
@@ -74,12 +75,15 @@ impl Stage {
     }
 }
 
-async fn owners(client: &JavaClient) -> Vec<JavaOwner> {
-    let mut owners = Vec::new();
-    for thread in 0..THREADS {
-        owners.push(client.owner(&format!("t{thread}")).await);
-    }
-    owners
+pub(super) async fn rust_client(server: SocketAddr) -> Client {
+    let url = format!("redis://{server}/");
+    let config = Config::from_url(&url).expect("a URL").watchdog_lease(WATCHDOG);
+    Client::with_config(config).await.expect("the server runs")
+}
+
+pub(super) async fn java_client(server: SocketAddr, java: &Java) -> JavaClient {
+    let settings = Settings { watchdog: WATCHDOG, ..Settings::default() };
+    java.client(server, settings).await
 }
 
 /// Plays a script; ready when every call has been answered, or is known not to be.
@@ -88,7 +92,7 @@ async fn owners(client: &JavaClient) -> Vec<JavaOwner> {
 ///
 /// If a part panics.
 pub async fn play(stage: &Stage, script: &Script, lock: &str) -> Played {
-    let notes = Notes { lock: lock.to_owned(), played: Arc::default() };
+    let notes = Notes::new(lock, stage.patience);
     let mut parts = Vec::new();
     for part in script.parts.clone() {
         let notes = notes.clone();
@@ -118,18 +122,15 @@ pub async fn play(stage: &Stage, script: &Script, lock: &str) -> Played {
             }
         }
     }
-    let ended = Arc::new(AtomicBool::new(false));
-    let looker = (stage.version == Version::V3_16 && script.is_fair)
-        .then(|| tokio::spawn(look(stage.rust[0].clone(), notes.clone(), Arc::clone(&ended))));
+    let looks = stage.version == Version::V3_16 && script.is_fair;
+    let looker = looks.then(|| Looker::start(stage.rust[0].clone(), &notes));
     for part in parts {
         part.await.expect("a part of the round");
     }
-    ended.store(true, Ordering::Relaxed);
     if let Some(looker) = looker {
-        looker.await.expect("the one that looks");
+        looker.stop().await;
     }
-    let mut played = notes.played.lock().unwrap_or_else(PoisonError::into_inner);
-    std::mem::take(&mut *played)
+    notes.take()
 }
 
 async fn rust_turn(client: &Client, is_fair: bool, server: SocketAddr, turn: Turn, notes: &Notes) {
@@ -138,7 +139,8 @@ async fn rust_turn(client: &Client, is_fair: bool, server: SocketAddr, turn: Tur
     if let Some(lease_ms) = turn.lease_ms {
         lock = lock.lease(Duration::from_millis(lease_ms));
     }
-    let asked = tokio::time::timeout(ANSWERED_WITHIN, async {
+    let since_ns = now_ns();
+    let asked = tokio::time::timeout(notes.patience, async {
         match turn.how {
             How::Wait | How::WaitAsync => lock.lock().await.map(Some),
             How::Try => lock.try_lock().await,
@@ -149,67 +151,102 @@ async fn rust_turn(client: &Client, is_fair: bool, server: SocketAddr, turn: Tur
                 let after = Duration::from_millis(after_ms);
                 tokio::time::timeout(after, lock.lock()).await.map_or(Ok(None), |got| got.map(Some))
             }
+            How::Force => {
+                if lock.force_unlock().await? {
+                    notes.forced(since_ns);
+                }
+                Ok(None)
+            }
         }
     });
-    let guard = match asked.await {
-        Ok(Ok(Some(guard))) => guard,
-        Ok(Ok(None)) => return,
-        Ok(Err(error)) => return notes.problem(format!("ours, {turn:?}: {error}")),
-        Err(_) => return notes.problem(format!("ours has no answer: {turn:?}")),
-    };
+    match asked.await {
+        Ok(Ok(Some(guard))) => rust_hold(guard, server, turn, notes).await,
+        Ok(Ok(None)) => {}
+        Ok(Err(error)) => notes.problem(format!("ours, {turn:?}: {error}")),
+        Err(_) => notes.problem(format!("ours has no answer: {turn:?}")),
+    }
+}
+
+/// Holds the lock and releases it, as the turn says.
+pub(super) async fn rust_hold(guard: Guard, server: SocketAddr, turn: Turn, notes: &Notes) {
     let owner = guard.owner().to_string();
+    // The owner is a new one: whatever happened to it happened in this turn.
+    let mine = Mine { notes, owner: &owner, since_ns: 0 };
     let granted = Event::Granted { token: guard.token().get() };
-    notes.record(&owner, now_ns(), granted);
+    mine.record(now_ns(), granted);
     if turn.outstays {
         guard.lost().await;
-        return notes.record(&owner, now_ns(), Event::Lost);
+        return mine.record(now_ns(), Event::Lost);
     }
     if turn.reenters {
         match guard.reenter().await {
             Ok(again) => {
-                notes.record(&owner, now_ns(), granted);
-                notes.count_is(server, &owner, 2);
+                mine.record(now_ns(), granted);
+                mine.count_is(server, 2);
                 pause(turn.hold_ms).await;
-                release(again, Release::StillHeld(1), &owner, notes).await;
-                notes.count_is(server, &owner, 1);
+                release(again, Release::StillHeld(1), mine).await;
+                mine.count_is(server, 1);
             }
-            Err(error) => notes.problem(format!("{owner} does not re-enter: {error}")),
+            Err(error) => mine.problem(format!("{owner} does not re-enter: {error}")),
         }
     } else {
         pause(turn.hold_ms).await;
     }
-    release(guard, Release::Released, &owner, notes).await;
+    release(guard, Release::Released, mine).await;
+}
+
+async fn release(guard: Guard, expected: Release, mine: Mine<'_>) {
+    mine.record(now_ns(), Event::Released);
+    match guard.release().await {
+        Ok(release) if release == expected => {}
+        other => mine.problem(format!("{}: release gives {other:?}, not {expected:?}", mine.owner)),
+    }
 }
 
 /// One of ours that looks at the lock now and then. A fair waiter of Redisson 3.16 that nobody tells sleeps
 /// for as long as its turn was away, which is minutes, and Java tells nobody when a lease ends or a head
 /// gives up. Whatever ours asks for tells the head.
-async fn look(client: Client, notes: Notes, ended: Arc<AtomicBool>) {
-    let lock = client.fair_lock(&notes.lock);
-    while !ended.load(Ordering::Relaxed) {
-        pause(LOOK_MS).await;
-        match lock.try_lock().await {
-            Ok(Some(guard)) => {
-                let owner = guard.owner().to_string();
-                let token = guard.token().get();
-                notes.record(&owner, now_ns(), Event::Granted { token });
-                release(guard, Release::Released, &owner, &notes).await;
+pub(super) struct Looker {
+    ended: Arc<AtomicBool>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Looker {
+    pub(super) fn start(client: Client, notes: &Notes) -> Self {
+        let ended = Arc::new(AtomicBool::new(false));
+        let (notes, seen) = (notes.clone(), Arc::clone(&ended));
+        let lock = client.fair_lock(&notes.lock);
+        let task = tokio::spawn(async move {
+            while !seen.load(Ordering::Relaxed) {
+                pause(LOOK_MS).await;
+                look(&lock, &notes).await;
             }
-            Ok(None) => {}
-            Err(error) => notes.problem(format!("the one that looks: {error}")),
-        }
+        });
+        Self { ended, task }
+    }
+
+    pub(super) async fn stop(self) {
+        self.ended.store(true, Ordering::Relaxed);
+        self.task.await.expect("the one that looks");
     }
 }
 
-async fn release(guard: Guard, expected: Release, owner: &str, notes: &Notes) {
-    notes.record(owner, now_ns(), Event::Released);
-    match guard.release().await {
-        Ok(release) if release == expected => {}
-        other => notes.problem(format!("{owner}: release gives {other:?}, not {expected:?}")),
+async fn look(lock: &Lock, notes: &Notes) {
+    match lock.try_lock().await {
+        Ok(Some(guard)) => {
+            let owner = guard.owner().to_string();
+            let mine = Mine { notes, owner: &owner, since_ns: 0 };
+            let token = guard.token().get();
+            mine.record(now_ns(), Event::Granted { token });
+            release(guard, Release::Released, mine).await;
+        }
+        Ok(None) => {}
+        Err(error) => notes.problem(format!("the one that looks: {error}")),
     }
 }
 
 async fn java_turn(lock: &JavaLock, owner: &str, server: SocketAddr, turn: Turn, notes: &Notes) {
+    let since_ns = now_ns();
     let lease_ms = turn.lease_ms.map(|ms| i64::try_from(ms).expect("seconds"));
     let wait = |wait_ms: u64| i64::try_from(wait_ms).expect("milliseconds");
     let lease: Vec<_> = lease_ms.into_iter().collect();
@@ -219,83 +256,68 @@ async fn java_turn(lock: &JavaLock, owner: &str, server: SocketAddr, turn: Turn,
         How::Try => lock.try_lock(),
         How::Timed { wait_ms } => lock.try_lock_for(wait(wait_ms), lease_ms),
         How::TimedAsync { wait_ms } => lock.try_lock_for_async(wait(wait_ms), lease_ms),
+        How::Force => lock.force_unlock(),
     };
-    let Some(answer) = call.answer_within(ANSWERED_WITHIN).await else {
+    let Some(answer) = call.answer_within(notes.patience).await else {
         return notes.problem(format!("Java's {owner} has no answer: {turn:?}"));
     };
     match answer.result.as_deref() {
+        Ok("true") if matches!(turn.how, How::Force) => return notes.forced(since_ns),
         Ok("-" | "true") => {}
         Ok(_) => return,
         Err(error) => return notes.problem(format!("Java's {owner}, {turn:?}: {error}")),
     }
+    let mine = Mine { notes, owner, since_ns };
+    java_hold(lock, answer.ended_ns, server, turn, mine).await;
+}
+
+/// Holds the lock and releases it, as the turn says.
+pub(super) async fn java_hold(
+    lock: &JavaLock,
+    granted_ns: u64,
+    server: SocketAddr,
+    turn: Turn,
+    mine: Mine<'_>,
+) {
     // Java's plain and fair locks have no tokens; nobody looks at this one.
     let granted = Event::Granted { token: 0 };
-    notes.record(owner, answer.ended_ns, granted);
+    mine.record(granted_ns, granted);
     // A lease is not a parameter of tryLock().
     if turn.outstays && !matches!(turn.how, How::Try) {
         // Its end is in what the server did.
         return pause(turn.hold_ms).await;
     }
     if turn.reenters {
-        match lock.call("lock", &lease).answer_within(ANSWERED_WITHIN).await {
-            Some(answer) => notes.record(owner, answer.ended_ns, granted),
-            None => notes.problem(format!("Java's {owner} does not re-enter")),
+        let lease: Vec<_> =
+            turn.lease_ms.map(|ms| i64::try_from(ms).expect("seconds")).into_iter().collect();
+        match lock.call("lock", &lease).answer_within(mine.notes.patience).await {
+            Some(answer) => mine.record(answer.ended_ns, granted),
+            None => mine.problem(format!("Java's {} does not re-enter", mine.owner)),
         }
-        notes.count_is(server, owner, 2);
+        mine.count_is(server, 2);
         pause(turn.hold_ms).await;
-        unlock(lock, owner, notes).await;
-        notes.count_is(server, owner, 1);
+        unlock(lock, turn, mine).await;
+        mine.count_is(server, 1);
     } else {
         pause(turn.hold_ms).await;
     }
-    unlock(lock, owner, notes).await;
+    unlock(lock, turn, mine).await;
 }
 
-async fn unlock(lock: &JavaLock, owner: &str, notes: &Notes) {
-    match lock.unlock().answer_within(ANSWERED_WITHIN).await {
+async fn unlock(lock: &JavaLock, turn: Turn, mine: Mine<'_>) {
+    let mut call = if turn.unlocks_async { lock.unlock_async() } else { lock.unlock() };
+    match call.answer_within(mine.notes.patience).await {
         Some(answer) => {
-            notes.record(owner, answer.began_ns, Event::Released);
+            mine.record(answer.began_ns, Event::Released);
             if let Err(error) = answer.result {
-                notes.problem(format!("Java's {owner} does not unlock: {error}"));
+                mine.problem(format!("Java's {} does not unlock: {error}", mine.owner));
             }
         }
-        None => notes.problem(format!("Java's {owner} does not unlock")),
+        None => mine.problem(format!("Java's {} does not unlock", mine.owner)),
     }
 }
 
-impl Notes {
-    fn record(&self, owner: &str, at_ns: u64, event: Event) {
-        let (lock, owner) = (self.lock.clone(), owner.to_owned());
-        let mut played = self.played.lock().unwrap_or_else(PoisonError::into_inner);
-        played.records.push(Record { lock, owner, at_ns, event });
-    }
-
-    fn problem(&self, what: String) {
-        let mut played = self.played.lock().unwrap_or_else(PoisonError::into_inner);
-        played.problems.push(what);
-    }
-
-    fn count_is(&self, server: SocketAddr, owner: &str, count: i64) {
-        let found = Raw::connect(server).call(&["HGET", &self.lock, owner]);
-        let is = if found.is_nil() { 0 } else { found.text().parse().unwrap_or(-1) };
-        if is != count {
-            self.problem(format!("{owner} is in {is} times, and should be in {count} times"));
-        }
-    }
-}
-
-async fn pause(ms: u64) {
+pub(super) async fn pause(ms: u64) {
     // Time is what these are about.
     tokio::time::sleep(Duration::from_millis(ms)).await;
-}
-
-/// How often each owner was granted the lock, as it saw it.
-pub(super) fn grants(played: &Played) -> HashMap<&str, usize> {
-    let mut grants = HashMap::new();
-    for record in &played.records {
-        if matches!(record.event, Event::Granted { .. }) {
-            *grants.entry(record.owner.as_str()).or_default() += 1;
-        }
-    }
-    grants
 }

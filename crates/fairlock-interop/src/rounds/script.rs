@@ -62,6 +62,8 @@ pub struct Turn {
     pub reenters: bool,
     /// Whether it holds the lock beyond its lease, and does not release it.
     pub outstays: bool,
+    /// Whether Java unlocks by the asynchronous form. All of ours are.
+    pub unlocks_async: bool,
     /// Until the next turn.
     pub pause_ms: u64,
 }
@@ -83,6 +85,8 @@ pub enum How {
     Cancelled {
         after_ms: u64,
     },
+    /// The lock is taken away from whoever holds it, and left free.
+    Force,
 }
 
 impl Script {
@@ -96,9 +100,11 @@ impl Script {
         for n in 0..count {
             // The first two are one of each side.
             let is_java = if n < 2 { n == 0 } else { dice.below(2) == 0 };
-            let kind = match (is_fair, dice.below(2)) {
+            let kind = match (is_fair, dice.below(4)) {
+                (true, 0) if version.has_non_reentrant() => Kind::NonReentrantFair,
                 (true, _) => Kind::Fair,
-                (false, 0) if version.has_fenced() => Kind::Fenced,
+                (false, 0) if version.has_non_reentrant() => Kind::NonReentrant,
+                (false, 1 | 2) if version.has_fenced() => Kind::Fenced,
                 (false, _) => Kind::Plain,
             };
             let client = usize::try_from(dice.below(2)).expect("0 or 1");
@@ -108,7 +114,8 @@ impl Script {
             let begins_ms = dice.below(40);
             let mut turns = Vec::new();
             for _ in 0..=dice.below(3) {
-                let turn = Turn::new(&mut dice, is_java, hold_left_ms);
+                let mut turn = Turn::new(&mut dice, is_java, hold_left_ms);
+                turn.reenters &= !is_java || kind.is_reentrant();
                 if turn.operations() > operations_left || turn.hold_ms > hold_left_ms {
                     break;
                 }
@@ -142,34 +149,38 @@ impl fmt::Display for Script {
 impl Turn {
     fn new(dice: &mut Dice, is_java: bool, hold_left_ms: u64) -> Self {
         let wait_ms = 1 + dice.below(80);
-        let how = match (dice.below(10), is_java) {
-            (0..4, _) => How::Wait,
-            (4, true) => How::WaitAsync,
-            (5, true) => How::TimedAsync { wait_ms },
-            (4..6, false) => How::Cancelled { after_ms: wait_ms },
-            (6, _) => How::Try,
+        let how = match (dice.below(40), is_java) {
+            (0..16, _) => How::Wait,
+            (16..20, true) => How::WaitAsync,
+            (20..24, true) => How::TimedAsync { wait_ms },
+            (16..24, false) => How::Cancelled { after_ms: wait_ms },
+            (24..28, _) => How::Try,
+            (28, _) => How::Force,
             _ => How::Timed { wait_ms },
         };
         // Before 3.17 a Java lock object gives the lease that it used last to calls without one.
         let outstays = dice.below(20) == 0 && hold_left_ms > 130;
         let lease_ms = (dice.below(4) == 0).then_some(5000);
         let reenters = !outstays && dice.below(4) == 0;
+        let unlocks_async = dice.below(4) == 0;
         let pause_ms = dice.below(20);
-        if outstays {
-            let lease_ms = Some(100);
-            return Self { how, lease_ms, hold_ms: 130, reenters, outstays, pause_ms };
-        }
-        Self { how, lease_ms, hold_ms: dice.below(12), reenters, outstays, pause_ms }
+        let (lease_ms, hold_ms) =
+            if outstays { (Some(100), 130) } else { (lease_ms, dice.below(12)) };
+        Self { how, lease_ms, hold_ms, reenters, outstays, unlocks_async, pause_ms }
     }
 
     /// The attempt and the release, and both once more.
     fn operations(&self) -> usize {
-        if self.reenters { 4 } else { 2 }
+        match self.how {
+            How::Force => 1,
+            _ if self.reenters => 4,
+            _ => 2,
+        }
     }
 }
 
 /// splitmix64.
-struct Dice(u64);
+pub(super) struct Dice(pub(super) u64);
 
 impl Dice {
     fn next(&mut self) -> u64 {
@@ -181,7 +192,7 @@ impl Dice {
     }
 
     /// 0 to `bound` - 1.
-    fn below(&mut self, bound: u64) -> u64 {
+    pub(super) fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound
     }
 }
@@ -201,5 +212,34 @@ mod tests {
             assert!(script.parts.iter().any(|part| matches!(part.who, Who::Rust { .. })));
             assert_eq!(format!("{script:?}"), format!("{:?}", Script::new(seed, Version::V4_7)));
         }
+    }
+
+    #[test]
+    fn every_way_comes_up_within_a_thousand_scripts() {
+        let scripts: Vec<_> = (0..1000).map(|seed| Script::new(seed, Version::V4_7)).collect();
+        let text = format!("{scripts:?}");
+        for word in [
+            "how: Wait,",
+            "WaitAsync",
+            "Try,",
+            "Timed {",
+            "TimedAsync",
+            "Cancelled",
+            "Force",
+            "kind: Fair }",
+            "Plain",
+            "Fenced",
+            "NonReentrant }",
+            "NonReentrantFair",
+            "reenters: true",
+            "outstays: true",
+            "unlocks_async: true",
+            "lease_ms: Some(5000)",
+            "lease_ms: None",
+        ] {
+            assert!(text.contains(word), "{word}");
+        }
+        let sizes = scripts.iter().map(|script| script.parts.len());
+        assert_eq!((sizes.clone().min(), sizes.max()), (Some(2), Some(10)));
     }
 }

@@ -1,6 +1,6 @@
 //! A Java client in the same queue: dead, alive, or with a wrong clock.
 
-use super::bed::{Bed, HB, SLACK, all_in_turn, eventually, measured, ms, steady};
+use super::bed::{Bed, HB, SELDOM, SLACK, all_in_turn, eventually, measured, ms, steady};
 use fairlock::Release;
 use fairlock_testkit::redisson::{DEFAULT_WAIT_MS, JavaClient, WATCHDOG_LEASE_MS, channel_of};
 use fairlock_testkit::server::Generation;
@@ -141,6 +141,46 @@ fn a_java_client_with_a_fast_clock_drops_ours() {
         all_in_turn(places, HB + SLACK).await;
         java.leave("job", 1, DEFAULT_WAIT_MS);
         bed.history.assert_sound();
+    });
+}
+
+/// Java's unlock told a timed Java head that was giving up; that one left, and told nobody. Ours, head of a
+/// free lock then, heard of it with its next heartbeat, 1.9 s later (a random round beside the real jars).
+#[test]
+fn ours_behind_java_that_leaves_in_silence_looks_four_times_a_heartbeat() {
+    steady(|| async {
+        let Some(bed) = Bed::redis70() else { return };
+        let client = bed.seldom().await;
+        let mut java = JavaClient::new(&bed.server, 0);
+        assert!(java.acquire("job", 1, DEFAULT_WAIT_MS, WATCHDOG_LEASE_MS).is_none());
+        assert!(java.acquire("job", 2, DEFAULT_WAIT_MS, WATCHDOG_LEASE_MS).is_some());
+        let place = bed.enter(&client, "job").await;
+        let channel = channel_of("job", &place.owner);
+        eventually("ours listens", SLACK, || {
+            bed.call(&["PUBSUB", "NUMSUB", &channel]).array()[1].int() == 1
+        });
+        assert_eq!(java.unlock("job", 1), Some(1));
+        java.leave("job", 2, DEFAULT_WAIT_MS);
+        let left = Instant::now();
+        let held = place.granted(SELDOM / 4 + SLACK).await;
+        measured("a Java head leaves a free lock in silence", held.at - left);
+        held.release().await;
+
+        // What it costs: two calls a second with heartbeats of 2 s, and no more.
+        assert!(java.acquire("job", 1, DEFAULT_WAIT_MS, WATCHDOG_LEASE_MS).is_none());
+        let place = bed.enter(&client, "job").await;
+        let channel = channel_of("job", &place.owner);
+        eventually("ours listens", SLACK, || {
+            bed.call(&["PUBSUB", "NUMSUB", &channel]).array()[1].int() == 1
+        });
+        // The look after the subscription; from here on nothing but time causes calls.
+        tokio::time::sleep(ms(500)).await;
+        let before = bed.script_calls();
+        tokio::time::sleep(SELDOM).await;
+        let calls = bed.script_calls() - before;
+        assert!((4..=5).contains(&calls), "{calls} calls in a heartbeat's time");
+        assert_eq!(java.unlock("job", 1), Some(1));
+        place.granted(SLACK).await.release().await;
     });
 }
 

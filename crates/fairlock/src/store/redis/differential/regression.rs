@@ -260,6 +260,37 @@ fn a_head_that_java_dropped_hides_no_foreign_waiter() {
     assert_eq!(allowed, 600_000, "its own allowance and that of the Java waiter ahead");
 }
 
+/// A Java client whose clock is behind enters with a score that has passed. While it listens it is told, and
+/// spared for as long as a head that nobody hears; then it is dropped, and ours behind it served.
+#[test]
+fn a_stale_java_head_that_listens_is_spared_for_a_while() {
+    let Some(mut rig) = Rig::start(Generation::Redis70) else { return };
+    rig.reset(START_US);
+    let rules = Rules { presence: false, ..Rules::default() };
+    let wait = JavaAct::Acquire { wait_ms: 300_000, lease_ms: 30_000 };
+    let mut seen = Seen::new();
+    let mut run = Run::new(&mut rig, rules, Snapshot::default(), &mut seen);
+    let stale = |k: &Snapshot| k.queue.iter().any(|owner| !owner.is_ours());
+    for (step, is_spared) in [
+        (acquire(0, Mode::Wait, Place::New), false),
+        (Step::Java { waiter: 0, act: wait }, true),
+        (Step::JavaListens { waiter: 0, on: true }, true),
+        (acquire(1, Mode::Wait, Place::New), true),
+        (Step::Meddle(Fault::ScoreAt(Member::Java(0), -1)), true),
+        (Step::Force { kind: Kind::Fair }, true),
+        (Step::Time(3_000_000), true),
+        (Step::Beat { client: 1, waiters: vec![1] }, true),
+        (Step::Time(4_999_000), true),
+        (Step::Beat { client: 1, waiters: vec![1] }, true),
+        (Step::Time(1_000), true),
+        (Step::Beat { client: 1, waiters: vec![1] }, false),
+    ] {
+        run.step(&step).unwrap_or_else(|story| panic!("{step:?}: {story}"));
+        assert_eq!(stale(run.core().snapshot()), is_spared, "{step:?}");
+    }
+    assert!(run.core().snapshot().hold.contains_key(&owner(1)));
+}
+
 /// As many dead waiters as one call looks at, and nobody behind them: the queue is empty then, and
 /// who does not wait may take the lock. The core said neither that nor MORE.
 #[test]

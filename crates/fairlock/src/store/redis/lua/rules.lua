@@ -291,20 +291,28 @@ local function next_holder()
       score = int(now + FAIR_WAIT)
       call('ZADD', scores, score, head)
       keep_queue()
-    elseif tonumber(score) <= now then
-      unlist(head)
-      return 'dropped'
     end
     local channel = base .. ':' .. head
     local watch = read_watch()
-    if not watch or watch.id ~= head or watch.score ~= score or watch.since > now
-      or now >= watch.since + JAVA_PATIENCE + JAVA_PASSED then
+    if watch and (watch.id ~= head or watch.score ~= score or watch.since > now
+      or now >= watch.since + JAVA_PATIENCE + JAVA_PASSED) then
+      watch = nil
+    end
+    -- Redisson's rule for stale heads. But a client whose clock is behind enters stale, and listens:
+    -- it is told like any other, and has its time to come.
+    local stale = tonumber(score) <= now
+    if stale and (watch and now >= watch.since + JAVA_PATIENCE
+      or call('PUBSUB', 'NUMSUB', channel)[2] == 0) then
+      unlist(head)
+      return 'dropped'
+    end
+    if not watch then
       set_watch({ since = now, pinged = now, score = score, id = head })
       call(publish, channel, '0')
       return 'waiting'
     end
-    if call('PUBSUB', 'NUMSUB', channel)[2] > 0 then
-      watch.since = now
+    if stale or call('PUBSUB', 'NUMSUB', channel)[2] > 0 then
+      if not stale then watch.since = now end
       if freed or now >= watch.pinged + JAVA_PING then
         watch.pinged = now
         call(publish, channel, '0')

@@ -1,0 +1,134 @@
+//! What the players of a round saw.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use fairlock_testkit::history::{Event, Record, now_ns};
+use fairlock_testkit::raw::Raw;
+
+/// What was seen in a round.
+#[derive(Debug, Default)]
+pub struct Played {
+    /// Grants and releases, as the callers saw them; and deaths.
+    pub records: Vec<Record>,
+    /// Calls that took the lock away from somebody.
+    pub forces: Vec<Force>,
+    /// What went wrong on the way.
+    pub problems: Vec<Problem>,
+}
+
+/// From when to when the call took, on the clock of [`now_ns`].
+#[derive(Clone, Copy, Debug)]
+pub struct Force {
+    /// Before it was made.
+    pub began_ns: u64,
+    /// When its answer was there.
+    pub ended_ns: u64,
+}
+
+/// Something that must not be, unless the lock was taken away from this owner meanwhile.
+#[derive(Clone, Debug)]
+pub struct Problem {
+    /// In one sentence.
+    pub what: String,
+    /// Whose; nobody's is never excused.
+    pub owner: Option<String>,
+    /// When the owner's turn began.
+    pub since_ns: u64,
+    /// When it was seen.
+    pub at_ns: u64,
+}
+
+/// Where the players write.
+#[derive(Clone, Debug)]
+pub(super) struct Notes {
+    /// The lock that they play for.
+    pub(super) lock: String,
+    /// Who has no answer by then has none coming.
+    pub(super) patience: Duration,
+    played: Arc<Mutex<Played>>,
+}
+
+/// Somebody's turn, for what goes wrong in it.
+#[derive(Clone, Copy)]
+pub(super) struct Mine<'a> {
+    pub(super) notes: &'a Notes,
+    pub(super) owner: &'a str,
+    pub(super) since_ns: u64,
+}
+
+impl Played {
+    /// Who was killed.
+    pub fn dead(&self) -> Vec<String> {
+        let died = self.records.iter().filter(|record| record.event == Event::Died);
+        died.map(|record| record.owner.clone()).collect()
+    }
+
+    /// How often each owner was granted the lock, as it saw it.
+    pub fn grants(&self) -> HashMap<&str, usize> {
+        let mut grants = HashMap::new();
+        for record in &self.records {
+            if matches!(record.event, Event::Granted { .. }) {
+                *grants.entry(record.owner.as_str()).or_default() += 1;
+            }
+        }
+        grants
+    }
+}
+
+impl Notes {
+    pub(super) fn new(lock: &str, patience: Duration) -> Self {
+        Self { lock: lock.to_owned(), patience, played: Arc::default() }
+    }
+
+    pub(super) fn record(&self, owner: &str, at_ns: u64, event: Event) {
+        let (lock, owner) = (self.lock.clone(), owner.to_owned());
+        self.change(|played| played.records.push(Record { lock, owner, at_ns, event }));
+    }
+
+    pub(super) fn forced(&self, began_ns: u64) {
+        let ended_ns = now_ns();
+        self.change(|played| played.forces.push(Force { began_ns, ended_ns }));
+    }
+
+    /// Something that nothing excuses.
+    pub(super) fn problem(&self, what: String) {
+        let at_ns = now_ns();
+        let problem = Problem { what, owner: None, since_ns: at_ns, at_ns };
+        self.change(|played| played.problems.push(problem));
+    }
+
+    pub(super) fn take(&self) -> Played {
+        std::mem::take(&mut *self.played.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Played)) {
+        change(&mut self.played.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+impl Mine<'_> {
+    /// Something that is excused where the lock was taken away from this owner.
+    pub(super) fn problem(&self, what: String) {
+        let owner = Some(self.owner.to_owned());
+        let problem = Problem { what, owner, since_ns: self.since_ns, at_ns: now_ns() };
+        self.notes.change(|played| played.problems.push(problem));
+    }
+
+    pub(super) fn record(&self, at_ns: u64, event: Event) {
+        self.notes.record(self.owner, at_ns, event);
+    }
+
+    pub(super) fn count_is(&self, server: SocketAddr, count: i64) {
+        let found = Raw::connect(server).call(&["HGET", &self.notes.lock, self.owner]);
+        let is = if found.is_nil() { 0 } else { found.text().parse().unwrap_or(-1) };
+        if is != count {
+            self.problem(format!(
+                "{} is in {is} times, and should be in {count} times",
+                self.owner
+            ));
+        }
+    }
+}
