@@ -8,6 +8,9 @@ const OURS: &str = "68abb9b1-b536-8682-91df-ddd2a0666c9d:1";
 const OTHER: &str = "11111111-b536-8682-91df-ddd2a0666c9d:1";
 const MS: u64 = 1_000_000;
 
+/// When, in milliseconds, who, and what.
+type Told<T> = Vec<(u64, &'static str, T)>;
+
 fn steps(story: &[(u64, &str, What)]) -> Vec<Step> {
     let step = |&(ms, owner, what): &(u64, &str, What)| Step {
         at_ns: ms * MS,
@@ -33,7 +36,7 @@ const FREED: What = What::Frees { by_time: false };
 const ENDED: What = What::Frees { by_time: true };
 
 /// Ours holds, Java and another of ours wait, and all are served in order.
-fn sound() -> (Vec<(u64, &'static str, What)>, Vec<(u64, &'static str, Event)>) {
+fn sound() -> (Told<What>, Told<Event>) {
     let story = vec![
         (0, OURS, What::Holds),
         (10, JAVA, What::Enters),
