@@ -1,4 +1,4 @@
-//! `soak`: what cycles of lock and release leave behind. `placement`: what the background thread costs.
+//! `host`: the host store, beside `flock`. `soak`: what cycles of lock and release leave behind. `placement`: what the background thread costs.
 //!
 //! `cargo run --release -p fairlock-bench [SECONDS]`: hand-over and uncontended cost of fair
 //! locks on a private server, beside the server's PING in the same run. Ratios count; the
@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used, reason = "a measurement that cannot go on panics")]
 
 mod contended;
+mod host;
 mod memory;
 mod placement;
 mod soak;
@@ -23,11 +24,16 @@ fn main() {
     match args[..] {
         ["soak"] => soak(1_000_000),
         ["soak", cycles] => soak(cycles.parse().expect("CYCLES")),
+        ["host"] => host::report(Duration::from_secs(2)),
+        ["host", seconds] if seconds.parse::<f64>().is_ok() => host::report(span(seconds)),
+        ["host", ref process @ ..] => host::process(process),
         ["placement"] => placement::report(Duration::from_secs(2)),
         ["placement", seconds] => placement::report(span(seconds)),
         [] => costs(Duration::from_secs(2)),
         [seconds] => costs(span(seconds)),
-        _ => panic!("fairlock-bench [SECONDS] | soak [CYCLES] | placement [SECONDS]"),
+        _ => panic!(
+            "fairlock-bench [SECONDS] | host [SECONDS] | soak [CYCLES] | placement [SECONDS]"
+        ),
     }
 }
 

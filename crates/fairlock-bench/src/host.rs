@@ -1,0 +1,237 @@
+//! The host store: uncontended pairs, hand-over between processes beside `flock`, and what waiting costs.
+//!
+//! The processes are this program once more, with another first word.
+
+use crate::stats::{percentile, us};
+use fairlock::Client;
+use fairlock_testkit::tempdir::TempDir;
+use rustix::fs::{FlockOperation, flock};
+use rustix::time::{ClockId, clock_gettime};
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Hand-overs that are measured.
+const TURNS: u32 = 1_000;
+
+/// How long each turn holds the lock: until the others certainly wait.
+const HOLD: Duration = Duration::from_millis(2);
+
+/// Commands in one queue, started by `fairlock run` or by `flock`.
+const COMMANDS: u32 = 100;
+
+const WAITERS: u32 = 100;
+
+/// Until every waiter sleeps.
+const SETTLE: Duration = Duration::from_secs(5);
+
+type Line = Result<String, std::io::Error>;
+
+/// What this program does when it is one of its own processes.
+pub(crate) fn process(args: &[&str]) {
+    match args {
+        ["turns", url] => print_all(&turns_fairlock(url)),
+        ["turns-flock", path] => print_all(&turns_flock(path)),
+        // The command in the queue: when it began and ended.
+        ["turn"] => {
+            let begun = now_ns();
+            std::thread::sleep(HOLD);
+            print_all(&[("A", begun), ("R", now_ns())]);
+        }
+        ["wait", url] => wait(url),
+        _ => panic!("host [SECONDS]"),
+    }
+}
+
+pub(crate) fn report(span: Duration) {
+    let dir = TempDir::new();
+    let path = dir.path().join("locks");
+    let url = format!("sqlite:{}", path.display());
+    uncontended(&url, span);
+    for (what, args, store) in [
+        ("two processes, library", "turns", url.as_str()),
+        ("two processes, flock(2)", "turns-flock", dir.path().join("flock").to_str().unwrap()),
+    ] {
+        let children = (0..2).map(|_| this(&["host", args, store]).spawn().unwrap()).collect();
+        print_turns(what, hear(children));
+    }
+    commands(&path);
+    waiting(&url, span);
+}
+
+fn uncontended(url: &str, span: Duration) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let client = Client::connect(url).await.unwrap();
+        let lock = client.fair_lock("bench");
+        let mut took = Vec::new();
+        let began = Instant::now();
+        while began.elapsed() < span {
+            let start = Instant::now();
+            lock.lock().await.unwrap().release().await.unwrap();
+            took.push(start.elapsed());
+        }
+        let rate = took.len() as f64 / began.elapsed().as_secs_f64();
+        let (p50, p99) = (percentile(&mut took, 50), percentile(&mut took, 99));
+        println!(
+            "host: uncontended lock+release, 1 task: {rate:.0}/s, p50 {}, p99 {}",
+            us(p50),
+            us(p99)
+        );
+    });
+}
+
+/// Takes the lock, holds it for a moment, lets go, again and again, as fast as it is its turn.
+fn turns_fairlock(url: &str) -> Vec<(&'static str, u64)> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let client = Client::connect(url).await.unwrap();
+        let lock = client.fair_lock("turns");
+        let mut seen = Vec::new();
+        for _ in 0..TURNS / 2 {
+            let guard = lock.lock().await.unwrap();
+            seen.push(("A", now_ns()));
+            std::thread::sleep(HOLD);
+            seen.push(("R", now_ns()));
+            guard.release().await.unwrap();
+        }
+        seen
+    })
+}
+
+fn turns_flock(path: &str) -> Vec<(&'static str, u64)> {
+    let file = File::create(path).unwrap();
+    let mut seen = Vec::new();
+    for _ in 0..TURNS / 2 {
+        flock(&file, FlockOperation::LockExclusive).unwrap();
+        seen.push(("A", now_ns()));
+        std::thread::sleep(HOLD);
+        seen.push(("R", now_ns()));
+        flock(&file, FlockOperation::Unlock).unwrap();
+        // It gives no turns: the other one must come to it first.
+        std::thread::sleep(HOLD / 2);
+    }
+    seen
+}
+
+/// The same for commands: the end of one to the start of the next.
+fn commands(path: &Path) {
+    let own = std::env::current_exe().unwrap();
+    let fairlock = own.with_file_name("fairlock");
+    let (url, other) = (format!("sqlite:{}", path.display()), path.with_extension("flock"));
+    let flock: &[&str] = &["flock", other.to_str().unwrap()];
+    let run: &[&str] = &[fairlock.to_str().unwrap(), "--url", &url, "run", "commands", "--"];
+    for (what, words) in [("flock(1)", flock), ("fairlock run", run)] {
+        let start = || {
+            let mut command = Command::new(words[0]);
+            command.args(&words[1..]).arg(&own).args(["host", "turn"]);
+            command.stdout(Stdio::piped()).spawn()
+        };
+        match (0..COMMANDS).map(|_| start()).collect() {
+            Ok(children) => print_turns(&format!("{COMMANDS} commands, {what}"), hear(children)),
+            Err(error) => {
+                println!("host: SKIPPED: {what}: {error} (cargo build --release -p fairlock-cli)");
+            }
+        }
+    }
+}
+
+/// All that the children say, in the order of time.
+fn hear(children: Vec<Child>) -> Vec<(u64, bool)> {
+    let mut seen = Vec::new();
+    for mut child in children {
+        let mut said = String::new();
+        child.stdout.take().unwrap().read_to_string(&mut said).unwrap();
+        assert!(child.wait().unwrap().success(), "a process of the bench has failed");
+        seen.extend(said.lines().map(|line| {
+            let (what, at) = line.split_once(' ').unwrap();
+            (at.parse::<u64>().unwrap(), what == "A")
+        }));
+    }
+    seen.sort_unstable();
+    seen
+}
+
+/// From each release to the acquisition that follows it.
+fn print_turns(what: &str, seen: Vec<(u64, bool)>) {
+    let pairs = seen.windows(2).filter(|pair| !pair[0].1 && pair[1].1);
+    let mut took: Vec<_> = pairs.map(|pair| Duration::from_nanos(pair[1].0 - pair[0].0)).collect();
+    println!(
+        "host: hand-over, {what}: p50 {}, p99 {} of {}",
+        us(percentile(&mut took, 50)),
+        us(percentile(&mut took, 99)),
+        took.len()
+    );
+}
+
+/// Waits for a lock that never comes.
+fn wait(url: &str) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let client = Client::connect(url).await.unwrap();
+        let lock = client.fair_lock("idle");
+        let turn = lock.enqueue().await.unwrap();
+        println!("waits");
+        std::io::stdout().flush().unwrap();
+        let _turn = turn;
+        std::future::pending::<()>().await;
+    });
+}
+
+/// What waiters cost that nothing happens to.
+fn waiting(url: &str, span: Duration) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let client = runtime.block_on(Client::connect(url)).unwrap();
+    let _guard = runtime.block_on(client.fair_lock("idle").lock()).unwrap();
+    let start = || {
+        let mut child = this(&["host", "wait", url]).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        assert_eq!(lines.next().and_then(Line::ok).as_deref(), Some("waits"));
+        child
+    };
+    let mut children: Vec<_> = (0..WAITERS).map(|_| start()).collect();
+    std::thread::sleep(SETTLE);
+    let used =
+        |children: &[Child]| -> u64 { children.iter().map(|child| cpu_ns(child.id())).sum() };
+    let (before, began) = (used(&children), Instant::now());
+    std::thread::sleep(span.max(Duration::from_secs(10)));
+    let used = (used(&children) - before) as f64 / 1e6;
+    let minutes = began.elapsed().as_secs_f64() / 60.0;
+    println!(
+        "host: {WAITERS} idle waiters, a process each: {:.2} ms of CPU a minute for each",
+        used / minutes / f64::from(WAITERS)
+    );
+    for child in &mut children {
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+}
+
+/// Nanoseconds that all threads of a process have run.
+fn cpu_ns(pid: u32) -> u64 {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let of = |task: PathBuf| -> u64 {
+        let text = std::fs::read_to_string(task.join("schedstat")).unwrap_or_default();
+        text.split(' ').next().and_then(|ns| ns.parse().ok()).unwrap_or(0)
+    };
+    tasks.filter_map(Result::ok).map(|task| of(task.path())).sum()
+}
+
+fn this(args: &[&str]) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(args).stdout(Stdio::piped());
+    command
+}
+
+fn print_all(lines: &[(&str, u64)]) {
+    let text: String = lines.iter().map(|(what, at)| format!("{what} {at}\n")).collect();
+    std::io::stdout().write_all(text.as_bytes()).unwrap();
+}
+
+/// The clock that all processes share.
+fn now_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
