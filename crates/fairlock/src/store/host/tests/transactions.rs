@@ -126,6 +126,17 @@ fn names_are_those_in_use_a_page_at_a_time() {
     assert_eq!((found, pages), (held, 3));
 }
 
+/// Who may write to the file, as members of a group may, can put code of SQL into it. It is not run.
+#[test]
+fn triggers_in_the_file_do_nothing() {
+    let bed = Bed::new();
+    drop(bed.open());
+    let db = rusqlite::Connection::open(bed.path()).unwrap();
+    db.execute_batch("CREATE TRIGGER t AFTER INSERT ON lock BEGIN DELETE FROM lock; END").unwrap();
+    take(&mut bed.open(), "job", 1);
+    assert_eq!(state(&mut bed.open(), "job").hold.len(), 1);
+}
+
 /// A name can be any bytes, and long.
 #[test]
 fn any_legal_name_is_a_lock_of_its_own() {

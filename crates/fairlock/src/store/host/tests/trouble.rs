@@ -159,6 +159,22 @@ fn a_full_disk_loses_nothing() {
     drop(disk);
 }
 
+/// A file that cannot be made for want of space is made when there is some.
+#[test]
+fn a_full_disk_gets_its_file_later() {
+    let bed = Bed::new();
+    let Some(disk) = Disk::mount(bed.dir.path(), "1m") else { return };
+    let filler = disk.fill();
+    for _ in 0..2 {
+        let error = open(&bed.path()).err().expect("it was opened");
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        assert!(error.to_string().contains("disk is full"), "{error}");
+    }
+    fs::remove_file(filler).unwrap();
+    take(&mut bed.open(), "job", 1);
+    drop(disk);
+}
+
 /// Not even root writes there.
 #[test]
 fn a_disk_that_is_read_only_is_refused() {
