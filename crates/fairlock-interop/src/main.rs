@@ -112,6 +112,9 @@ async fn play(kind: &str, count: &str, version: &str, server: &str, seed: u64) -
     for violation in &report.violations {
         println!("VIOLATION {violation}");
     }
+    for spoiled in &report.spoiled {
+        println!("SPOILED {spoiled}");
+    }
     for slow in &report.slow {
         println!("SLOW {slow}");
     }

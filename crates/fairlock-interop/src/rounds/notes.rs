@@ -17,6 +17,8 @@ pub struct Played {
     pub forces: Vec<Force>,
     /// What went wrong on the way.
     pub problems: Vec<Problem>,
+    /// Java's client failed by itself, and what it left standing is not ours to answer for.
+    pub spoiled: Option<String>,
 }
 
 /// From when to when the call took, on the clock of [`now_ns`].
@@ -98,6 +100,10 @@ impl Notes {
         let at_ns = now_ns();
         let problem = Problem { what, owner: None, since_ns: at_ns, at_ns };
         self.change(|played| played.problems.push(problem));
+    }
+
+    pub(super) fn spoiled(&self, what: String) {
+        self.change(|played| played.spoiled = Some(what));
     }
 
     pub(super) fn take(&self) -> Played {

@@ -10,7 +10,7 @@ use fairlock_testkit::history::{Event, now_ns};
 
 use super::notes::{Mine, Notes, Played};
 use super::script::{How, Script, Turn, Who};
-use crate::java::{Java, JavaClient, JavaLock, JavaOwner, Settings};
+use crate::java::{Answer, Java, JavaClient, JavaLock, JavaOwner, Settings};
 use crate::version::Version;
 
 /// How long a hold without a lease lasts that nobody renews. Short, since a Java waiter that nobody
@@ -265,10 +265,19 @@ async fn java_turn(lock: &JavaLock, owner: &str, server: SocketAddr, turn: Turn,
         Ok("true") if matches!(turn.how, How::Force) => return notes.forced(since_ns),
         Ok("-" | "true") => {}
         Ok(_) => return,
+        Err(error) if failed_by_itself(error) => {
+            return notes.spoiled(format!("Java's {owner}, {turn:?}: {error}"));
+        }
         Err(error) => return notes.problem(format!("Java's {owner}, {turn:?}: {error}")),
     }
     let mine = Mine { notes, owner, since_ns };
     java_hold(lock, answer.ended_ns, server, turn, mine).await;
+}
+
+/// A thread of Redisson 3.16 that waits right after it has given up finds its subscription cancelled, which its
+/// former wait has done. The call fails, and its entry stays in the queue, with a subscriber.
+fn failed_by_itself(error: &str) -> bool {
+    error.contains("java.util.concurrent.CancellationException")
 }
 
 /// Holds the lock and releases it, as the turn says.
@@ -291,8 +300,8 @@ pub(super) async fn java_hold(
         let lease: Vec<_> =
             turn.lease_ms.map(|ms| i64::try_from(ms).expect("seconds")).into_iter().collect();
         match lock.call("lock", &lease).answer_within(mine.notes.patience).await {
-            Some(answer) => mine.record(answer.ended_ns, granted),
-            None => mine.problem(format!("Java's {} does not re-enter", mine.owner)),
+            Some(Answer { ended_ns, result: Ok(_), .. }) => mine.record(ended_ns, granted),
+            other => mine.problem(format!("Java's {} does not re-enter: {other:?}", mine.owner)),
         }
         mine.count_is(server, 2);
         pause(turn.hold_ms).await;
