@@ -22,12 +22,39 @@ const POLL: Duration = Duration::from_millis(5);
 /// machine that stood still fails no test.
 const POLLS_MAX: u32 = 8_000;
 
+type Emulator = vt100::Parser<Frames>;
+
+/// Whether the program is in the middle of a frame: what is on the screen then is nothing that it wants
+/// to be seen.
+#[derive(Default)]
+struct Frames {
+    drawing: bool,
+}
+
+/// The mode "synchronized update".
+const FRAME: &[u16] = &[2026];
+
+impl vt100::Callbacks for Frames {
+    fn unhandled_csi(
+        &mut self,
+        _: &mut vt100::Screen,
+        mark: Option<u8>,
+        _: Option<u8>,
+        parameters: &[&[u16]],
+        command: char,
+    ) {
+        if mark == Some(b'?') && parameters == [FRAME] {
+            self.drawing = command == 'h';
+        }
+    }
+}
+
 /// A terminal and the program that runs on it, which is killed when this is dropped.
 pub struct Terminal {
     master: File,
     /// Kept open, so that the terminal outlives its program, as a person's does.
     slave: File,
-    screen: Arc<Mutex<vt100::Parser>>,
+    screen: Arc<Mutex<Emulator>>,
     child: Child,
 }
 
@@ -68,7 +95,7 @@ impl Terminal {
         command.stdin(end()).stdout(end()).stderr(end());
         change(&mut command);
         let child = command.spawn().expect("the program starts");
-        let parser = vt100::Parser::new(size(rows), size(columns), 0);
+        let parser = Emulator::new_with_callbacks(size(rows), size(columns), 0, Frames::default());
         let screen = Arc::new(Mutex::new(parser));
         let mut output = master.try_clone().expect("a descriptor");
         let seen = Arc::clone(&screen);
@@ -83,19 +110,18 @@ impl Terminal {
     }
 
     /// What is on the screen: its rows, without blanks at their ends.
-    pub fn rows(&self) -> Vec<String> {
-        let parser = lock(&self.screen);
-        let (_, columns) = parser.screen().size();
-        let rows = parser.screen().rows(0, columns.get());
-        rows.map(|row| row.trim_end().to_owned()).collect()
-    }
-
-    /// What is on the screen, as one text.
     pub fn text(&self) -> String {
-        self.rows().join("\n").trim_end().to_owned()
+        text(lock(&self.screen).screen())
     }
 
-    /// Waits until the screen is as wanted, and gives its text.
+    /// The same, unless the program is in the middle of a frame.
+    fn frame(&self) -> Option<String> {
+        let parser = lock(&self.screen);
+        (!parser.callbacks().drawing).then(|| text(parser.screen()))
+    }
+
+    /// Waits until the screen is as wanted, and gives its text. A program that marks its frames
+    /// ("synchronized update") is looked at between them.
     ///
     /// # Panics
     ///
@@ -103,8 +129,7 @@ impl Terminal {
     #[track_caller]
     pub fn until(&self, what: &str, is_so: impl Fn(&str) -> bool) -> String {
         for _ in 0..POLLS_MAX {
-            let text = self.text();
-            if is_so(&text) {
+            if let Some(text) = self.frame().filter(|text| is_so(text)) {
                 return text;
             }
             thread::sleep(POLL);
@@ -226,8 +251,14 @@ impl Drop for Terminal {
     }
 }
 
-fn lock(parser: &Mutex<vt100::Parser>) -> MutexGuard<'_, vt100::Parser> {
+fn lock(parser: &Mutex<Emulator>) -> MutexGuard<'_, Emulator> {
     parser.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn text(screen: &vt100::Screen) -> String {
+    let (_, columns) = screen.size();
+    let rows = screen.rows(0, columns.get()).map(|row| row.trim_end().to_owned());
+    rows.collect::<Vec<_>>().join("\n").trim_end().to_owned()
 }
 
 fn size(of: u16) -> NonZeroU16 {

@@ -17,6 +17,7 @@ use std::io::{self, IsTerminal as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::time::Duration;
 
+use rustix::process::Signal;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time;
 
@@ -30,7 +31,6 @@ use crate::signal::Signals;
 use crate::store::{self, Store};
 use app::{Act, App, Sort};
 use feed::{Feed, News};
-use keys::Input;
 use screen::Screen;
 use tracked::Tracked;
 use view::Look;
@@ -165,11 +165,12 @@ async fn watch(
     let tracked = Tracked::new(names, args.max as usize);
     let mut feed = Feed::start(client, tracked, rate, args.interval);
     let mut app = App::new(args.sort, &args.filter, clock::now());
-    let mut goes_on = signal(SignalKind::from_raw(rustix::process::Signal::CONT.as_raw()))
-        .map_err(|error| trouble(&error))?;
+    let listen =
+        |kind: Signal| signal(SignalKind::from_raw(kind.as_raw())).map_err(|error| trouble(&error));
+    let (mut goes_on, mut resized) = (listen(Signal::CONT)?, listen(Signal::WINCH)?);
     let mut redraw = time::interval(REDRAW);
     let mut screen = Screen::enter().map_err(|error| trouble(&error))?;
-    let mut keys = keys::read();
+    let mut keys = keys::read().map_err(|error| trouble(&error))?;
     loop {
         let now = clock::now();
         screen
@@ -180,9 +181,10 @@ async fn watch(
             biased;
             signal = signals.recv() => return Err(Failure::signal(signal)),
             _ = goes_on.recv() => screen.resume().map_err(|error| trouble(&error))?,
-            input = keys.recv() => match input {
-                Some(Ok(Input::Key(key))) => act = app.press(key),
-                Some(Ok(Input::Resized)) => {}
+            // Drawing asks for the size.
+            _ = resized.recv() => {}
+            key = keys.recv() => match key {
+                Some(Ok(key)) => act = app.press(key),
                 Some(Err(error)) => return Err(trouble(&error)),
                 None => return Err(Failure::new(Code::INTERNAL, "the terminal: no more keys")),
             },

@@ -9,7 +9,8 @@ use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::cursor::Show;
 use ratatui::crossterm::execute;
 use ratatui::crossterm::terminal::{
-    Clear, ClearType, EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
+    BeginSynchronizedUpdate, Clear, ClearType, EndSynchronizedUpdate, EnterAlternateScreen,
+    LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
 };
 use ratatui::{Frame, Terminal};
 use rustix::process::{Signal, kill_current_process_group};
@@ -35,8 +36,11 @@ impl Screen {
         Ok(Self { terminal: terminal? })
     }
 
+    /// Draws a frame. A terminal that can shows it whole, never in parts.
     pub(super) fn draw(&mut self, draw: impl FnOnce(&mut Frame<'_>)) -> io::Result<()> {
-        self.terminal.draw(draw).map(drop)
+        execute!(io::stdout(), BeginSynchronizedUpdate)?;
+        self.terminal.draw(draw)?;
+        execute!(io::stdout(), EndSynchronizedUpdate)
     }
 
     /// Stops the job, as the key does for programs that leave the terminal as it is; returns when it
@@ -79,7 +83,7 @@ fn take() -> io::Result<()> {
 /// As it was. What fails here fails on a terminal that is gone.
 fn give_back() {
     let mut stdout = io::stdout();
-    let _ = execute!(stdout, LeaveAlternateScreen, Show);
+    let _ = execute!(stdout, EndSynchronizedUpdate, LeaveAlternateScreen, Show);
     let _ = stdout.flush();
     let _ = disable_raw_mode();
 }
