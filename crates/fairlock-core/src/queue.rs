@@ -31,24 +31,25 @@ impl LockState {
             self.unlist(&a.owner);
         }
         self.drop_order(&a.owner);
-        let floor = cx.now_ms + cx.rules.fair_wait_ms * (1 + self.foreign_waiting());
-        let order = match a.order {
+        let (order, least) = match a.order {
             Some(order) => {
                 self.insert_by_order(&a.owner, order);
-                self.keys.scores.insert(a.owner.clone(), to_score(floor));
-                order
+                (order, 0)
             }
             None => {
                 let tail = self.keys.queue.back().and_then(|tail| self.keys.scores.get(tail));
-                let score = tail.copied().unwrap_or(0).max(to_score(floor));
+                let least = tail.copied().unwrap_or(0);
                 self.keys.queue.push_back(a.owner.clone());
-                self.keys.scores.insert(a.owner.clone(), score);
                 let last = self.by_order.last().map_or(0, |(order, _)| *order);
-                cx.now_us.max(last + 1)
+                (cx.now_us.max(last + 1), least)
             }
         };
         self.keys.order.insert(a.owner.clone(), order);
         self.by_order.insert((order, a.owner.clone()));
+        let ahead =
+            if a.order.is_some() { self.foreign_ahead(&a.owner) } else { self.foreign_waiting() };
+        let floor = to_score(cx.now_ms + cx.rules.fair_wait_ms * (1 + ahead));
+        self.keys.scores.insert(a.owner.clone(), floor.max(least));
         self.keys.waiters.insert(a.owner.clone(), waiter);
     }
 
@@ -87,28 +88,48 @@ impl LockState {
         self.settle();
     }
 
-    /// Raises the scores of a client's waiters that were asked about, so that no Java client
-    /// takes them for dead; as head the score is short, because that is what Java waits for us.
+    /// Keeps the score of a waiter that was asked about, so that no Java client takes it for dead:
+    /// beyond what the foreign members before it can take, as far ahead as Java waits for us. As head
+    /// it is exactly that; others keep what they have from their entry, if it is more.
     pub(crate) fn keep_score(&mut self, owner: &OwnerId, cx: &Cx<'_>) {
+        let ahead = self.foreign_ahead(owner);
+        let floor = cx.now_ms + cx.rules.slack_ms() + cx.rules.fair_wait_ms * ahead;
         if self.keys.queue.front() == Some(owner) {
-            self.keys.scores.insert(owner.clone(), to_score(cx.now_ms + crate::HEAD_SCORE_MS));
-            return;
-        }
-        let floor = to_score(cx.now_ms + cx.rules.fair_wait_ms * (1 + self.foreign_waiting()));
-        if let Some(score) = self.keys.scores.get_mut(owner) {
-            *score = (*score).max(floor);
+            self.keys.scores.insert(owner.clone(), to_score(floor));
+        } else if let Some(score) = self.keys.scores.get_mut(owner) {
+            *score = (*score).max(to_score(floor));
         }
     }
 
     /// Java computes the score of its new waiters from the tail's, and a client's heartbeats speak
     /// only for its oldest: behind a stale tail Java would count as dead from the start.
     pub(crate) fn keep_tail(&mut self, cx: &Cx<'_>) {
+        let foreign = self.foreign_waiting();
         let Some(tail) = self.keys.queue.back().filter(|tail| tail.is_ours()).cloned() else {
             return;
         };
-        if self.keys.queue.front() != Some(&tail) {
-            self.keep_score(&tail, cx);
+        if self.keys.queue.front() == Some(&tail) {
+            return;
         }
+        let floor = to_score(cx.now_ms + cx.rules.fair_wait_ms * (1 + foreign));
+        if let Some(score) = self.keys.scores.get_mut(&tail) {
+            *score = (*score).max(floor);
+        }
+    }
+
+    /// How many foreign members stand before a waiter of ours: only these can still take anything
+    /// from its score. Those behind it must not raise it, for Java has to wait for it if it dies.
+    fn foreign_ahead(&self, owner: &OwnerId) -> u64 {
+        let foreign = self.foreign_waiting();
+        if foreign == 0 {
+            return 0;
+        }
+        let place = self.keys.queue.iter().position(|member| member == owner);
+        let (Some(place), Some(order)) = (place, self.keys.order.get(owner)) else {
+            return foreign;
+        };
+        let ours = self.by_order.range(..(*order, owner.clone())).count();
+        place.saturating_sub(ours) as u64
     }
 
     /// Makes list, scores and order agree again. List and scores change together in every script,

@@ -36,7 +36,7 @@ pub const TOKEN_TTL_MS: u64 = 7 * 24 * 3_600_000;
 pub const MENDED_HOLD_MS: u64 = 30_000;
 
 /// What a dead head of ours costs Java-only clients, in milliseconds: its score is kept this far
-/// ahead.
+/// ahead. Less with a fair wait below it, for then a dead Java head costs less as well.
 pub const HEAD_SCORE_MS: u64 = 30_000;
 
 /// How long the lock stays free for a Java head that has no subscriber, in milliseconds. Java
@@ -69,6 +69,14 @@ pub struct Rules {
     /// Whether a client without a beat for `dead_ms` is dead. Not where [`World::gone`] knows better:
     /// there a beat's age only says for how long a grant by message is good.
     pub ages: bool,
+}
+
+impl Rules {
+    /// How far ahead of now a waiter's score must be kept, in milliseconds. Not below D, so that
+    /// who lives can be late with a heartbeat.
+    pub(crate) fn slack_ms(&self) -> u64 {
+        HEAD_SCORE_MS.min(self.fair_wait_ms.max(self.dead_ms))
+    }
 }
 
 impl Default for Rules {

@@ -469,12 +469,12 @@ fn clients_that_die() {
 
 #[test]
 fn a_java_thread_in_the_queue() {
-    nothing_wrong(&beside_java(), 1_888_518);
+    nothing_wrong(&beside_java(), 1_851_037);
 }
 
 #[test]
 fn a_java_thread_with_a_fast_clock() {
-    nothing_wrong(&beside_fast_java(), 516_644);
+    nothing_wrong(&beside_fast_java(), 506_790);
 }
 
 /// Breaks a rule of the client; the exploration must find out.

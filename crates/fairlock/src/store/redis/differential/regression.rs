@@ -291,6 +291,79 @@ fn a_stale_java_head_that_listens_is_spared_for_a_while() {
     assert!(run.core().snapshot().hold.contains_key(&owner(1)));
 }
 
+/// The score of owner 1 after these steps, in ms ahead of the beginning, as core and Lua have it.
+#[track_caller]
+fn score_of_1(rules: Rules, steps: &[Step]) -> Option<i64> {
+    let mut rig = Rig::start(Generation::Redis70)?;
+    rig.reset(START_US);
+    let mut seen = Seen::new();
+    let mut run = Run::new(&mut rig, rules, Snapshot::default(), &mut seen);
+    for step in steps {
+        run.step(step).unwrap_or_else(|story| panic!("{step:?}: {story}"));
+    }
+    Some(run.core().snapshot().scores[&owner(1)] - (START_US / 1_000) as i64)
+}
+
+/// Each heartbeat raised a waiter's score by the fair wait of every Java thread in the queue, those
+/// behind it too. When it died Java had to wait for that: 20 minutes with three of them, and longer
+/// than their own scores lasted, so that they were dropped alive. Only those before it count, and
+/// once what it had on entry is used up, 30 s beyond them.
+#[test]
+fn java_behind_a_waiter_of_ours_does_not_raise_its_score() {
+    let java = |waiter| Step::Java {
+        waiter,
+        act: JavaAct::Acquire { wait_ms: 300_000, lease_ms: 30_000 },
+    };
+    let hour = 3_600_000;
+    let mut steps = vec![
+        acquire(0, Mode::Wait, Place::New),
+        java(0),
+        acquire(1, Mode::Wait, Place::New),
+        java(1),
+        java(2),
+        Step::Renew { kind: Kind::Fair, who: Who::Holder, token: Named::Last, ttl_ms: hour },
+    ];
+    let beat = [Step::Time(20_000_000), Step::Beat { client: 1, waiters: vec![1] }];
+    steps.extend(beat.clone());
+    let rules = Rules { presence: false, ..Rules::default() };
+    let Some(score) = score_of_1(rules.clone(), &steps) else { return };
+    assert_eq!(score, 600_000, "what it had on entry");
+    for _ in 0..20 {
+        steps.extend(beat.clone());
+    }
+    assert_eq!(score_of_1(rules, &steps), Some(420_000 + 300_000 + 30_000));
+}
+
+/// The same for a waiter that returns to its place: it got the fair wait of those behind it.
+#[test]
+fn java_behind_a_waiter_that_returns_does_not_raise_its_score() {
+    let java = |waiter| Step::Java {
+        waiter,
+        act: JavaAct::Acquire { wait_ms: 300_000, lease_ms: 30_000 },
+    };
+    let steps =
+        [acquire(0, Mode::Wait, Place::New), java(0), java(1), acquire(1, Mode::Wait, BACK)];
+    let rules = Rules { presence: false, ..Rules::default() };
+    let Some(score) = score_of_1(rules, &steps) else { return };
+    assert_eq!(score, 300_000, "it stands in front");
+}
+
+/// A dead Java head costs the fair wait, ours cost 30 s however short that is.
+#[test]
+fn a_head_of_ours_is_waited_for_no_longer_than_the_fair_wait() {
+    for (fair_wait_ms, ahead_ms) in [(300_000, 30_000), (8_000, 8_000), (1_000, 6_000)] {
+        let steps = [
+            acquire(0, Mode::Wait, Place::New),
+            acquire(1, Mode::Wait, Place::New),
+            Step::Time(1_000_000),
+            Step::Beat { client: 1, waiters: vec![1] },
+        ];
+        let rules = Rules { presence: false, fair_wait_ms, ..Rules::default() };
+        let Some(score) = score_of_1(rules, &steps) else { return };
+        assert_eq!(score, 1_000 + ahead_ms, "fair wait {fair_wait_ms} ms");
+    }
+}
+
 /// As many dead waiters as one call looks at, and nobody behind them: the queue is empty then, and
 /// who does not wait may take the lock. The core said neither that nor MORE.
 #[test]

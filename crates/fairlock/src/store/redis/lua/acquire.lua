@@ -67,7 +67,7 @@ else
   end
   if returning > 0 or shared or listed then unlist(owner) end
   if had_order or record then drop_order(owner) end
-  local floor_score = now + FAIR_WAIT * (1 + foreign_waiting())
+  local ahead, least = foreign_waiting(), 0
   if returning > 0 then
     number = returning
     local previous = call('ZREVRANGEBYSCORE', order, '(' .. int(returning), '-inf', 'LIMIT', 0, 1)[1]
@@ -81,17 +81,17 @@ else
         call('LPUSH', queue, owner)
       end
     end
-    call('ZADD', scores, floor_score, owner)
   else
     local tail = call('LINDEX', queue, -1)
-    local tail_score = tail and tonumber(call('ZSCORE', scores, tail) or 0) or 0
+    least = tail and tonumber(call('ZSCORE', scores, tail) or 0) or 0
     local last = call('ZREVRANGE', order, 0, 0, 'WITHSCORES')[2]
     number = max(now_us, (tonumber(last) or 0) + 1)
     call('RPUSH', queue, owner)
-    call('ZADD', scores, max(tail_score, floor_score), owner)
   end
   number = int(number)
   call('ZADD', order, number, owner)
+  if returning > 0 then ahead = foreign_ahead(owner) end
+  call('ZADD', scores, max(least, now + FAIR_WAIT * (1 + ahead)), owner)
   call('HSET', state, owner, new_record)
 end
 

@@ -46,6 +46,9 @@ for _ = 1, LOOKED_AT_MAX do
   drop_lost(first)
 end
 
+-- Beyond what foreign members before it can take; as head exactly, else at least. Not below D, so
+-- that who lives can be late.
+local slack = math.min(HEAD_SCORE, max(FAIR_WAIT, D))
 local queued = {}
 local head = call('LINDEX', queue, 0)
 for i = 9, #ARGV do
@@ -53,12 +56,8 @@ for i = 9, #ARGV do
   local score = call('ZSCORE', scores, waiter)
   local stands = score and call('ZSCORE', order, waiter) and call('HEXISTS', state, waiter) == 1
   if stands then
-    if head == waiter then
-      call('ZADD', scores, now + HEAD_SCORE, waiter)
-    else
-      local floor_score = now + FAIR_WAIT * (1 + foreign_waiting())
-      if tonumber(score) < floor_score then call('ZADD', scores, floor_score, waiter) end
-    end
+    local kept = now + slack + FAIR_WAIT * foreign_ahead(waiter)
+    if head == waiter or tonumber(score) < kept then call('ZADD', scores, kept, waiter) end
   end
   queued[#queued + 1] = stands and 1 or 0
 end
