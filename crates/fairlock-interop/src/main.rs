@@ -6,7 +6,8 @@
 //! fairlock-interop deaths ROUNDS VERSION SERVER [SEED]    the same, with clients that are killed
 //! fairlock-interop vectors VERSION [SERVER]              records Java's part of testing/vectors
 //! fairlock-interop report FOLDER COMMIT                   Markdown, of all results in the folder's files
-//! fairlock-interop worker URL LOCK LEASE_MS               waits, holds, and never ends by itself
+//! fairlock-interop worker URL LOCK LEASE_MS FAIR_WAIT_MS TIMES
+//!         waits so many times in one queue, holds once, and never ends by itself
 //! ```
 
 use std::process::ExitCode;
@@ -25,7 +26,10 @@ async fn main() -> ExitCode {
     let args: Vec<_> = std::env::args().skip(1).collect();
     let args: Vec<_> = args.iter().map(String::as_str).collect();
     match args[..] {
-        ["worker", url, lock, lease_ms] => worker(url, lock, lease_ms).await,
+        ["worker", url, lock, lease_ms, fair_wait_ms, times] => {
+            let times = times.parse().expect("a number of waiters");
+            worker(url, lock, ms(lease_ms), ms(fair_wait_ms), times).await
+        }
         ["report", folder, commit] => report(folder, commit),
         [kind @ ("rounds" | "clocks" | "deaths"), count, version, server] => {
             play(kind, count, version, server, new_seed()).await
@@ -44,15 +48,28 @@ async fn main() -> ExitCode {
     }
 }
 
-/// Says its owner's id when it stands in the queue.
-async fn worker(url: &str, lock: &str, lease_ms: &str) -> ExitCode {
-    let lease = Duration::from_millis(lease_ms.parse().expect("milliseconds"));
-    let config = Config::from_url(url).expect("a URL").watchdog_lease(lease);
+/// Says its owners' ids, each when it stands in the queue.
+async fn worker(
+    url: &str,
+    lock: &str,
+    lease: Duration,
+    fair_wait: Duration,
+    times: u32,
+) -> ExitCode {
+    let config = Config::from_url(url).expect("a URL").watchdog_lease(lease).fair_wait(fair_wait);
     let client = Client::with_config(config).await.expect("the server runs");
-    let mut turn = client.fair_lock(lock).enqueue().await.expect("a place in the queue");
-    println!("{}", turn.owner());
-    let _guard = turn.wait().await.expect("the lock");
+    let mut turns = Vec::new();
+    for _ in 0..times {
+        let turn = client.fair_lock(lock).enqueue().await.expect("a place in the queue");
+        println!("{}", turn.owner());
+        turns.push(turn);
+    }
+    let _guard = turns[0].wait().await.expect("the lock");
     std::future::pending::<ExitCode>().await
+}
+
+fn ms(text: &str) -> Duration {
+    Duration::from_millis(text.parse().expect("milliseconds"))
 }
 
 /// Writes what Java does into the files; those that change are told.

@@ -54,6 +54,18 @@ impl Version {
         self != Self::V3_16
     }
 
+    /// Whether the setting `fairLockWaitTimeout` exists. Since 3.46.
+    pub fn has_fair_wait(self) -> bool {
+        self != Self::V3_16
+    }
+
+    /// Whether its fair waiters look again when the TTL of the lock that they saw ends, and at full
+    /// speed while it is free and not their turn. Since 3.32; before, each sleeps for as long as its turn
+    /// was away, which is minutes.
+    pub fn looks_again(self) -> bool {
+        self != Self::V3_16
+    }
+
     /// Whether it has locks that cannot be re-entered.
     pub fn has_non_reentrant(self) -> bool {
         self == Self::V4_7

@@ -9,12 +9,17 @@ use tokio::task::spawn_blocking;
 
 use crate::java::SOON;
 
+/// The fair wait of everybody, if not set.
+const FAIR_WAIT: Duration = Duration::from_secs(300);
+
 /// It waits for a lock and then holds it, until it is killed.
 #[derive(Debug)]
 pub struct Worker {
     child: Child,
-    /// The owner that it asks for.
+    /// The owner that it asks for, the first if there are several.
     pub owner: String,
+    /// All of them, in the order of the queue.
+    pub owners: Vec<String>,
 }
 
 impl Worker {
@@ -24,15 +29,35 @@ impl Worker {
     ///
     /// If it does not get as far within [`SOON`].
     pub async fn start(program: &Path, url: &str, lock: &str, lease: Duration) -> Self {
+        Self::waiting(program, url, lock, lease, 1, FAIR_WAIT).await
+    }
+
+    /// As [`Worker::start`], so many times in the queue, each as an owner of its own, and with this
+    /// `fair_wait`.
+    ///
+    /// # Panics
+    ///
+    /// As [`Worker::start`], and if `times` is 0.
+    pub async fn waiting(
+        program: &Path,
+        url: &str,
+        lock: &str,
+        lease: Duration,
+        times: usize,
+        fair_wait: Duration,
+    ) -> Self {
         let mut command = Command::new(program);
-        command.args(["worker", url, lock]).arg(lease.as_millis().to_string());
-        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.args(["worker", url, lock]);
+        command.args([lease, fair_wait].map(|time| time.as_millis().to_string()));
+        command.arg(times.to_string()).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().expect("the program of this crate");
-        let output = child.stdout.take().expect("it is piped");
-        let first = spawn_blocking(move || BufReader::new(output).lines().next());
-        let first = tokio::time::timeout(SOON, first).await.expect("the worker is slow");
-        let owner = first.expect("no panic").expect("the worker goes on").expect("UTF-8");
-        Self { child, owner }
+        let lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
+        let owners = spawn_blocking(move || lines.take(times).collect::<Result<Vec<_>, _>>());
+        let owners = tokio::time::timeout(SOON, owners).await.expect("the worker is slow");
+        let owners = owners.expect("no panic").expect("UTF-8");
+        assert!(owners.len() == times, "the worker has ended");
+        let owner = owners.first().expect("at least one").clone();
+        Self { child, owner, owners }
     }
 
     /// Kills it with SIGKILL and waits until it is gone.

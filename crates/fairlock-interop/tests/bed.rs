@@ -28,10 +28,14 @@ pub(crate) fn run<F: Future<Output = ()>>(test: impl FnOnce(Bed) -> F) {
 /// As [`run`], with a JVM of its own.
 pub(crate) fn run_on<F: Future<Output = ()>>(java: Java, test: impl FnOnce(Bed) -> F) {
     let Some(server) = Server::start(generation()) else { return };
+    block_on(test(Bed { server, java }));
+}
+
+/// Runs a test to its end, in time.
+pub(crate) fn block_on(test: impl Future<Output = ()>) {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let runtime = runtime.worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
-        let test = test(Bed { server, java });
         tokio::time::timeout(LIMIT, test).await.expect("the test hangs");
     });
 }
@@ -66,9 +70,22 @@ impl Bed {
         self.java.client(self.server.addr(), Settings::default()).await
     }
 
+    /// That this version cannot play the running test, or a part of it, said past the test harness.
+    pub(crate) fn skipped(&self, why: &str) {
+        let thread = std::thread::current();
+        let test = thread.name().unwrap_or("a test");
+        say(&format!("SKIPPED on Redisson {}: {test}: {why}", self.version()));
+    }
+
     pub(crate) async fn java_with_watchdog(&self, watchdog: Duration) -> JavaClient {
         let settings = Settings { watchdog, ..Settings::default() };
         self.java.client(self.server.addr(), settings).await
+    }
+
+    /// Another server with the same JVM, for a story that is told at the same time.
+    pub(crate) fn beside(&self) -> Self {
+        let server = Server::start(generation()).expect("there is one already");
+        Self { server, java: self.java.clone() }
     }
 
     /// A thread of a client of its own.
@@ -90,7 +107,9 @@ impl Bed {
     pub(crate) fn scores(&self, lock: &str) -> Vec<(String, i64)> {
         let set = self.call(&["ZRANGE", &timeout_key(lock), "0", "-1", "WITHSCORES"]);
         let now = self.call(&["TIME"]);
-        let now_ms = now.array()[0].text().parse::<i64>().unwrap() * 1000;
+        let now = now.array().iter().map(|part| part.text().parse::<i64>().unwrap());
+        let now_ms =
+            now.zip([1_000_000, 1]).map(|(part, micros)| part * micros).sum::<i64>() / 1000;
         let pairs = set.array().chunks(2);
         pairs
             .map(|pair| (pair[0].text().to_owned(), pair[1].text().parse::<f64>().unwrap()))
@@ -217,5 +236,9 @@ pub(crate) fn ms(ms: u64) -> Duration {
 
 /// Says a figure past the test harness, which hides the output of tests that pass.
 pub(crate) fn measured(text: &str) {
-    let _ = writeln!(std::io::stderr(), "measured: {text}");
+    say(&format!("measured: {text}"));
+}
+
+fn say(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
 }

@@ -14,7 +14,7 @@ const PATIENCE: Duration = Duration::from_secs(8);
 /// A heartbeat of ours, with its jitter, and what a busy machine adds.
 const HEARTBEAT: Duration = Duration::from_secs(4);
 /// The lease of a worker's lock.
-const WORKER_LEASE: Duration = Duration::from_secs(3);
+pub(crate) const WORKER_LEASE: Duration = Duration::from_secs(3);
 
 async fn worker(bed: &Bed, lock: &str) -> Worker {
     let program = Path::new(env!("CARGO_BIN_EXE_fairlock-interop"));
@@ -22,7 +22,7 @@ async fn worker(bed: &Bed, lock: &str) -> Worker {
 }
 
 /// A JVM to be killed.
-fn doomed(bed: &Bed) -> Java {
+pub(crate) fn doomed(bed: &Bed) -> Java {
     Java::start(bed.version()).expect("the shared one runs")
 }
 
@@ -142,47 +142,13 @@ fn rust_waiters_die_at_the_head_and_in_the_middle() {
     });
 }
 
-/// With no client of ours left nobody but Java looks, by the score: as head it ends 30 s after our last
-/// heartbeat. A dead Java waiter in that place costs five minutes.
-#[test]
-fn a_rust_waiter_dies_and_only_java_is_left() {
-    run(|bed| async move {
-        // A Java waiter of that age sleeps for as long as its turn was away, minutes, and Java tells it nothing.
-        if bed.version() == Version::V3_16 {
-            eprintln!("SKIPPED on {:?}: its waiters sleep for minutes", bed.version());
-            return;
-        }
-        let java = bed.java().await;
-        let (holder, waiter) = (java.owner("h").await, java.owner("w").await);
-        holder.fair("a").lock().value().await;
-        let head = worker(&bed, "a").await;
-        let mut call = waiter.fair("a").lock();
-        bed.queued("a", &[&head.owner, &waiter.id]).await;
-        // As head it says with its heartbeats that it counts as alive for 30 s, and no longer.
-        until("a heartbeat as head", || {
-            bed.scores("a")
-                .iter()
-                .any(|(owner, ahead_ms)| *owner == head.owner && *ahead_ms < 32_000)
-        })
-        .await;
-        let killed = Instant::now();
-        head.kill9();
-        holder.fair("a").unlock().value().await;
-        let answer = call.answer_within(Duration::from_secs(40)).await;
-        answer.expect("Java gets the lock").result.unwrap();
-        measured(&format!("Java alone past a dead head of ours: {:?}", killed.elapsed()));
-        assert!(killed.elapsed() < Duration::from_secs(32), "{:?}", killed.elapsed());
-        waiter.fair("a").unlock().value().await;
-    });
-}
-
 /// A frozen JVM hears nothing, but it listens: the lock is kept for it, and it goes on where it was.
 #[test]
 fn a_frozen_java_head_keeps_its_turn() {
     run(|bed| async move {
-        // As above: what was said to it while it was frozen may be the last that it hears for minutes.
+        // What was said to it while it was frozen may be the last that it hears for minutes.
         if bed.version() == Version::V3_16 {
-            eprintln!("SKIPPED on {:?}: its waiters sleep for minutes", bed.version());
+            bed.skipped("its waiters sleep for minutes");
             return;
         }
         let (rust, frozen) = (bed.rust().await, doomed(&bed));

@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed call is a failed test")]
 
+mod alone;
 mod bed;
 mod clocks;
 mod deaths;

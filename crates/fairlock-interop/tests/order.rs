@@ -48,7 +48,8 @@ async fn in_turn(bed: &Bed, order: &[bool], starts_with_java: bool) {
         waiters.push(waiter);
         bed.queued("job", &ids).await;
         for (owner, ahead_ms) in bed.scores("job") {
-            assert!(ahead_ms > 30_000, "the score of {owner} ends in {ahead_ms} ms");
+            // The head of ours has 30 s from its last heartbeat, the others minutes.
+            assert!(ahead_ms > 27_000, "the score of {owner} ends in {ahead_ms} ms");
         }
     }
     assert!(ids.iter().zip(order).all(|(id, &by_java)| is_java(id) == by_java));

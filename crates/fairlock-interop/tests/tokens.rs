@@ -8,7 +8,7 @@ use crate::bed::{run, soon};
 fn redissons_fenced_lock_goes_on_with_ours_and_ours_with_its() {
     run(|bed| async move {
         if !bed.version().has_fenced() {
-            eprintln!("SKIPPED on {:?}: it has no fenced lock", bed.version());
+            bed.skipped("it has no fenced lock");
             return;
         }
         let (rust, java) = (bed.rust().await, bed.java_owner().await);

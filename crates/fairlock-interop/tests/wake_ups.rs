@@ -73,7 +73,7 @@ async fn to_and_fro(bed: &Bed, kind: Kind) -> WakeUps {
 }
 
 /// Nobody calls any more: whoever waits has nothing left to do but to wait.
-async fn settled(bed: &Bed) {
+pub(crate) async fn settled(bed: &Bed) {
     let mut seen = (0, std::time::Instant::now());
     until("nobody asks any more", || {
         let calls = bed.server.script_calls();

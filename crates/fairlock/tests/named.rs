@@ -40,6 +40,7 @@ fn resolve(name: &str) -> Option<(String, Vec<&str>)> {
             let main = crates().join("fairlock-exits/tests/main.rs");
             return Some((fs::read_to_string(main).unwrap(), path[1..].to_vec()));
         }
+        "interop" => (crates().join("fairlock-interop/tests"), &path[1..]),
         "src" => (crates().join("fairlock/src"), &path[1..]),
         _ => (crates().join("fairlock/tests"), &path[..]),
     };

@@ -5,6 +5,8 @@ use crate::named::{is_test, names, page, rows};
 /// Failures that the page must have, and how many of Redisson's tests.
 const FAILURES: usize = 18;
 const TESTS: usize = 31;
+/// Tests beside the real jars that it must name.
+const MEASURED: usize = 7;
 
 /// Redisson's tests of what we do not have: Cluster, and read/write locks.
 const WITHOUT: [usize; 2] = [16, 19];
@@ -19,6 +21,13 @@ fn every_test_that_is_named_exists() {
         for half in ["redisson_fails", "ours_does_not"] {
             assert!(is_test(&format!("{module}::{half}")), "{module}::{half}");
         }
+    }
+    let measured = page.split("\n## Measured with the jars\n").nth(1).unwrap();
+    let measured = names(measured.split("\n## ").next().unwrap());
+    let measured: Vec<_> = measured.into_iter().filter(|name| name.contains("::")).collect();
+    assert_eq!(measured.len(), MEASURED);
+    for name in measured {
+        assert!(is_test(name), "there is no test {name}");
     }
     let tests = rows(&page, "Tests");
     for (number, row) in (1..).zip(&tests) {

@@ -1,0 +1,190 @@
+//! A message is lost: Java sleeps until the TTL that it saw has ended, ours for a heartbeat at most.
+//! Java behind the one that sleeps polls without a pause; ours wake it.
+
+use std::time::{Duration, Instant};
+
+use fairlock_interop::java::{Call, JavaOwner};
+use fairlock_testkit::proxy::Proxy;
+
+use super::{FULL_SPEED, HEARTBEAT, assert_blocked, at_full_speed, listens, scripts_per_second};
+use crate::bed::{Bed, measured, ms, run, soon, until};
+use crate::wake_ups::settled;
+
+/// The lease that those who sleep see.
+const LEASE: Duration = Duration::from_secs(7);
+
+/// A Java thread that holds the lock, and a proxy that can lose messages.
+struct Scene {
+    holder: JavaOwner,
+    proxy: Proxy,
+    held: Instant,
+}
+
+/// A Java thread that waits behind the proxy.
+struct Deaf {
+    owner: JavaOwner,
+    call: Call,
+}
+
+impl Scene {
+    async fn new(bed: &Bed) -> Self {
+        let (holder, proxy) = (bed.java_owner().await, Proxy::start(bed.server.addr()));
+        let held = Instant::now();
+        holder.fair("a").lock_for(LEASE.as_millis() as i64).value().await;
+        Self { holder, proxy, held }
+    }
+
+    async fn deaf(&self, bed: &Bed) -> Deaf {
+        let client = bed.java.client(self.proxy.addr(), Default::default()).await;
+        let owner = client.owner("deaf").await;
+        let call = owner.fair("a").lock();
+        bed.queued("a", &[&owner.id]).await;
+        listens(bed, "a", &owner.id).await;
+        settled(bed).await;
+        Deaf { owner, call }
+    }
+
+    /// Unlocks, and the message to the head is lost; that one alone.
+    async fn unlock_unheard(&self) -> Instant {
+        let before = self.proxy.counts().pushes_swallowed;
+        self.proxy.swallow_pushes(true);
+        self.holder.fair("a").unlock().value().await;
+        let freed = Instant::now();
+        self.proxy.wait_until(|counts| counts.pushes_swallowed > before);
+        self.proxy.swallow_pushes(false);
+        freed
+    }
+}
+
+#[test]
+fn a_lost_message_costs_java_its_ttl_and_ours_a_heartbeat() {
+    run(|bed| async move {
+        let (alone, healed) = (bed.beside(), bed.beside());
+        tokio::join!(lost_to_java_alone(&alone), lost_to_ours(&bed), told_again_by_ours(&healed));
+    });
+}
+
+async fn lost_to_java_alone(bed: &Bed) {
+    let scene = Scene::new(bed).await;
+    let mut deaf = scene.deaf(bed).await;
+    let freed = scene.unlock_unheard().await;
+    tokio::time::sleep(2 * HEARTBEAT).await;
+    assert_blocked(bed, "a", &mut deaf.call);
+    deaf.call.value().await;
+    let (took, since_held) = (freed.elapsed(), scene.held.elapsed());
+    measured(&format!(
+        "Redisson {} alone, a lost message, lease {LEASE:?}: {took:?} beside a free lock",
+        bed.version()
+    ));
+    assert!(since_held > LEASE - ms(100) && since_held < LEASE + ms(1500), "{since_held:?}");
+}
+
+async fn lost_to_ours(bed: &Bed) {
+    let scene = Scene::new(bed).await;
+    let config = fairlock::Config::from_url(&scene.proxy.url()).unwrap();
+    let rust = fairlock::Client::with_config(config).await.unwrap();
+    let mut turn = soon(rust.fair_lock("a").enqueue()).await.unwrap();
+    // It looks once more when it has begun to listen, and must have done so.
+    listens(bed, "a", &turn.owner().to_string()).await;
+    settled(bed).await;
+    let freed = scene.unlock_unheard().await;
+    let guard = soon(turn.wait()).await.unwrap();
+    let took = freed.elapsed();
+    measured(&format!("ours, a lost message: {took:?}"));
+    assert!(took < HEARTBEAT, "{took:?}");
+    guard.release().await.unwrap();
+}
+
+/// Java misses its message, and ours behind it says it once more.
+async fn told_again_by_ours(bed: &Bed) {
+    let scene = Scene::new(bed).await;
+    let deaf = scene.deaf(bed).await;
+    let rust = bed.rust().await;
+    let mut turn = soon(rust.fair_lock("a").enqueue()).await.unwrap();
+    listens(bed, "a", &turn.owner().to_string()).await;
+    settled(bed).await;
+    let freed = scene.unlock_unheard().await;
+    deaf.call.value().await;
+    let took = freed.elapsed();
+    measured(&format!("Java, a lost message, ours behind it: {took:?}"));
+    assert!(took < HEARTBEAT, "{took:?}");
+    deaf.owner.fair("a").unlock().value().await;
+    soon(turn.wait()).await.unwrap().release().await.unwrap();
+}
+
+#[test]
+fn behind_a_head_that_sleeps_java_polls_and_ours_wake_it() {
+    run(|bed| async move {
+        if !bed.version().looks_again() {
+            bed.skipped("its waiters do not poll, they sleep for minutes");
+            return;
+        }
+        let (alone, mixed) = (bed.beside(), bed.beside());
+        tokio::join!(java_polls_alone(&alone), ours_wake_the_head(&bed), ours_end_it(&mixed));
+    });
+}
+
+async fn java_polls_alone(bed: &Bed) {
+    let scene = Scene::new(bed).await;
+    let mut deaf = scene.deaf(bed).await;
+    scene.unlock_unheard().await;
+    let late = bed.java_owner().await;
+    let comes = late.fair("a").lock();
+    bed.queued("a", &[&deaf.owner.id, &late.id]).await;
+    let per_second = at_full_speed(bed).await;
+    measured(&format!(
+        "Redisson {} alone, behind a head that sleeps: 1 waiter, {per_second} scripts/s",
+        bed.version()
+    ));
+    assert_blocked(bed, "a", &mut deaf.call);
+    deaf.call.value().await;
+    deaf.owner.fair("a").unlock().value().await;
+    comes.value().await;
+}
+
+/// Ours come to a free lock whose head has not heard it, and tell it in the call by which they enter.
+async fn ours_wake_the_head(bed: &Bed) {
+    let scene = Scene::new(bed).await;
+    let deaf = scene.deaf(bed).await;
+    let clients = [bed.rust().await, bed.rust().await];
+    scene.unlock_unheard().await;
+    let (before, began) = (bed.server.script_calls(), Instant::now());
+    let mut first = soon(clients[0].fair_lock("a").enqueue()).await.unwrap();
+    let mut second = soon(clients[1].fair_lock("a").enqueue()).await.unwrap();
+    deaf.call.value().await;
+    let (took, calls) = (began.elapsed(), bed.server.script_calls() - before);
+    measured(&format!(
+        "2 of ours come behind a head that sleeps: awake after {took:?}, {calls} scripts"
+    ));
+    assert!(took < ms(1000) && calls < 12, "{took:?}, {calls} scripts");
+    deaf.owner.fair("a").unlock().value().await;
+    soon(first.wait()).await.unwrap().release().await.unwrap();
+    soon(second.wait()).await.unwrap().release().await.unwrap();
+}
+
+/// Java polls already, when one of ours comes.
+async fn ours_end_it(bed: &Bed) {
+    let scene = Scene::new(bed).await;
+    let deaf = scene.deaf(bed).await;
+    scene.unlock_unheard().await;
+    let polls = bed.java_owner().await;
+    let waits = polls.fair("a").lock();
+    bed.queued("a", &[&deaf.owner.id, &polls.id]).await;
+    let before = at_full_speed(bed).await;
+    let began = Instant::now();
+    let rust = bed.rust().await;
+    let mut turn = soon(rust.fair_lock("a").enqueue()).await.unwrap();
+    deaf.call.value().await;
+    let took = began.elapsed();
+    let after = scripts_per_second(bed).await;
+    measured(&format!(
+        "Java polled behind a head that sleeps at {before} scripts/s; ours came and woke it after \
+         {took:?}, {after} scripts/s from then on"
+    ));
+    assert!(took < ms(1000) && after < FULL_SPEED / 10, "{took:?}, {after} scripts a second");
+    until("it holds it", || bed.holder("a").as_ref() == Some(&deaf.owner.id)).await;
+    deaf.owner.fair("a").unlock().value().await;
+    waits.value().await;
+    polls.fair("a").unlock().value().await;
+    soon(turn.wait()).await.unwrap().release().await.unwrap();
+}
