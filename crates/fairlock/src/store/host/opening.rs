@@ -71,7 +71,7 @@ pub(super) fn open(
     {
         start_log(&db, &path, busy)?;
     }
-    set_up(&db).map_err(|error| fault::of(&path, &error, false))?;
+    patiently(&path, busy, || set_up(&db))?;
     bring(&db, &path, busy, &schema)?;
     check_whole(&db, &path, busy)?;
     let in_use = place::beside(&path, "-boot", options).map_err(StoreError::refused)?;

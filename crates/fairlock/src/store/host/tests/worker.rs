@@ -59,8 +59,10 @@ impl Worker {
         input.write_all(b"\n").unwrap();
     }
 
-    /// Kills it, and waits until it is gone.
+    /// Kills it, and waits until it is gone. It must not have ended by itself.
     pub(super) fn kill(&mut self) {
+        let ended = self.child.try_wait().unwrap();
+        assert!(ended.is_none(), "a worker has ended by itself: {ended:?}");
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
@@ -128,6 +130,11 @@ fn worker() {
 /// Locks and unlocks, waits and gives up, comes and goes, until it is killed. Says every token.
 fn spin(path: &Path, seed: u64) {
     let mut file = open(path).unwrap();
+    if seed.is_multiple_of(2) {
+        // The log is written back all the time, so that kills hit that as well.
+        let pages = "PRAGMA wal_autocheckpoint = 5";
+        file.db.query_row(pages, [], |_| Ok(())).unwrap();
+    }
     let mut random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut draw = move |below: u64| {
         random ^= random << 13;
