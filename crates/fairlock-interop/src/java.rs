@@ -103,6 +103,7 @@ pub struct JavaLock {
     owner: JavaOwner,
     kind: Kind,
     lock: String,
+    is_apart: bool,
 }
 
 /// What a client is made with.
@@ -386,7 +387,7 @@ impl JavaOwner {
     /// A lock of a kind. Its name has no spaces.
     pub fn lock(&self, kind: Kind, lock: &str) -> JavaLock {
         assert!(!lock.contains([' ', '\n']), "the driver's words are separated by spaces");
-        JavaLock { owner: self.clone(), kind, lock: lock.to_owned() }
+        JavaLock { owner: self.clone(), kind, lock: lock.to_owned(), is_apart: false }
     }
 
     /// A fair lock.
@@ -403,6 +404,13 @@ impl JavaOwner {
 /// Times are in milliseconds; without a lease the watchdog renews.
 #[allow(missing_docs, reason = "each is Redisson's method of that name")]
 impl JavaLock {
+    /// Another Java object for the same lock; the client's threads share one otherwise, and with it the
+    /// lease that was used last.
+    #[must_use]
+    pub fn apart(&self) -> Self {
+        Self { is_apart: true, ..self.clone() }
+    }
+
     /// Any operation of the driver, with its numbers.
     pub fn call(&self, operation: &str, numbers: &[i64]) -> Call {
         let words: Vec<_> = numbers.iter().map(i64::to_string).collect();
@@ -411,9 +419,10 @@ impl JavaLock {
 
     /// The same with words.
     pub fn call_with(&self, operation: &str, rest: &[String]) -> Call {
-        let Self { owner, kind, lock } = self;
+        let Self { owner, kind, lock, is_apart } = self;
         let (client, thread, kind) = (&owner.client.name, &owner.name, kind.name());
-        let mut words = format!("{operation} {client} {thread} {kind} {lock}");
+        let apart = if *is_apart { "#apart" } else { "" };
+        let mut words = format!("{operation} {client} {thread} {kind}{apart} {lock}");
         for word in rest {
             words.push_str(&format!(" {word}"));
         }

@@ -10,8 +10,8 @@ use fairlock_interop::version::Version;
 use fairlock_testkit::redisson::{queue_key, timeout_key};
 use fairlock_testkit::server::{Generation, Server};
 
-/// No test here may take longer.
-const LIMIT: Duration = Duration::from_secs(60);
+/// No test here may take longer. Rounds give up on an answer after 40 s, and say which.
+const LIMIT: Duration = Duration::from_secs(120);
 
 /// A server of the test's own, and the JVM of all tests.
 pub(crate) struct Bed {

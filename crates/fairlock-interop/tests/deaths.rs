@@ -88,6 +88,40 @@ fn java_waiters_die_at_the_head_and_in_the_middle() {
     });
 }
 
+/// A holder and all before the last die at once, ten of each side. It costs what one death of each kind costs.
+#[test]
+fn many_die_at_once() {
+    run(|bed| async move {
+        const EACH: usize = 10;
+        let (rust, doomed) = (bed.rust().await, doomed(&bed));
+        let holder = worker(&bed, "a").await;
+        until("the worker holds it", || bed.holder("a").as_ref() == Some(&holder.owner)).await;
+        let client = doomed.client(bed.server.addr(), Default::default()).await;
+        let (mut workers, mut calls, mut queue) = (vec![holder], Vec::new(), Vec::new());
+        for n in 0..EACH {
+            let java = client.owner(&format!("t{n}")).await;
+            calls.push(java.fair("a").lock());
+            queue.push(java.id);
+            bed.queued("a", &queue).await;
+            workers.push(worker(&bed, "a").await);
+            queue.push(workers[n + 1].owner.clone());
+        }
+        let mut last = soon(rust.fair_lock("a").enqueue()).await.unwrap();
+        queue.push(last.owner().to_string());
+        bed.queued("a", &queue).await;
+        doomed.kill9();
+        workers.into_iter().for_each(Worker::kill9);
+        let killed = Instant::now();
+        let guard = soon(last.wait()).await.unwrap();
+        let took = killed.elapsed();
+        measured(&format!("past a dead holder and {} dead waiters: {took:?}", 2 * EACH));
+        assert!(took < WORKER_LEASE + PATIENCE + HEARTBEAT, "{took:?}");
+        assert_eq!(bed.hold("a"), Some((guard.owner().to_string(), 1)));
+        guard.release().await.unwrap();
+        drop(calls);
+    });
+}
+
 #[test]
 fn a_rust_holder_dies() {
     run(|bed| async move {

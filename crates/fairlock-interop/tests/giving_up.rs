@@ -5,7 +5,7 @@ use std::time::Instant;
 use fairlock::Release;
 use fairlock_interop::java::{Call, JavaLock};
 
-use crate::bed::{Bed, ms, run, soon, until};
+use crate::bed::{Bed, measured, ms, run, soon, until};
 
 /// A way to wait in Java for 300 ms.
 type Timed = fn(&JavaLock) -> Call;
@@ -73,6 +73,34 @@ fn java_gives_up_in_the_middle() {
             last.fair("a").unlock().value().await;
         }
         bed.nothing_left().await;
+    });
+}
+
+/// An interrupted thread of Java's leaves its entry behind, and listens no more: to others it is dead, and
+/// costs what a dead one costs.
+#[test]
+fn a_java_thread_is_interrupted_at_the_head() {
+    run(|bed| async move {
+        let (rust, java) = (bed.rust().await, bed.java_owner().await);
+        let guard = soon(rust.fair_lock("a").lock()).await.unwrap();
+        let call = java.fair("a").call("lockInterruptibly", &[]);
+        bed.queued("a", &[&java.id]).await;
+        let channel = format!("redisson_lock__channel:{{a}}:{}", java.id);
+        let listens = || bed.call(&["PUBSUB", "NUMSUB", &channel]).array()[1].int() == 1;
+        until("it listens", listens).await;
+        let mut turn = soon(rust.fair_lock("a").enqueue()).await.unwrap();
+        java.interrupt().value().await;
+        let exception = call.exception().await;
+        assert!(exception.contains("InterruptedException"), "{exception}");
+        until("it listens no more", || !listens()).await;
+        assert_eq!(bed.queue("a"), [java.id.clone(), turn.owner().to_string()]);
+        let released = Instant::now();
+        guard.release().await.unwrap();
+        let guard = soon(turn.wait()).await.unwrap();
+        let took = released.elapsed();
+        measured(&format!("past an interrupted Java head: {took:?}"));
+        assert!(took < ms(8000 + 2000), "{took:?}");
+        guard.release().await.unwrap();
     });
 }
 

@@ -12,6 +12,7 @@ mod deaths;
 mod exclusion;
 mod giving_up;
 mod holds;
+mod kinds;
 mod leases;
 mod order;
 mod rounds;

@@ -4,7 +4,9 @@ use fairlock::{Client, Release, Turn};
 use fairlock_interop::java::{Call, JavaClient, JavaLock};
 use fairlock_interop::watch::is_java;
 
-use crate::bed::{Bed, run, soon};
+use fairlock_testkit::history::now_ns;
+
+use crate::bed::{Bed, measured, run, soon};
 
 /// Somebody in the queue.
 enum Waiter {
@@ -93,6 +95,26 @@ fn two_of_one_side_and_one_of_the_other() {
         for order in [[true, true], [false, false], [true, false], [false, true]] {
             in_turn(&bed, &order, false).await;
             in_turn(&bed, &order, true).await;
+        }
+    });
+}
+
+/// As many of each side, in an order, as a seed has it; it is said with what fails.
+#[test]
+fn random_mixtures_of_two_to_forty() {
+    run(|bed| async move {
+        let seed = std::env::var("FAIRLOCK_SEED").ok().and_then(|seed| seed.parse().ok());
+        let seed = seed.unwrap_or_else(|| now_ns() % 1_000_000_000);
+        measured(&format!("random mixtures from seed {seed}"));
+        let mut state: u64 = seed;
+        let mut random = move || {
+            // PCG's multiplier; the high bits are the good ones.
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            state >> 33
+        };
+        for count in [2 + random() % 9, 11 + random() % 15, 26 + random() % 15] {
+            let order: Vec<_> = (0..count).map(|_| random() % 2 == 0).collect();
+            in_turn(&bed, &order, random() % 2 == 0).await;
         }
     });
 }

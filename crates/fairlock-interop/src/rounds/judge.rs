@@ -112,20 +112,28 @@ impl Taken {
     }
 }
 
-/// The holds that ended by a call of `forceUnlock`; and what else became free before its time though its
+/// The holds that ended by a call of `forceUnlock`, or before Java's call that got them returned; and what else became free before its time though its
 /// owner had not released it. A hold that nobody saw was of a request that had been given up.
 fn taken_away(played: &Played, steps: &[Step]) -> (Vec<Taken>, Vec<String>) {
     let (mut taken, mut unexplained) = (Vec::new(), Vec::new());
     for (at, step) in steps.iter().enumerate() {
-        if step.what != (What::Frees { by_time: false }) {
-            continue;
-        }
+        let What::Frees { by_time } = step.what else { continue };
         let holds = |other: &&Step| other.owner == step.owner && other.what == What::Holds;
         let Some(held) = steps[..at].iter().rfind(holds) else { continue };
         let next_ns = steps[at..].iter().find(holds).map_or(u64::MAX, |step| step.at_ns);
         let (held_ns, freed_ns) = (held.at_ns, step.at_ns);
         let owner = step.owner.clone();
         let end = Taken { owner, held_ns, freed_ns, next_ns };
+        if by_time {
+            // Java does not look whether its lease is over when the call returns at last. Ours do.
+            let is_late = |record: &Record| {
+                end.covers(record) && record.at_ns > freed_ns && is_java(&record.owner)
+            };
+            if played.records.iter().any(is_late) {
+                taken.push(end);
+            }
+            continue;
+        }
         let count = |wanted: fn(&Event) -> bool, until_ns| {
             let mine = played.records.iter().filter(|record| end.covers(record));
             mine.filter(|record| wanted(&record.event) && record.at_ns <= until_ns).count()

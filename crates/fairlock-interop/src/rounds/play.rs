@@ -32,6 +32,7 @@ pub struct Stage {
     rust: Vec<Client>,
     java: Vec<Vec<JavaOwner>>,
     patience: Duration,
+    looks: bool,
 }
 
 impl Stage {
@@ -64,9 +65,16 @@ impl Stage {
             }
             let version = java[0].version();
             let rust = ours.clone();
-            stages.push(Self { server, version, rust, java: java_owners, patience });
+            let looks = version == Version::V3_16;
+            stages.push(Self { server, version, rust, java: java_owners, patience, looks });
         }
         stages
+    }
+
+    /// With one of ours that looks at fair locks now and then; beside Redisson 3.16 there is one always.
+    #[must_use]
+    pub fn looking(self) -> Self {
+        Self { looks: true, ..self }
     }
 
     /// Which Redisson plays.
@@ -112,17 +120,20 @@ pub async fn play(stage: &Stage, script: &Script, lock: &str) -> Played {
             Who::Java { client, thread, kind } => {
                 let owner = stage.java[client][thread].clone();
                 let lock = owner.lock(kind, lock);
+                // Another object, or its short lease would be that of later calls without one.
+                let short = lock.apart();
                 parts.push(tokio::spawn(async move {
                     pause(part.begins_ms).await;
                     for turn in part.turns {
-                        java_turn(&lock, &owner.id, server, turn, &notes).await;
+                        let lock = if turn.outstays { &short } else { &lock };
+                        java_turn(lock, &owner.id, server, turn, &notes).await;
                         pause(turn.pause_ms).await;
                     }
                 }));
             }
         }
     }
-    let looks = stage.version == Version::V3_16 && script.is_fair;
+    let looks = stage.looks && script.is_fair;
     let looker = looks.then(|| Looker::start(stage.rust[0].clone(), &notes));
     for part in parts {
         part.await.expect("a part of the round");
@@ -274,10 +285,13 @@ async fn java_turn(lock: &JavaLock, owner: &str, server: SocketAddr, turn: Turn,
     java_hold(lock, answer.ended_ns, server, turn, mine).await;
 }
 
-/// A thread of Redisson 3.16 that waits right after it has given up finds its subscription cancelled, which its
-/// former wait has done. The call fails, and its entry stays in the queue, with a subscriber.
+/// An asynchronous wait whose time is over before it is subscribed fails, instead of giving up, and its entry
+/// stays in the queue. And a thread of Redisson 3.16 that waits right after it has given up may find its
+/// subscription cancelled, by its former wait: then the entry that stays has a subscriber.
 fn failed_by_itself(error: &str) -> bool {
-    error.contains("java.util.concurrent.CancellationException")
+    ["Unable to acquire subscription lock", "java.util.concurrent.CancellationException"]
+        .iter()
+        .any(|told| error.contains(told))
 }
 
 /// Holds the lock and releases it, as the turn says.

@@ -243,3 +243,21 @@ fn a_release_right_after_a_force_does_not_hide_it() {
     seen.forces = vec![Force { began_ns: 98 * MS, ended_ns: 101 * MS }];
     finds(Order::Fifo, &story, &seen, &[]);
 }
+
+/// The machine was busy: a Java call returned after the lease of 100 ms that it had got (seed 921511346).
+#[test]
+fn java_is_told_late_of_a_lease_that_is_over() {
+    let (mut story, mut seen) = sound();
+    story[5] = (200, JAVA, ENDED);
+    seen[2].0 = 211;
+    seen[3].0 = 320;
+    finds(Order::Fifo, &story, &played(&seen), &[]);
+    // Ours must not say so: a guard is not handed out after its time.
+    let (mut story, mut seen) = sound();
+    story[7] = (300, OTHER, ENDED);
+    seen[4].0 = 310;
+    seen[5].0 = 320;
+    story.extend([(305, JAVA, What::Holds), (330, JAVA, FREED)]);
+    seen.extend([(306, JAVA, GRANTED), (329, JAVA, Event::Released)]);
+    finds(Order::Any, &story, &played(&seen), &["was granted while"]);
+}

@@ -46,8 +46,9 @@ final class Client {
         return owners.computeIfAbsent(name, made -> new Owner(this, made));
     }
 
+    /** A kind may be followed by "#" and any word: for each word there is an object of its own. */
     RLock lock(String kind, String name) {
-        return locks.computeIfAbsent(kind + " " + name, made -> make(kind, name));
+        return locks.computeIfAbsent(kind + " " + name, made -> make(kind.split("#")[0], name));
     }
 
     /** Kinds that not every version has are looked up by their name. */

@@ -18,7 +18,7 @@ import java.util.concurrent.ConcurrentHashMap;
  *             ID shutdown CLIENT
  *             ID clock                                                (System.currentTimeMillis())
  *             ID interrupt CLIENT THREAD
- *             ID OPERATION CLIENT THREAD KIND LOCK [NUMBER...]        (see Operation)
+ *             ID OPERATION CLIENT THREAD KIND LOCK [NUMBER...]        (see Operation; KIND: see Client)
  *   answer    ID BEGAN_NS ENDED_NS ok VALUE
  *             ID BEGAN_NS ENDED_NS failed CLASS: MESSAGE
  * </pre>
