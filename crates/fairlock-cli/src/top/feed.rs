@@ -177,7 +177,7 @@ impl Looker {
             Ok(Some(page)) => {
                 let now = clock::now();
                 for entry in &page {
-                    self.tracked.found(entry, now);
+                    self.tracked.found(Target::from(entry), entry.held, entry.waiting, now);
                 }
                 true
             }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use fairlock::{Kind, LockEntry};
+use fairlock::Kind;
 
 use crate::look::{Name, Target};
 
@@ -61,14 +61,14 @@ impl Tracked {
     }
 
     /// The walk came by this lock. When there is no room, more waiters win.
-    pub(super) fn found(&mut self, entry: &LockEntry, now: Duration) {
-        if !entry.held && entry.waiting == 0 {
+    pub(super) fn found(&mut self, target: Target, held: bool, waiting: usize, now: Duration) {
+        if !held && waiting == 0 {
             return;
         }
-        let name = Name::new(entry.name.as_bytes());
+        let Target { name, kind } = target;
         if let Some(lock) = self.locks.get_mut(&name) {
             lock.used = now;
-            lock.waiting = entry.waiting;
+            lock.waiting = waiting;
             return;
         }
         if self.locks.len() >= self.max {
@@ -76,14 +76,14 @@ impl Tracked {
             let least = self.locks.iter().filter(|(_, lock)| !lock.named);
             let least = least.min_by_key(|(_, lock)| lock.waiting);
             match least {
-                Some((least, lock)) if lock.waiting < entry.waiting => {
+                Some((least, lock)) if lock.waiting < waiting => {
                     let least = least.clone();
                     self.locks.remove(&least);
                 }
                 _ => return,
             }
         }
-        let lock = Lock { kind: entry.kind, waiting: entry.waiting, named: false, used: now };
+        let lock = Lock { kind, waiting, named: false, used: now };
         self.locks.insert(name, lock);
     }
 
@@ -112,5 +112,65 @@ impl Tracked {
         } else if !lock.named && now.saturating_sub(lock.used) > FREE_STAYS {
             self.locks.remove(name);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn secs(secs: u64) -> Duration {
+        Duration::from_secs(secs)
+    }
+
+    fn find(tracked: &mut Tracked, name: &str, waiting: usize) {
+        let target = Target { name: Name::new(name.as_bytes()), kind: None };
+        tracked.found(target, true, waiting, secs(0));
+    }
+
+    fn names(tracked: &Tracked) -> String {
+        tracked.targets().iter().map(|target| target.name.printable()).collect()
+    }
+
+    /// Those with most waiters are looked at, the others counted; what was named stays.
+    #[test]
+    fn there_is_room_for_so_many() {
+        let mut tracked = Tracked::new(vec![Name::new(b"n")], 3);
+        for (name, waiting) in [("a", 0), ("b", 1), ("c", 0), ("d", 2), ("e", 1)] {
+            find(&mut tracked, name, waiting);
+        }
+        // `d` has taken the place of `a`.
+        assert_eq!((names(&tracked).as_str(), tracked.hidden()), ("bdn", 3));
+        tracked.walked();
+        assert!(tracked.searched());
+        // The next walk counts anew; until it has come as far, what the last one found is told.
+        find(&mut tracked, "a", 0);
+        assert_eq!(tracked.hidden(), 3);
+        tracked.walked();
+        assert_eq!((names(&tracked).as_str(), tracked.hidden()), ("bdn", 1));
+        // Only named ones: nobody has to go.
+        let mut tracked = Tracked::new(vec![Name::new(b"n")], 1);
+        find(&mut tracked, "a", 9);
+        assert_eq!((names(&tracked).as_str(), tracked.hidden()), ("n", 1));
+        // A free one is none of them.
+        tracked.found(Target { name: Name::new(b"x"), kind: None }, false, 0, secs(0));
+        assert_eq!(tracked.hidden(), 1);
+    }
+
+    /// A lock that was found stays for a while after its use, so that one sees it come and go.
+    #[test]
+    fn free_locks_make_room() {
+        let mut tracked = Tracked::new(vec![Name::new(b"n")], 9);
+        find(&mut tracked, "a", 0);
+        let look = |tracked: &mut Tracked, in_use, at| {
+            for name in [b"a", b"n"] {
+                tracked.looked(&Name::new(name), Some(Kind::Simple), in_use, 0, secs(at));
+            }
+            names(tracked)
+        };
+        assert_eq!(look(&mut tracked, true, 5), "an");
+        assert_eq!(look(&mut tracked, false, 15), "an");
+        assert_eq!(tracked.targets()[0].kind, Some(Kind::Simple));
+        assert_eq!(look(&mut tracked, false, 16), "n");
     }
 }
