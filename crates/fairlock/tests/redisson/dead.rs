@@ -255,9 +255,10 @@ mod f07_nobody_asks_in_a_circle {
             let calls = bed.script_calls() - before;
             println!("measured: {calls} scripts in {WINDOW:?} behind a dead head");
             assert!(bed.holder("job").is_none() && places.iter().all(|place| !place.is_over()));
-            // One heartbeat for each client and period, and as many again for early ones.
+            // Beside Java four heartbeats for each client and period, and half as many again for early
+            // ones. Java asks thousands of times.
             let periods = (WINDOW.as_millis() / HB.as_millis()) as u64 + 1;
-            assert!(calls <= 2 * CLIENTS * periods, "{calls} scripts");
+            assert!(calls <= 6 * CLIENTS * periods, "{calls} scripts");
         });
     }
 }
