@@ -106,7 +106,7 @@ pub(crate) enum Errand {
     Foreground(Group),
     /// Kills the command's group if fairlock dies: see `keeper.rs`.
     #[command(name = "__keep")]
-    Keep(Group),
+    Keep(Keep),
 }
 
 impl Errand {
@@ -274,6 +274,12 @@ pub(crate) struct Exec {
     pub(crate) parent: i32,
     #[arg(last = true, required = true)]
     pub(crate) command: Vec<OsString>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Keep {
+    pub(crate) group: i32,
+    pub(crate) owner: OsString,
 }
 
 #[derive(Args, Debug)]

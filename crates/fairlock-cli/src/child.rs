@@ -1,4 +1,5 @@
 //! The guarded command: a process group of its own, watched without being reaped.
+//! What leaves the group is in `stragglers.rs`.
 //!
 //! Not tokio's `Child`: that reaps as soon as the process ends, and from then on the number of its
 //! group may belong to somebody else. Here the ended process stays until `reap`, so that a signal
@@ -18,10 +19,15 @@ use tokio::time;
 use crate::clock;
 use crate::exit::Code;
 use crate::keeper::Keeper;
+use crate::orphans;
 use crate::secrets;
+use crate::stragglers::{self, OWNER_VAR};
 
 /// How often a group that was told to end is looked at. Nobody reports the end of a grandchild.
 const GROUP_POLL: Duration = Duration::from_millis(20);
+
+/// How often all processes are looked at, when what is left of the command is not in its group.
+const STRAGGLER_POLL: Duration = Duration::from_millis(100);
 
 /// How long KILL may take to work; longer only for processes stuck in the kernel.
 const KILL_TIMEOUT: Duration = Duration::from_secs(2);
@@ -41,18 +47,21 @@ pub(crate) struct Child {
     process: Process,
     /// Process and group have the same number.
     pid: Pid,
+    /// Of the lock; in the environment of all that the command starts.
+    owner: OsString,
     changes: unix::Signal,
     keeper: Option<Keeper>,
 }
 
 impl Child {
-    /// Starts the command with these additions to the environment. `deadline`, if any, is up to
-    /// when it may live even if we cannot act.
+    /// Starts the command for the lock's owner, with these additions to the environment. `deadline`,
+    /// if any, is up to when it may live even if we cannot act.
     ///
     /// Called on the main thread only: the kernel's parent-death signal (see `exec.rs`) is sent
     /// when the THREAD ends that started the child.
     pub(crate) async fn spawn(
         command: &[OsString],
+        owner: &OsStr,
         vars: &[(&str, &OsStr)],
         deadline: Option<Duration>,
     ) -> io::Result<Self> {
@@ -68,14 +77,14 @@ impl Child {
                 None => shim.env_remove(name),
             };
         }
-        let process = shim.envs(vars.iter().copied()).spawn()?;
+        let process = shim.envs(vars.iter().copied()).env(OWNER_VAR, owner).spawn()?;
         let pid = i32::try_from(process.id()).ok().and_then(Pid::from_raw);
         let pid = pid.ok_or_else(|| io::Error::other("the process has no number"))?;
-        let mut child = Self { process, pid, changes, keeper: None };
+        let mut child = Self { process, pid, owner: owner.to_owned(), changes, keeper: None };
         // The shim stops itself until the keeper is there. Should it end instead, that is for
         // whoever asks next.
         if let Change::Stopped(_) = child.change().await {
-            match Keeper::spawn(this_program(), pid) {
+            match Keeper::spawn(this_program(), pid, owner) {
                 Ok(keeper) => child.keeper = Some(keeper),
                 Err(error) => {
                     // Not without a net; nothing of the command has run yet.
@@ -103,6 +112,7 @@ impl Child {
     /// Nothing is lost when the future is dropped.
     pub(crate) async fn change(&mut self) -> Change {
         loop {
+            self.reap_orphans();
             if let Some(change) = self.look() {
                 return change;
             }
@@ -115,10 +125,19 @@ impl Child {
         let _ = process::kill_process_group(self.pid, signal);
     }
 
-    /// Asks the group to end. A stopped process would not see it before it is continued.
+    /// Asks the command to end, and whatever it has started. A stopped process would not see it before
+    /// it is continued.
     pub(crate) fn terminate(&self) {
-        self.signal(Signal::TERM);
-        self.signal(Signal::CONT);
+        for signal in [Signal::TERM, Signal::CONT] {
+            self.signal(signal);
+            self.signal_stragglers(Some(signal));
+        }
+    }
+
+    /// Ends the command, and whatever it has started.
+    pub(crate) fn kill(&self) {
+        self.signal(Signal::KILL);
+        self.signal_stragglers(Some(Signal::KILL));
     }
 
     /// Tells up to which time of the boot clock the group may live even if we cannot act.
@@ -128,26 +147,29 @@ impl Child {
         }
     }
 
-    /// Once the command itself has ended: gives what is left of its group until `kill_at` (of the
-    /// boot clock), then kills it.
-    pub(crate) async fn end_group(mut self, kill_at: Duration) {
+    /// Once the command itself has ended: gives what is left of it until `kill_at` (of the boot
+    /// clock), then kills it.
+    pub(crate) async fn end_rest(mut self, kill_at: Duration) {
         self.allow_until(kill_at);
         // The ended command is a member of its group for as long as it is not reaped. What remains
         // keeps the group's number from being used again.
         self.reap();
-        while self.group_exists() && clock::now() < kill_at {
-            time::sleep(GROUP_POLL).await;
+        let give_up = kill_at.max(clock::now()) + KILL_TIMEOUT;
+        while let Some(pause) = self.rest() {
+            let now = clock::now();
+            if now >= give_up {
+                break;
+            }
+            if now >= kill_at {
+                self.kill();
+            }
+            time::sleep(pause).await;
         }
-        let give_up = clock::now() + KILL_TIMEOUT;
-        while self.group_exists() && clock::now() < give_up {
-            self.signal(Signal::KILL);
-            time::sleep(GROUP_POLL).await;
-        }
-        self.leave_group_alone();
+        self.leave_rest_alone();
     }
 
     /// Once the command itself has ended in peace: what it left running is its own business.
-    pub(crate) fn leave_group_alone(&mut self) {
+    pub(crate) fn leave_rest_alone(&mut self) {
         if let Some(keeper) = self.keeper.take() {
             keeper.dismiss();
         }
@@ -159,8 +181,23 @@ impl Child {
         let _ = self.process.wait();
     }
 
-    fn group_exists(&self) -> bool {
-        process::test_kill_process_group(self.pid).is_ok()
+    /// When to look again at what is left, if anything is.
+    fn rest(&self) -> Option<Duration> {
+        // One that has ended and is not reaped is a member of its group.
+        self.reap_orphans();
+        if process::test_kill_process_group(self.pid).is_ok() {
+            return Some(GROUP_POLL);
+        }
+        (self.signal_stragglers(None) > 0).then_some(STRAGGLER_POLL)
+    }
+
+    fn signal_stragglers(&self, signal: Option<Signal>) -> usize {
+        stragglers::signal(&self.owner, self.pid, signal)
+    }
+
+    fn reap_orphans(&self) {
+        let keeper = self.keeper.as_ref().and_then(Keeper::pid);
+        orphans::reap(&[Some(self.pid), keeper].into_iter().flatten().collect::<Vec<_>>());
     }
 
     fn look(&self) -> Option<Change> {

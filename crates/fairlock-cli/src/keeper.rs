@@ -6,8 +6,10 @@
 //!
 //! The keeper listens on a socket whose other end only `fairlock` has. Over it comes the time up to
 //! which the lock is safe, again and again. When that time passes, or the socket
-//! closes, it kills the group; `fairlock` ends it first when all is well. It costs one small process that sleeps.
+//! closes, it kills the group and what has left it (`stragglers.rs`); `fairlock` ends it first when all is
+//! well. It costs one small process that sleeps.
 
+use std::ffi::OsStr;
 use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -22,6 +24,7 @@ use rustix::process::{self, Pid, Signal};
 use crate::args;
 use crate::clock;
 use crate::exit::{Code, Failure};
+use crate::stragglers;
 
 /// How late the keeper is on purpose: at the deadline itself `fairlock` kills, if it can, and its
 /// messages say why.
@@ -29,6 +32,13 @@ const SLACK: Duration = Duration::from_millis(100);
 
 /// Longest time between two looks at the clock, as timers stand still while the machine sleeps.
 const TICK: Duration = Duration::from_secs(1);
+
+/// How often the keeper looks for processes outside of the group, and kills them: what was just being
+/// started when it looked is found the next time.
+const ROUNDS_MAX: u32 = 50;
+
+/// Between two such looks.
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// The running keeper of one group.
 #[derive(Debug)]
@@ -38,14 +48,16 @@ pub(crate) struct Keeper {
 }
 
 impl Keeper {
-    /// Starts this program (`program`) as the keeper of a group.
-    pub(crate) fn spawn(mut program: Command, group: Pid) -> io::Result<Self> {
+    /// Starts this program (`program`) as the keeper of a group, and of whatever else runs for the
+    /// lock's `owner`.
+    pub(crate) fn spawn(mut program: Command, group: Pid, owner: &OsStr) -> io::Result<Self> {
         let (line, theirs) = UnixStream::pair()?;
         // A keeper that does not read (somebody stopped it) must not hold up the renewing side.
         line.set_nonblocking(true)?;
         program
             .arg("__keep")
             .arg(group.as_raw_pid().to_string())
+            .arg(owner)
             // Away from the terminal's signals and from those sent to our group.
             .process_group(0)
             .stdin(OwnedFd::from(theirs))
@@ -54,6 +66,11 @@ impl Keeper {
             .stderr(Stdio::null())
             .env_clear();
         Ok(Self { process: program.spawn()?, line })
+    }
+
+    /// Its number.
+    pub(crate) fn pid(&self) -> Option<Pid> {
+        i32::try_from(self.process.id()).ok().and_then(Pid::from_raw)
     }
 
     /// Tells up to which time of the boot clock the group may live. Best effort: a keeper that was
@@ -70,8 +87,8 @@ impl Keeper {
     }
 }
 
-/// `fairlock __keep GROUP`: does what this file is about.
-pub(crate) fn keep(args: &args::Group) -> Result<Code, Failure> {
+/// `fairlock __keep GROUP OWNER`: does what this file is about.
+pub(crate) fn keep(args: &args::Keep) -> Result<Code, Failure> {
     let group = Pid::from_raw(args.group).ok_or_else(|| Failure::usage("not a process group"))?;
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || {
@@ -83,6 +100,12 @@ pub(crate) fn keep(args: &args::Group) -> Result<Code, Failure> {
     });
     until_over(&receiver);
     let _ = process::kill_process_group(group, Signal::KILL);
+    for _ in 0..ROUNDS_MAX {
+        if stragglers::signal(&args.owner, group, Some(Signal::KILL)) == 0 {
+            break;
+        }
+        thread::sleep(PAUSE);
+    }
     Ok(Code::OK)
 }
 

@@ -76,11 +76,11 @@ async fn run_with(client: &Client, args: &Run, signals: &mut Signals) -> Result<
     // What the command left running in its group keeps running when the lock was never in danger:
     // that is the user's choice, as with any shell. Otherwise it ends with the command.
     if let Some(kill_at) = plan.kill_at() {
-        child.end_group(kill_at).await;
+        child.end_rest(kill_at).await;
         release(guard).await;
         return Err(lost(args, "the lock was lost or about to be; the command was ended"));
     }
-    child.leave_group_alone();
+    child.leave_rest_alone();
     match release(guard).await {
         Outcome::Released => child.reap(),
         Outcome::Lost if hands_off => {
@@ -89,7 +89,7 @@ async fn run_with(client: &Client, args: &Run, signals: &mut Signals) -> Result<
         }
         Outcome::Lost => {
             child.terminate();
-            child.end_group(clock::now() + plan.grace()).await;
+            child.end_rest(clock::now() + plan.grace()).await;
             return Err(lost(args, "the lock was lost while the command ran"));
         }
         Outcome::Unknown(reason) => {
@@ -118,9 +118,8 @@ fn default_label(command: &[OsString]) -> Option<String> {
 async fn start(args: &Run, guard: &Guard, deadline: Option<Duration>) -> Result<Child, Failure> {
     let owner = OsString::from(guard.owner().to_string());
     let token = OsString::from(guard.token().to_string());
-    let vars: [(&str, &OsStr); 3] =
-        [("FAIRLOCK_NAME", &args.name), ("FAIRLOCK_OWNER", &owner), ("FAIRLOCK_TOKEN", &token)];
-    Child::spawn(&args.command, &vars, deadline).await.map_err(|error| {
+    let vars: [(&str, &OsStr); 2] = [("FAIRLOCK_NAME", &args.name), ("FAIRLOCK_TOKEN", &token)];
+    Child::spawn(&args.command, &owner, &vars, deadline).await.map_err(|error| {
         let reason = format!("the command cannot be started: {error}");
         Failure::new(Code::NOT_EXECUTABLE, reason)
     })
@@ -160,7 +159,7 @@ fn obey(step: Step, child: &Child) -> Option<Duration> {
     match step {
         Step::Wait(wait) => return Some(wait),
         Step::Terminate => child.terminate(),
-        Step::Kill => child.signal(Signal::KILL),
+        Step::Kill => child.kill(),
     }
     None
 }
@@ -168,6 +167,9 @@ fn obey(step: Step, child: &Child) -> Option<Duration> {
 /// Passes a signal on to the command's group.
 fn forward(signal: Signal, child: &Child, terminal: &mut Terminal, guard: &Guard, plan: &mut Plan) {
     if signal != Signal::CONT {
+        if signal == Signal::TSTP {
+            terminal.asked_to_stop();
+        }
         child.signal(signal);
         return;
     }

@@ -10,7 +10,7 @@
 //! an ignored signal stays so across `exec`: `sh` ignores TTOU and becomes `fairlock __foreground`.
 //! Interactive shells take their terminal back by themselves; scripts depend on this.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::process::{Command, Stdio};
 
 use rustix::process::{self, Pid, Signal};
@@ -19,21 +19,31 @@ use rustix::termios;
 use crate::args;
 use crate::child::{Child, this_program_for_others};
 use crate::exit::{Code, Failure};
+use crate::proc;
 
 /// The controlling terminal, if there is one.
 #[derive(Debug)]
 pub(crate) struct Terminal {
     tty: Option<File>,
-    own: Pid,
+    /// Our group; where that is outside of our namespace, the terminal is not ours to share.
+    own: Option<Pid>,
     given: bool,
+    /// Somebody sent TSTP to us, and it was passed on.
+    asked_to_stop: bool,
 }
 
 impl Terminal {
     /// Looks for the controlling terminal, whatever stdin is: a command with its stdin redirected
     /// may still ask for a password.
     pub(crate) fn open() -> Self {
+        let own = proc::place(process::getpid()).and_then(|place| place.group);
         let tty = OpenOptions::new().read(true).write(true).open("/dev/tty").ok();
-        Self { tty, own: process::getpgrp(), given: false }
+        Self { tty: tty.filter(|_| own.is_some()), own, given: false, asked_to_stop: false }
+    }
+
+    /// A TSTP that was sent to us is passed on.
+    pub(crate) fn asked_to_stop(&mut self) {
+        self.asked_to_stop = true;
     }
 
     /// The command was stopped by this signal.
@@ -49,6 +59,7 @@ impl Terminal {
 
     /// This process was continued (`fg` or `bg`); the command is next.
     pub(crate) fn resumed(&mut self, child: &Child) {
+        self.asked_to_stop = false;
         if self.given {
             // Only if the shell gave it to us; after `bg` the command asks again when it needs it.
             self.give(child.group());
@@ -58,7 +69,8 @@ impl Terminal {
 
     /// After the end of the command: the terminal returns to our group.
     pub(crate) fn take_back(&mut self) {
-        if !self.given || self.foreground() == Some(self.own) {
+        let Some(own) = self.own else { return };
+        if !self.given || self.foreground() == Some(own) {
             return;
         }
         let Some(tty) = self.tty.as_ref().and_then(|tty| tty.try_clone().ok()) else { return };
@@ -66,7 +78,7 @@ impl Terminal {
         let _ = Command::new("/bin/sh")
             .args(["-c", r#"trap "" TTOU; exec "$0" __foreground "$1""#])
             .arg(this_program_for_others())
-            .arg(self.own.as_raw_pid().to_string())
+            .arg(own.as_raw_pid().to_string())
             .stdin(tty)
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -77,7 +89,7 @@ impl Terminal {
     fn give(&mut self, group: Pid) -> bool {
         let Some(tty) = &self.tty else { return false };
         let owner = self.foreground();
-        if owner == Some(self.own) && termios::tcsetpgrp(tty, group).is_ok() {
+        if owner.is_some() && owner == self.own && termios::tcsetpgrp(tty, group).is_ok() {
             self.given = true;
             return true;
         }
@@ -88,21 +100,15 @@ impl Terminal {
     /// Stops our own group too, so that the shell that waits for us sees its job stopped. Renewal
     /// stops with it; when the lock is gone on return, the command is ended before it runs again.
     fn stop_with(&self, child: &Child, wants_terminal: bool) {
-        if self.tty.is_some() && !self.is_orphaned() {
-            let _ = process::kill_process_group(self.own, Signal::STOP);
-        } else if !wants_terminal {
-            // Nobody could continue us. The kernel ignores TSTP for such a group; so do we.
+        let stoppable = self.own.filter(|own| self.tty.is_some() && !is_orphaned(*own));
+        if let Some(own) = stoppable {
+            let _ = process::kill_process_group(own, Signal::STOP);
+        } else if !wants_terminal && (self.tty.is_some() || !self.asked_to_stop) {
+            // Nobody could continue us. The kernel ignores TSTP for such a group; so do we. Without a
+            // terminal nobody pressed a key: who sent us TSTP means it, and sends CONT later. The lock
+            // stays renewed meanwhile.
             child.signal(Signal::CONT);
         }
-    }
-
-    /// POSIX's "orphaned": no parent in the same session that could continue this group.
-    fn is_orphaned(&self) -> bool {
-        let Some(parent) = parent_of(self.own).or_else(process::getppid) else { return true };
-        let session = process::getsid(None).ok();
-        let same_session = session.is_some() && process::getsid(Some(parent)).ok() == session;
-        let other_group = process::getpgid(Some(parent)).is_ok_and(|group| group != self.own);
-        !(same_session && other_group)
     }
 
     fn foreground(&self) -> Option<Pid> {
@@ -118,9 +124,11 @@ pub(crate) fn foreground(args: &args::Group) -> Result<Code, Failure> {
         .map_err(|error| Failure::new(Code::INTERNAL, error))
 }
 
-/// The parent of a process, from `/proc/PID/stat`: the second field after the name.
-fn parent_of(process: Pid) -> Option<Pid> {
-    let stat = fs::read_to_string(format!("/proc/{}/stat", process.as_raw_pid())).ok()?;
-    let (_, fields) = stat.rsplit_once(')')?;
-    fields.split_ascii_whitespace().nth(1)?.parse().ok().and_then(Pid::from_raw)
+/// POSIX's "orphaned": no parent in the same session that could continue this group.
+fn is_orphaned(group: Pid) -> bool {
+    let leader = proc::place(group).or_else(|| proc::place(process::getpid()));
+    let Some(leader) = leader else { return true };
+    let Some(parent) = leader.parent.and_then(proc::place) else { return true };
+    let same_session = parent.session.is_some() && parent.session == leader.session;
+    !(same_session && parent.group != Some(group))
 }

@@ -2,8 +2,10 @@
 //!
 //! - `terminal`: sharing a terminal with the command;
 //! - `top`: the live view, on a terminal that remembers what it shows;
+//! - `jobs`: as a job of an interactive shell;
 //! - `usage`: the command line itself and its exit codes, no store needed;
 //! - `command`: the guarded command, on `memory:`, where one process is enough;
+//! - `process`: the contract of the command's processes and signals, row by row;
 //! - `queue`: several processes on one server;
 //! - `list`: which locks there are;
 //! - `many`: loops of processes on one counter, and `scripts/contenders`;
@@ -23,9 +25,11 @@ mod environments;
 mod fixture;
 mod generated;
 mod hold;
+mod jobs;
 mod list;
 mod loss;
 mod many;
+mod process;
 mod queue;
 mod secrets;
 mod simple;

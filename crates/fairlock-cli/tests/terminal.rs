@@ -8,14 +8,14 @@ use fairlock_testkit::server::{Generation, Server};
 use crate::fixture::{Running, fairlock, finish, neutral, run_script, with_default_signals};
 
 /// A shell script on a terminal, with a hand on the keyboard.
-struct Session {
-    running: Running,
+pub(crate) struct Session {
+    pub(crate) running: Running,
     keyboard: ChildStdin,
 }
 
 impl Session {
     /// `None`, loudly, where `script` is missing.
-    fn start(url: &str, script: &str) -> Option<Self> {
+    pub(crate) fn start(url: &str, script: &str) -> Option<Self> {
         let mut command = with_default_signals("script");
         command.args(["--quiet", "--return", "--command", script, "/dev/null"]);
         neutral(&mut command);
@@ -31,13 +31,13 @@ impl Session {
         Some(Self { running, keyboard })
     }
 
-    fn keys(&mut self, keys: &[u8]) {
+    pub(crate) fn keys(&mut self, keys: &[u8]) {
         self.keyboard.write_all(keys).expect("the terminal is there");
     }
 
     /// Reads lines until one contains this.
     #[track_caller]
-    fn see(&mut self, text: &str) -> String {
+    pub(crate) fn see(&mut self, text: &str) -> String {
         loop {
             let line = self.running.line();
             if line.contains(text) {

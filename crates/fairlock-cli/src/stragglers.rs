@@ -1,0 +1,100 @@
+//! Processes of the command that left its group: by `setsid`, as a daemon does, or started by a shell
+//! with job control.
+//!
+//! They must not go on unlocked any more than the group. Whatever a command starts inherits its
+//! environment, and in it the owner of the lock, which no other run has: that finds them, whoever their
+//! parent is by now, and also from the keeper, which is nobody's ancestor. Not found: a process that
+//! left the group AND runs with another environment (`env -i`, `sudo`) or under another user.
+//!
+//! Only where `/proc` tells environments, and a process can be held on to while it is looked at
+//! (`pidfd`, Linux 5.3): elsewhere the group is all that is ended.
+
+use std::ffi::OsStr;
+
+use rustix::process::{Pid, Signal};
+
+#[cfg(target_os = "linux")]
+use crate::proc;
+
+/// The variable that tells the processes of one run from all others.
+pub(crate) const OWNER_VAR: &str = "FAIRLOCK_OWNER";
+
+/// Longest environment that is read, in bytes: more than the kernel lets a process start with.
+#[cfg(target_os = "linux")]
+const ENVIRONMENT_MAX: u64 = 8 << 20;
+
+/// The processes of the run of `owner` outside of `group`: so many. Each gets the signal, if there is
+/// one.
+#[cfg(target_os = "linux")]
+pub(crate) fn signal(owner: &OsStr, group: Pid, signal: Option<Signal>) -> usize {
+    if !proc::is_of_our_namespace() {
+        return 0;
+    }
+    let mut mark = format!("{OWNER_VAR}=").into_bytes();
+    mark.extend_from_slice(owner.as_encoded_bytes());
+    let Ok(entries) = std::fs::read_dir("/proc") else { return 0 };
+    let processes = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    let processes = processes.filter_map(Pid::from_raw);
+    processes.filter(|process| is_signalled(*process, &mark, group, signal)).count()
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn signal(_owner: &OsStr, _group: Pid, _signal: Option<Signal>) -> usize {
+    0
+}
+
+#[cfg(target_os = "linux")]
+fn is_signalled(process: Pid, mark: &[u8], group: Pid, signal: Option<Signal>) -> bool {
+    use rustix::process::{self, PidfdFlags};
+
+    if !has(process, mark) || proc::place(process).and_then(|place| place.group) == Some(group) {
+        return false;
+    }
+    let Some(signal) = signal else { return true };
+    // Held on to first and looked at again after that: the number may be another's by now.
+    let Ok(held) = process::pidfd_open(process, PidfdFlags::empty()) else { return false };
+    has(process, mark) && process::pidfd_send_signal(held, signal).is_ok()
+}
+
+/// Whether a process was started with this in its environment. One that has ended was not.
+#[cfg(target_os = "linux")]
+fn has(process: Pid, mark: &[u8]) -> bool {
+    use std::io::Read as _;
+
+    let path = format!("/proc/{}/environ", process.as_raw_pid());
+    let Ok(file) = std::fs::File::open(path) else { return false };
+    let mut environment = Vec::new();
+    let read = file.take(ENVIRONMENT_MAX).read_to_end(&mut environment);
+    read.is_ok() && environment.split(|byte| *byte == 0).any(|variable| variable == mark)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn the_mark_is_a_whole_variable() {
+        let mine = |value: &str| {
+            let mut sleep = Command::new("sleep");
+            sleep.arg("60").env(OWNER_VAR, value).env("OTHER", format!("{OWNER_VAR}=straggler:1"));
+            sleep.spawn().unwrap()
+        };
+        let mut processes = [mine("straggler:1"), mine("straggler:12"), mine("straggler:")];
+        let group = proc::place(rustix::process::getpid()).unwrap().group.unwrap();
+        let nobodys = Pid::from_raw(i32::MAX).unwrap();
+        let owner = OsStr::new("straggler:1");
+        assert_eq!(signal(owner, group, None), 0, "those in the group are not meant");
+        assert_eq!(signal(owner, nobodys, None), 1);
+        assert_eq!(signal(owner, nobodys, Some(Signal::KILL)), 1);
+        assert!(!processes[0].wait().unwrap().success());
+        assert_eq!(signal(owner, nobodys, None), 0);
+        for process in &mut processes[1..] {
+            assert!(process.try_wait().unwrap().is_none(), "it is another's");
+            process.kill().unwrap();
+            process.wait().unwrap();
+        }
+    }
+}

@@ -1,0 +1,450 @@
+//! The command's processes and signals, row by row of the contract: what is passed on, what ends when,
+//! which codes and variables come out.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use fairlock_testkit::server::{Generation, Server};
+use fairlock_testkit::tempdir::TempDir;
+use rustix::process::{Signal, kill_process};
+
+use crate::fixture::{
+    Running, eventually, finish, hold_until, is_alive, lines, pid, run_script, with_default_signals,
+};
+
+/// What ends the command in a row of the table.
+enum End {
+    /// Its script does.
+    Itself,
+    /// A signal to `fairlock`, once the script has said so.
+    Signal(Signal),
+    /// The lock's key is deleted, once the script has said so.
+    Deleted,
+}
+
+struct Row {
+    what: &'static str,
+    options: &'static [&'static str],
+    script: &'static str,
+    end: End,
+    code: i32,
+    stdout: &'static str,
+    /// On stderr, in the one line; empty: nothing is said.
+    says: &'static str,
+}
+
+const fn row(what: &'static str, script: &'static str, code: i32, stdout: &'static str) -> Row {
+    Row { what, options: &[], script, end: End::Itself, code, stdout, says: "" }
+}
+
+/// Says that it is ready, and works until it is told otherwise.
+macro_rules! works {
+    ($first:literal) => {
+        concat!("exec 2>/dev/null; ", $first, " echo ready; while :; do sleep 0.02; done")
+    };
+}
+
+const TABLE: &[Row] = &[
+    row("the command's own code", "exit 7", 7, ""),
+    row("a code that is one of ours too", "exit 75", 75, ""),
+    row("a signal ended it", "kill -USR1 $$", 138, ""),
+    row("KILL ended it", "kill -KILL $$", 137, ""),
+    row(
+        "it stopped itself, and nobody is there to continue it",
+        "kill -TSTP $$; echo on",
+        0,
+        "on\n",
+    ),
+    row("name", "echo \"$FAIRLOCK_NAME\"", 0, "x\n"),
+    row("token", "test \"$FAIRLOCK_TOKEN\" -gt 1000000000000000", 0, ""),
+    row("owner", "case $FAIRLOCK_OWNER in ????????-????-8*:?*) exit 3;; esac", 3, ""),
+    row("no password", "echo \"<$FAIRLOCK_PASSWORD>\"", 0, "<>\n"),
+    row("once each", "env | grep -cE '^FAIRLOCK_(NAME|OWNER|TOKEN)='", 0, "3\n"),
+    Row { end: End::Signal(Signal::TERM), ..row("TERM", works!(""), 143, "ready\n") },
+    Row { end: End::Signal(Signal::INT), ..row("INT", works!(""), 130, "ready\n") },
+    Row { end: End::Signal(Signal::HUP), ..row("HUP", works!(""), 129, "ready\n") },
+    Row { end: End::Signal(Signal::QUIT), ..row("QUIT", works!("ulimit -c 0;"), 131, "ready\n") },
+    Row { end: End::Signal(Signal::USR1), ..row("USR1", works!(""), 138, "ready\n") },
+    Row { end: End::Signal(Signal::USR2), ..row("USR2", works!(""), 140, "ready\n") },
+    Row {
+        end: End::Signal(Signal::TERM),
+        ..row("TERM, and a code of its own", works!("trap 'exit 5' TERM;"), 5, "ready\n")
+    },
+    Row {
+        options: &["--lease", "1500ms"],
+        says: "the command was ended",
+        ..row("the lease ends", works!("trap 'echo asked; exit 0' TERM;"), 76, "ready\nasked\n")
+    },
+    Row {
+        options: &["--lease", "1500ms", "--lost-exit-code", "9"],
+        says: "the command was ended",
+        ..row("the lease ends, deaf to TERM", works!("trap '' TERM;"), 9, "ready\n")
+    },
+    Row {
+        // Between the loss and its news, or after it: it ends by itself either way.
+        end: End::Deleted,
+        says: "the lock was lost",
+        ..row("the lock is gone while it ends", "echo ready; sleep 0.1; exit 0", 76, "ready\n")
+    },
+    Row {
+        end: End::Deleted,
+        options: &["--on-lost", "ignore", "--lost-exit-code", "4"],
+        says: "lost while the command ran",
+        ..row(
+            "the lock is gone, and is ignored",
+            "echo ready; sleep 0.3; echo on",
+            4,
+            "ready\non\n",
+        )
+    },
+];
+
+/// Exit codes and environment in one table.
+#[test]
+fn codes_and_variables() {
+    let Some(server) = Server::start(Generation::Redis70) else { return };
+    for row in TABLE {
+        println!("{}", row.what);
+        let url = if matches!(row.end, End::Deleted) { server.url() } else { "memory:".into() };
+        let mut command = run_script(&url, row.options, "x", row.script);
+        command.env("FAIRLOCK_PASSWORD", "");
+        let mut running = Running::start(command);
+        let mut first = String::new();
+        match row.end {
+            End::Itself => {}
+            End::Signal(signal) => {
+                first = running.line() + "\n";
+                running.signal(signal);
+            }
+            End::Deleted => {
+                first = running.line() + "\n";
+                assert_eq!(server.client().call(&["DEL", "x"]).int(), 1);
+            }
+        }
+        let outcome = running.wait();
+        outcome.expect(row.code, row.says);
+        assert_eq!(first + &outcome.stdout, row.stdout, "{}", row.what);
+    }
+}
+
+/// What a command starts in a session of its own: `{}` is where it writes what happens to it.
+const ESCAPE: &str = r#"exec 2>/dev/null
+setsid sh -c 'trap "echo asked >> {}" TERM; echo $$ > {}; while :; do sleep 0.02; done' >/dev/null &
+until test -s {}; do sleep 0.02; done; echo ready; wait"#;
+
+struct Escaped {
+    running: Running,
+    dir: TempDir,
+}
+
+impl Escaped {
+    fn start(url: &str, options: &[&str], script: &str) -> Self {
+        let dir = TempDir::new();
+        let log = dir.path().join("log");
+        let script = script.replace("{}", log.to_str().expect("UTF-8"));
+        let mut running = Running::start(run_script(url, options, "x", &script));
+        assert_eq!(running.line(), "ready");
+        Self { running, dir }
+    }
+
+    fn log(&self) -> Vec<String> {
+        lines(&self.dir.path().join("log"))
+    }
+
+    fn process(&self) -> String {
+        self.log().swap_remove(0)
+    }
+}
+
+/// `setsid`: it is asked as the group is, and killed when it is deaf.
+#[test]
+fn who_left_the_group_ends_with_the_lock() {
+    let escaped = Escaped::start("memory:", &["--lease", "3s"], ESCAPE);
+    let process = escaped.process();
+    assert!(is_alive(&process));
+    let Escaped { running, dir } = escaped;
+    running.wait().expect(76, "the command was ended");
+    assert!(!is_alive(&process), "it goes on unlocked");
+    assert_eq!(lines(&dir.path().join("log"))[1..], ["asked"]);
+}
+
+/// As a daemon does: its parent is gone, the command as well.
+#[test]
+fn a_daemon_ends_with_the_lock() {
+    let daemon = r#"exec 2>/dev/null
+        setsid sh -c 'setsid sh -c "echo \$\$ > {}; while :; do sleep 0.02; done" & exit' >/dev/null
+        until test -s {}; do sleep 0.02; done; echo ready; trap "exit 0" TERM; while :; do sleep 0.02; done"#;
+    let escaped = Escaped::start("memory:", &["--lease", "3s"], daemon);
+    let process = escaped.process();
+    escaped.running.wait().expect(76, "the command was ended");
+    assert!(!is_alive(&process), "it goes on unlocked");
+}
+
+/// `fairlock` cannot look for anybody then: its keeper does.
+#[test]
+fn who_left_the_group_ends_with_a_killed_fairlock() {
+    let escaped = Escaped::start("memory:", &[], ESCAPE);
+    let process = escaped.process();
+    escaped.running.signal(Signal::KILL);
+    eventually("what left the group is gone", || !is_alive(&process));
+}
+
+#[test]
+fn who_left_the_group_ends_with_the_lease_of_a_stopped_fairlock() {
+    let escaped = Escaped::start("memory:", &["--lease", "3s"], ESCAPE);
+    let process = escaped.process();
+    escaped.running.signal(Signal::STOP);
+    eventually("what left the group is gone", || !is_alive(&process));
+    escaped.running.signal(Signal::CONT);
+    escaped.running.wait().expect(76, "lost");
+}
+
+/// A daemon that was started under a lock that was never in danger is the point of some commands.
+#[test]
+fn who_left_the_group_survives_an_orderly_end() {
+    let script = ESCAPE.replace("wait", "exit 0");
+    let escaped = Escaped::start("memory:", &[], &script);
+    let process = escaped.process();
+    escaped.running.wait().expect(0, "");
+    assert!(is_alive(&process));
+    kill_process(pid(process.parse().unwrap()), Signal::KILL).unwrap();
+}
+
+/// Another run's processes have another owner, also inside the first one's command.
+#[test]
+fn runs_inside_of_runs_end_only_their_own() {
+    let dir = TempDir::new();
+    let log = dir.path().join("log");
+    let inner =
+        format!("setsid sleep 60 >/dev/null & echo $! >> {0}; exec sleep 60", log.display());
+    let script = r#"setsid sleep 60 >/dev/null 2>&1 & echo $! >> "$LOG"
+        "$FAIRLOCK" run --url memory: --lease 1500ms y -- sh -c "$INNER" 2>/dev/null; echo "inner=$?"; exit 0"#;
+    let mut command = run_script("memory:", &[], "x", script);
+    command.env("FAIRLOCK", env!("CARGO_BIN_EXE_fairlock")).env("INNER", inner).env("LOG", &log);
+    let outcome = finish(command);
+    outcome.expect(0, "");
+    assert_eq!(outcome.stdout, "inner=76\n");
+    let [outers, inners] = &lines(&log)[..] else { panic!("two lines") };
+    assert!(is_alive(outers), "the outer lock was never in danger");
+    assert!(!is_alive(inners));
+    kill_process(pid(outers.parse().unwrap()), Signal::KILL).unwrap();
+}
+
+/// Without a terminal nobody pressed a key: TSTP stops the command until CONT, and the lock is kept.
+#[test]
+fn tstp_and_cont_without_a_terminal() {
+    let Some(server) = Server::start(Generation::Redis70) else { return };
+    let mut command = Command::new("setsid");
+    command.args(["env", "--default-signal", env!("CARGO_BIN_EXE_fairlock"), "run", "--url"]);
+    command.args([&server.url(), "x", "--", "sh", "-c", "echo $$; exec sleep 60"]);
+    command.stdout(Stdio::piped());
+    let mut running = Running::start(command);
+    let process = running.line();
+    eventually("it sleeps", || state(&process) == Some('S'));
+    for _ in 0..3 {
+        running.signal(Signal::TSTP);
+        eventually("the command is stopped", || state(&process) == Some('T'));
+        // Nobody continues it, and the lock is kept.
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        assert_eq!(state(&process), Some('T'));
+        assert_eq!(server.client().call(&["EXISTS", "x"]).int(), 1);
+        running.signal(Signal::CONT);
+        eventually("the command goes on", || state(&process) == Some('S'));
+    }
+    running.signal(Signal::TERM);
+    assert_eq!(running.wait().code(), 143);
+    assert_eq!(server.client().call(&["EXISTS", "x"]).int(), 0);
+}
+
+fn state(process: &str) -> Option<char> {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    stat.rsplit_once(") ")?.1.chars().next()
+}
+
+/// Each of the three, closed before the start: the command's are no files of ours, and no socket of
+/// ours takes their place.
+#[test]
+fn closed_streams() {
+    let Some(server) = Server::start(Generation::Redis70) else { return };
+    let dir = TempDir::new();
+    let seen = dir.path().join("seen");
+    for closed in ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"] {
+        let mut command = with_default_signals("sh");
+        let inner = format!("ls -l /proc/$$/fd > {}; cat; echo out; exit 9", seen.display());
+        command.args(["-c", &format!(r#"exec "$0" run --url "$1" x -- sh -c "$2" {closed}"#)]);
+        command.args([env!("CARGO_BIN_EXE_fairlock"), &server.url(), &inner]);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        assert_eq!(finish(command).code(), 9, "{closed}");
+        let text = fs::read_to_string(&seen).unwrap();
+        assert!(text.contains("/dev/null") && !text.contains("socket:"), "{closed}: {text}");
+    }
+    assert_eq!(server.client().call(&["EXISTS", "x"]).int(), 0);
+}
+
+/// Nobody reads what is written: the command hears of it as ever, and our own words may go.
+#[test]
+fn readers_that_are_gone() {
+    let script = r#"( "$0" run --url memory: x -- sh -c 'while :; do echo y; done'; echo "code=$?" >&2 ) | head -n 1
+        "$0" run --url memory: --lease 600ms x -- sh -c 'exec sleep 60 2>/dev/null' 2>&1 >/dev/null | true; echo on"#;
+    let mut command = with_default_signals("bash");
+    command.args(["-c", script, env!("CARGO_BIN_EXE_fairlock")]);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let outcome = finish(command);
+    assert_eq!(outcome.stdout, "y\non\n");
+    assert_eq!(outcome.stderr, "code=141\n", "SIGPIPE, as without us");
+}
+
+/// The keeper and the parent-death signal are there from the command's first instruction to its last,
+/// and end nothing while all is well: the latter is sent when the THREAD ends that started the command.
+#[test]
+fn nothing_ends_a_command_that_is_well() {
+    let dir = TempDir::new();
+    let go = dir.path().join("go");
+    let mut running = Running::start(run_script("memory:", &[], "x", &hold_until(&go)));
+    assert_eq!(running.line(), "holding");
+    let threads = || {
+        let tasks = fs::read_dir(format!("/proc/{}/task", running.pid())).unwrap();
+        tasks.map(|task| task.unwrap().file_name()).collect::<BTreeSet<_>>()
+    };
+    assert!(threads().contains(std::ffi::OsStr::new(&running.pid().to_string())));
+    // Longer than any thread lives that a runtime keeps for a while.
+    std::thread::sleep(std::time::Duration::from_millis(1_200));
+    fs::write(&go, "").unwrap();
+    running.wait().expect(0, "");
+}
+
+/// In a container `fairlock` may be process 1: whatever is orphaned there becomes its child.
+mod as_process_1 {
+    use super::*;
+
+    /// `fairlock ARGS...` as process 1 of a namespace; `None`, loudly, where there can be none.
+    fn in_a_namespace(args: &[&str]) -> Option<Command> {
+        let unshare = |command: &mut Command| {
+            command.args(["--pid", "--fork", "--mount-proc", "--kill-child"]);
+        };
+        let mut probe = Command::new("unshare");
+        unshare(&mut probe);
+        let probe = probe.arg("true").stderr(Stdio::null()).status();
+        if !probe.is_ok_and(|status| status.success()) {
+            fairlock_testkit::skip("a process namespace (unshare --pid, as root)");
+            return None;
+        }
+        let mut command = with_default_signals("unshare");
+        unshare(&mut command);
+        command.arg(env!("CARGO_BIN_EXE_fairlock")).args(args);
+        command.env_remove("FAIRLOCK_URL").env_remove("FAIRLOCK_PASSWORD");
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        Some(command)
+    }
+
+    /// Process 1 as its host sees it: the child of `unshare`.
+    fn process_1(running: &Running) -> u32 {
+        let unshare = running.pid();
+        let children = format!("/proc/{unshare}/task/{unshare}/children");
+        let mut found = None;
+        eventually("unshare has a child", || {
+            let list = fs::read_to_string(&children).unwrap_or_default();
+            found = list.trim().parse().ok();
+            found.is_some()
+        });
+        found.expect("just found")
+    }
+
+    fn children_of(process: u32) -> usize {
+        let list = fs::read_to_string(format!("/proc/{process}/task/{process}/children"));
+        list.unwrap_or_default().split_whitespace().count()
+    }
+
+    #[test]
+    fn it_reaps_what_is_orphaned() {
+        let dir = TempDir::new();
+        let go = dir.path().join("go");
+        // Each inner shell leaves its child behind, which then ends.
+        let script = format!(
+            "test $PPID = 1 && i=0; while test $i -lt 20; do sh -c 'sleep 0.05 &'; i=$((i+1)); done; {}; exit 6",
+            hold_until(&go)
+        );
+        let args = ["run", "--url", "memory:", "x", "--", "sh", "-c", &script];
+        let Some(command) = in_a_namespace(&args) else { return };
+        let mut running = Running::start(command);
+        assert_eq!(running.line(), "holding");
+        let process = process_1(&running);
+        eventually("only the command and its keeper are left", || children_of(process) == 2);
+        fs::write(&go, "").unwrap();
+        running.wait().expect(6, "");
+    }
+
+    /// The kernel gives process 1 no default actions: what it does not listen to is lost.
+    #[test]
+    fn it_passes_signals_on() {
+        for (signal, name) in [(Signal::TERM, "TERM"), (Signal::INT, "INT"), (Signal::HUP, "HUP")] {
+            let script = format!(
+                "exec 2>/dev/null; trap 'exit 33' {name}; echo ready; while :; do sleep 0.02; done"
+            );
+            let args = ["run", "--url", "memory:", "x", "--", "sh", "-c", &script];
+            let Some(command) = in_a_namespace(&args) else { return };
+            let mut running = Running::start(command);
+            assert_eq!(running.line(), "ready");
+            kill_process(pid(process_1(&running)), signal).unwrap();
+            running.wait().expect(33, "");
+        }
+    }
+
+    #[test]
+    fn a_signal_ends_its_wait() {
+        let Some(server) = Server::start(Generation::Redis70) else { return };
+        let url = server.url();
+        let mut holder = Running::start(run_script(&url, &[], "x", "echo holding; exec sleep 60"));
+        assert_eq!(holder.line(), "holding");
+        let Some(command) = in_a_namespace(&["run", "--url", &url, "x", "--", "true"]) else {
+            return;
+        };
+        let running = Running::start(command);
+        let waiting = || server.client().call(&["LLEN", "redisson_lock_queue:{x}"]).int();
+        eventually("it waits", || waiting() == 1);
+        kill_process(pid(process_1(&running)), Signal::TERM).unwrap();
+        running.wait().expect(143, "");
+        assert_eq!(waiting(), 0, "it has left the queue");
+    }
+
+    /// What ended in the command's group is a member of it until it is reaped: it must not cost the
+    /// whole grace.
+    #[test]
+    fn it_ends_a_lost_command_with_its_orphans() {
+        let script = "sh -c 'sleep 60 &'; setsid sleep 61 & echo ready; exec sleep 62";
+        let args = ["run", "--url", "memory:", "--lease", "6s", "x", "--", "sh", "-c", script];
+        let Some(command) = in_a_namespace(&args) else { return };
+        let began = std::time::Instant::now();
+        let mut running = Running::start(command);
+        assert_eq!(running.line(), "ready");
+        running.wait().expect(76, "the command was ended");
+        // Asked 2 s before the lease ends, all of them end at once.
+        let took = began.elapsed();
+        println!("measured: lost after {took:?} of a lease of 6 s with 2 s of grace");
+        assert!(took < std::time::Duration::from_millis(5_500), "{took:?}");
+    }
+
+    /// The command of process 1 has another process as its parent's number tells.
+    #[test]
+    fn killing_it_ends_everything() {
+        let args = [
+            "run",
+            "--url",
+            "memory:",
+            "x",
+            "--",
+            "sh",
+            "-c",
+            "setsid sleep 60 & echo ready; wait",
+        ];
+        let Some(command) = in_a_namespace(&args) else { return };
+        let mut running = Running::start(command);
+        assert_eq!(running.line(), "ready");
+        let process = process_1(&running);
+        kill_process(pid(process), Signal::KILL).unwrap();
+        eventually("the namespace is gone", || !Path::new(&format!("/proc/{process}")).exists());
+        let _ = running.wait();
+    }
+}
