@@ -1,6 +1,7 @@
 //! The transactions.
 
 use super::boot::Boot;
+use super::forks::User;
 use super::schema::{self, Schema};
 use super::{codec, fault, opening};
 use crate::clock::Moment;
@@ -63,6 +64,9 @@ pub(crate) struct HostFile {
     /// Held while this boot is in use: see [`opening`].
     #[allow(dead_code, reason = "its lock counts")]
     in_use: File,
+    /// Goes after the connection.
+    #[allow(dead_code, reason = "its end counts")]
+    user: User,
     busy: Duration,
     cache: HashMap<LockName, Cached>,
     /// The last lock that changed here, and its next deadline.
@@ -109,7 +113,7 @@ impl HostFile {
     }
 
     pub(super) fn new(opened: opening::Opened) -> Self {
-        let opening::Opened { db, path, node, schema, boot, epoch_us, in_use, busy } = opened;
+        let opening::Opened { db, path, node, schema, boot, epoch_us, in_use, busy, user } = opened;
         Self {
             db,
             path,
@@ -118,6 +122,7 @@ impl HostFile {
             boot,
             epoch_us,
             in_use,
+            user,
             busy,
             cache: HashMap::new(),
             last: None,

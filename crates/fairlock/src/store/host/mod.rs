@@ -10,6 +10,7 @@
 //! - `codec`: a lock's state as bytes;
 //! - `opening`: from a path to a file of the right version in the right boot;
 //! - `file`: the transactions;
+//! - `forks`: who may use SQLite at all;
 //! - `clients`: what clients say of themselves;
 //! - `fault`: SQLite's errors as ours.
 
@@ -20,6 +21,7 @@ mod clients;
 mod codec;
 mod fault;
 mod file;
+mod forks;
 mod opening;
 mod place;
 mod schema;

@@ -3,6 +3,7 @@
 use super::boot::Boot;
 use super::codec::Damaged;
 use super::file::{self, HostFile, OpenOptions, patiently, set_value, value};
+use super::forks::User;
 use super::schema::{self, Found, Schema};
 use super::{codec, fault, place};
 use crate::clock::{Moment, lock};
@@ -51,6 +52,7 @@ pub(super) struct Opened {
     pub(super) epoch_us: u64,
     pub(super) in_use: File,
     pub(super) busy: Duration,
+    pub(super) user: User,
 }
 
 pub(super) fn open(
@@ -59,6 +61,7 @@ pub(super) fn open(
     boot: Boot,
     schema: Schema,
 ) -> Result<HostFile, StoreError> {
+    let user = User::new().map_err(StoreError::refused)?;
     let _one = lock(&ONE_AT_A_TIME);
     let path = place::prepare(path, options).map_err(StoreError::refused)?;
     let db = connect(&path).map_err(|error| fault::of(&path, &error, false))?;
@@ -79,7 +82,7 @@ pub(super) fn open(
     let at = std::fs::symlink_metadata(&path)
         .map_err(|error| StoreError::refused(place::io_error(&path, &error)))?;
     let node = (at.dev(), at.ino());
-    Ok(HostFile::new(Opened { db, path, node, schema, boot, epoch_us, in_use, busy }))
+    Ok(HostFile::new(Opened { db, path, node, schema, boot, epoch_us, in_use, busy, user }))
 }
 
 fn connect(path: &Path) -> rusqlite::Result<Connection> {
