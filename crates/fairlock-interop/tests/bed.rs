@@ -220,6 +220,19 @@ pub(crate) async fn until(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
+/// Nobody calls any more: whoever waits has nothing left to do but to wait.
+pub(crate) async fn settled(bed: &Bed) {
+    let mut seen = (0, Instant::now());
+    until("nobody asks any more", || {
+        let calls = bed.server.script_calls();
+        if calls != seen.0 {
+            seen = (calls, Instant::now());
+        }
+        seen.1.elapsed() > ms(20)
+    })
+    .await;
+}
+
 /// The result of what must come within [`SOON`].
 #[track_caller]
 pub(crate) fn soon<T>(future: impl Future<Output = T>) -> impl Future<Output = T> {

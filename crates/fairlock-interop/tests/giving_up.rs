@@ -5,7 +5,7 @@ use std::time::Instant;
 use fairlock::Release;
 use fairlock_interop::java::{Call, JavaLock};
 
-use crate::bed::{Bed, measured, ms, run, soon, until};
+use crate::bed::{Bed, measured, ms, run, settled, soon, until};
 
 /// A way to wait in Java for 300 ms.
 type Timed = fn(&JavaLock) -> Call;
@@ -88,6 +88,8 @@ fn a_java_thread_is_interrupted_at_the_head() {
         let channel = format!("redisson_lock__channel:{{a}}:{}", java.id);
         let listens = || bed.call(&["PUBSUB", "NUMSUB", &channel]).array()[1].int() == 1;
         until("it listens", listens).await;
+        // One that is interrupted while it subscribes stays subscribed.
+        settled(&bed).await;
         let mut turn = soon(rust.fair_lock("a").enqueue()).await.unwrap();
         java.interrupt().value().await;
         let exception = call.exception().await;

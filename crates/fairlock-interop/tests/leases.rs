@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use fairlock::{GuardState, Release};
 use fairlock_interop::java::Kind;
+use fairlock_interop::version::Version;
 
 use crate::bed::{ms, run, soon, until};
 
@@ -79,11 +80,37 @@ fn watchdogs_of_either_side_keep_the_lock() {
     });
 }
 
+/// A lease of Java's that ended by itself is the one of the next call without a lease, through the same Java
+/// object; in 3.16 it is so after an unlock, too. What a waiter of ours sees is the TTL, whatever it is.
+#[test]
+fn a_java_object_hands_its_last_lease_on() {
+    run(|bed| async move {
+        let java = bed.java_owner().await;
+        let theirs = java.fair("a");
+        theirs.lock_for(50_000).value().await;
+        theirs.unlock().value().await;
+        theirs.lock().value().await;
+        let is_remembered = bed.pttl("a") > 40_000;
+        assert_eq!(is_remembered, bed.version() == Version::V3_16, "{} ms", bed.pttl("a"));
+        theirs.unlock().value().await;
+
+        theirs.lock_for(300).value().await;
+        until("the lease ends", || bed.hold("a").is_none()).await;
+        theirs.lock().value().await;
+        let left_ms = bed.pttl("a");
+        assert!((0..=300).contains(&left_ms), "{left_ms} ms");
+        theirs.apart().force_unlock().value().await;
+        let rust = bed.rust().await;
+        soon(rust.fair_lock("a").lock()).await.unwrap().release().await.unwrap();
+        bed.nothing_left().await;
+    });
+}
+
 /// A lock that came by a hand-over has the waiter's lease, not the one of the hand-over.
 #[test]
 fn a_lock_handed_over_has_the_lease_of_its_waiter() {
     run(|bed| async move {
-        // A client each: before 3.17 `lock()` takes the lease that was last used with the lock object.
+        // A client each: `lock()` may take the lease that was last used with the lock object.
         let (rust, one, two) = (bed.rust().await, bed.java_owner().await, bed.java_owner().await);
         let guard = soon(rust.fair_lock("a").lock()).await.unwrap();
         let call = one.fair("a").lock_for(50_000);

@@ -7,7 +7,7 @@ use fairlock_interop::java::Kind;
 use fairlock_interop::watch::{Watch, hand_overs, is_java};
 use fairlock_testkit::history::now_ns;
 
-use crate::bed::{Bed, measured, ms, run, soon, until};
+use crate::bed::{Bed, measured, run, settled, soon, until};
 
 const WITHIN: Duration = Duration::from_millis(50);
 const ROUNDS: usize = 20;
@@ -70,19 +70,6 @@ async fn to_and_fro(bed: &Bed, kind: Kind) -> WakeUps {
         took.map(|(end, freed)| Duration::from_nanos(end.saturating_sub(freed))).collect()
     };
     WakeUps { to_java: took(to_java, freed(true)), to_rust: took(to_rust, freed(false)) }
-}
-
-/// Nobody calls any more: whoever waits has nothing left to do but to wait.
-pub(crate) async fn settled(bed: &Bed) {
-    let mut seen = (0, std::time::Instant::now());
-    until("nobody asks any more", || {
-        let calls = bed.server.script_calls();
-        if calls != seen.0 {
-            seen = (calls, std::time::Instant::now());
-        }
-        seen.1.elapsed() > ms(20)
-    })
-    .await;
 }
 
 /// True if all were in time; says so either way.

@@ -31,6 +31,8 @@ pub struct HandOvers {
     pub rust_to_rust: WakeUps,
     /// Java to Java.
     pub java_to_java: WakeUps,
+    /// Whatever the direction: Java's waiter that had been told gave up, which Java tells nobody.
+    pub past_a_leaver: WakeUps,
 }
 
 /// From the server's time of the release to the return of the call that waited.
@@ -272,13 +274,19 @@ fn wake_ups(records: &[Record], steps: &[Step]) -> HandOvers {
                 && matches!(record.event, Event::Granted { .. })
         });
         let Some(seen) = seen else { continue };
+        let took = Duration::from_nanos(seen.at_ns - hand_over.freed_ns);
+        let is_between = |step: &&Step| (hand_over.freed_ns..seen.at_ns).contains(&step.at_ns);
+        let leaves = |step: &Step| step.what == What::Leaves && is_java(&step.owner);
+        if took > LATE && steps.iter().filter(is_between).any(leaves) {
+            all.past_a_leaver.add(&WakeUps { count: 1, late: 1, worst: took });
+            continue;
+        }
         let way = match (is_java(&hand_over.from), is_java(&hand_over.to)) {
             (false, true) => &mut all.rust_to_java,
             (true, false) => &mut all.java_to_rust,
             (false, false) => &mut all.rust_to_rust,
             (true, true) => &mut all.java_to_java,
         };
-        let took = Duration::from_nanos(seen.at_ns - hand_over.freed_ns);
         way.add(&WakeUps { count: 1, late: u64::from(took > LATE), worst: took });
     }
     all
@@ -317,6 +325,7 @@ impl HandOvers {
         self.java_to_rust.add(&other.java_to_rust);
         self.rust_to_rust.add(&other.rust_to_rust);
         self.java_to_java.add(&other.java_to_java);
+        self.past_a_leaver.add(&other.past_a_leaver);
     }
 }
 
@@ -344,7 +353,8 @@ impl fmt::Display for HandOvers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Rust->Java {}, ", self.rust_to_java)?;
         write!(f, "Java->Rust {}, ", self.java_to_rust)?;
-        write!(f, "Rust->Rust {}, Java->Java {}", self.rust_to_rust, self.java_to_java)
+        write!(f, "Rust->Rust {}, Java->Java {}, ", self.rust_to_rust, self.java_to_java)?;
+        write!(f, "past Java that gave up {}", self.past_a_leaver)
     }
 }
 

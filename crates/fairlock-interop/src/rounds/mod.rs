@@ -28,7 +28,7 @@ use self::play::{ANSWERED_WITHIN, Stage};
 use self::script::Script;
 use crate::java::Java;
 use crate::version::Version;
-use crate::watch::{Command, Step, Watch};
+use crate::watch::{Command, Step, Watch, What};
 
 /// A wake-up that takes longer was not caused by a message, but by the clock.
 pub const SLOW: Duration = Duration::from_millis(500);
@@ -85,7 +85,9 @@ pub async fn run(server: &Server, java: &Java, rounds: u64, seed: u64) -> Report
         drop(watch.take());
         let played = play::play(&stages[0], &script, &lock).await;
         let commands = watch.take();
-        if let Some(what) = &played.spoiled
+        let steps = watch.story(&lock, &commands);
+        let dropped = (java.version() == Version::V3_16).then(|| dropped_alive(&played, &steps));
+        if let Some(what) = played.spoiled.clone().or_else(|| dropped.flatten())
             && report.spoiled.len() < SPOILED_MAX
         {
             report.spoiled.push(format!("seed {seed}: {what}"));
@@ -95,7 +97,6 @@ pub async fn run(server: &Server, java: &Java, rounds: u64, seed: u64) -> Report
         }
         let round =
             Round { seed, order: order_of(&script), calls: script.operations(), lock: &lock };
-        let steps = watch.story(&lock, &commands);
         let left = judge::what_is_left(server.addr(), &lock, &[]).await;
         report.add(&round, &script, &played, &steps, &commands, left);
     }
@@ -199,6 +200,18 @@ pub async fn run_deaths(
     report.hand_overs = HandOvers::default();
     report.slow.clear();
     report
+}
+
+/// Java drops living waiters of Java: `tryLockAsync` that gives up takes five minutes from the scores of all
+/// behind it, whatever it added. Since 3.32 they look again when the TTL ends, and enter again; before, they
+/// sleep for minutes.
+fn dropped_alive(played: &Played, steps: &[Step]) -> Option<String> {
+    let was_dropped = |owner: &&String| {
+        let last = steps.iter().rfind(|step| step.owner == **owner);
+        last.is_some_and(|step| step.what == What::Leaves)
+    };
+    let owner = played.unanswered.iter().find(was_dropped)?;
+    Some(format!("Java's {owner} was dropped alive, and sleeps"))
 }
 
 fn order_of(script: &Script) -> Order {

@@ -17,6 +17,8 @@ pub struct Played {
     pub forces: Vec<Force>,
     /// What went wrong on the way.
     pub problems: Vec<Problem>,
+    /// Java's owners whose calls had no answer.
+    pub unanswered: Vec<String>,
     /// Java's client failed by itself, and what it left standing is not ours to answer for.
     pub spoiled: Option<String>,
 }
@@ -100,6 +102,12 @@ impl Notes {
         let at_ns = now_ns();
         let problem = Problem { what, owner: None, since_ns: at_ns, at_ns };
         self.change(|played| played.problems.push(problem));
+    }
+
+    /// A call of Java's had no answer.
+    pub(super) fn unanswered(&self, owner: &str, what: String) {
+        self.problem(what);
+        self.change(|played| played.unanswered.push(owner.to_owned()));
     }
 
     pub(super) fn spoiled(&self, what: String) {

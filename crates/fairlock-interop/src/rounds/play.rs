@@ -186,8 +186,10 @@ pub(super) async fn rust_hold(guard: Guard, server: SocketAddr, turn: Turn, note
     let granted = Event::Granted { token: guard.token().get() };
     mine.record(now_ns(), granted);
     if turn.outstays {
+        // It is over then, whenever a busy machine lets the task hear of it.
+        let over_ns = now_ns() + u64::try_from(guard.remaining().as_nanos()).expect("seconds");
         guard.lost().await;
-        return mine.record(now_ns(), Event::Lost);
+        return mine.record(now_ns().min(over_ns), Event::Lost);
     }
     if turn.reenters {
         match guard.reenter().await {
@@ -270,7 +272,7 @@ async fn java_turn(lock: &JavaLock, owner: &str, server: SocketAddr, turn: Turn,
         How::Force => lock.force_unlock(),
     };
     let Some(answer) = call.answer_within(notes.patience).await else {
-        return notes.problem(format!("Java's {owner} has no answer: {turn:?}"));
+        return notes.unanswered(owner, format!("Java's {owner} has no answer: {turn:?}"));
     };
     match answer.result.as_deref() {
         Ok("true") if matches!(turn.how, How::Force) => return notes.forced(since_ns),

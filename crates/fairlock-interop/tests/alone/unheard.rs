@@ -7,8 +7,7 @@ use fairlock_interop::java::{Call, JavaOwner};
 use fairlock_testkit::proxy::Proxy;
 
 use super::{FULL_SPEED, HEARTBEAT, assert_blocked, at_full_speed, listens, scripts_per_second};
-use crate::bed::{Bed, measured, ms, run, soon, until};
-use crate::wake_ups::settled;
+use crate::bed::{Bed, measured, ms, run, settled, soon, until};
 
 /// The lease that those who sleep see.
 const LEASE: Duration = Duration::from_secs(7);

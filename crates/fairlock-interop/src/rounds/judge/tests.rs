@@ -4,6 +4,7 @@ use super::*;
 use crate::rounds::notes::Problem;
 
 const JAVA: &str = "68abb9b1-b536-4682-91df-ddd2a0666c9d:32";
+const LATER: &str = "68abb9b1-b536-4682-91df-ddd2a0666c9d:33";
 const OURS: &str = "68abb9b1-b536-8682-91df-ddd2a0666c9d:1";
 const OTHER: &str = "11111111-b536-8682-91df-ddd2a0666c9d:1";
 const MS: u64 = 1_000_000;
@@ -260,4 +261,17 @@ fn java_is_told_late_of_a_lease_that_is_over() {
     story.extend([(305, JAVA, What::Holds), (330, JAVA, FREED)]);
     seen.extend([(306, JAVA, GRANTED), (329, JAVA, Event::Released)]);
     finds(Order::Any, &story, &played(&seen), &["was granted while"]);
+}
+
+/// Java's head was told and gave up: nobody tells the next one, and that is not a slow wake-up (seed 373533894).
+#[test]
+fn a_hand_over_past_java_that_gave_up_is_counted_apart() {
+    let (mut story, mut seen) = sound();
+    story.insert(1, (5, LATER, What::Enters));
+    story.insert(5, (101, LATER, What::Leaves));
+    (story[6].0, seen[2].0) = (170, 172);
+    let (violations, hand_overs) = judge("a", Order::Fifo, &played(&seen), &steps(&story));
+    assert_eq!(violations, Vec::<String>::new());
+    let counts = [&hand_overs.rust_to_java, &hand_overs.past_a_leaver].map(|way| way.count);
+    assert_eq!(counts, [0, 1]);
 }
