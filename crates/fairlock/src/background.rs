@@ -25,7 +25,7 @@ pub(crate) struct Started {
     pub(crate) stop: oneshot::Sender<()>,
 }
 
-type FirstContact = oneshot::Receiver<Result<(), Error>>;
+pub(crate) type FirstContact = oneshot::Receiver<Result<(), Error>>;
 
 /// Starts the thread and the store's tasks on it. The receiver gets what came of the first
 /// attempt to connect.
@@ -65,6 +65,19 @@ pub(crate) fn start(config: Config) -> Result<(Started, FirstContact), Error> {
         })
         .map_err(|error| no_thread(&error))?;
     Ok((Started { shared, stop }, first_contact))
+}
+
+/// The same on a thread that may block, and ends with it.
+pub(crate) async fn start_elsewhere(config: Config) -> Result<(Started, FirstContact), Error> {
+    let (started, result) = oneshot::channel();
+    std::thread::Builder::new()
+        .name("fairlock-open".into())
+        .spawn(move || {
+            // Nobody may be waiting any more: what was opened is closed then.
+            let _ = started.send(start(config));
+        })
+        .map_err(|error| no_thread(&error))?;
+    result.await.map_err(|_| Error::closed())?
 }
 
 /// The same in the runtime of the caller, for a store that is there already.
@@ -110,7 +123,20 @@ fn open_store(
             let _ = told.send(Ok(()));
             Ok(shared)
         }
-        Address::Sqlite { .. } => Err(Error::misuse("the host store is not built yet")),
+        #[cfg(all(feature = "sqlite", unix))]
+        Address::Sqlite { .. } => {
+            let (store, (now, now_ms)) =
+                crate::store::host::HostStore::start(&config, client_id, events)?;
+            let shared = Shared::new(config, client_id, store, handle, false);
+            shared.clock.note(now, now_ms);
+            shared.set_connection(ConnectionState::Connected);
+            let _ = told.send(Ok(()));
+            Ok(shared)
+        }
+        #[cfg(not(all(feature = "sqlite", unix)))]
+        Address::Sqlite { .. } => {
+            Err(Error::misuse("this build of fairlock is without the `sqlite` feature"))
+        }
         #[cfg(feature = "redis")]
         _ => {
             let store = crate::store::redis::RedisStore::start(&config, client_id, events)?;

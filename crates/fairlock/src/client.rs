@@ -1,7 +1,7 @@
 //! The client: a connection to a store, and the background work of everything that uses it.
 
 use crate::background::{self, Started};
-use crate::config::Config;
+use crate::config::{Address, Config};
 use crate::error::Error;
 use crate::listing::Locks;
 use crate::lock::Lock;
@@ -76,7 +76,11 @@ impl Client {
     pub async fn with_config(config: Config) -> Result<Self, Error> {
         config.check()?;
         let lazy = config.lazy_connect;
-        let (started, first_contact) = background::start(config)?;
+        let (started, first_contact) = match config.address {
+            // Opening a file may take a while, and it can only be waited for by blocking a thread.
+            Address::Sqlite { .. } => background::start_elsewhere(config).await?,
+            _ => background::start(config)?,
+        };
         let client = Self::new(started);
         process::wait_at_end(&client.shared);
         if !lazy {

@@ -52,6 +52,7 @@ pub struct Config {
     pub(crate) log_names: bool,
     pub(crate) sentinel_username: Option<String>,
     pub(crate) sentinel_password: Option<Secret>,
+    pub(crate) children_keep_alive: bool,
 }
 
 /// Where the store is.
@@ -208,6 +209,7 @@ impl Config {
             log_names: false,
             sentinel_username: None,
             sentinel_password: None,
+            children_keep_alive: false,
         }
     }
 
@@ -357,6 +359,19 @@ impl Config {
     #[must_use]
     pub fn announce(mut self, yes: bool) -> Self {
         self.announce = yes;
+        self
+    }
+
+    /// Processes that this one starts keep this client alive, on the host store. A lock there is handed
+    /// on as soon as the kernel says that its holder is gone, without waiting for the lease; with this
+    /// setting, not before every process that was started since is gone as well, unless it has closed
+    /// what it inherited. For programs that run others under a lock, as `fairlock run` does. Other stores
+    /// know nothing of processes. Default: false.
+    ///
+    /// A child of `fork()` without `exec` keeps the client alive in any case.
+    #[must_use]
+    pub fn children_keep_alive(mut self, yes: bool) -> Self {
+        self.children_keep_alive = yes;
         self
     }
 

@@ -45,6 +45,7 @@ impl Detached {
 
 /// Renews the hold to its whole lease, or to what is left until its end.
 pub(crate) async fn renew_once(shared: &Arc<Shared>, hold: &Arc<Hold>) -> Result<(), Error> {
+    shared.store.left_behind();
     let until = hold.valid_until().min(shared.store_deadline());
     let mut asked_ms = 0;
     let freshen = |op: &mut Op| {

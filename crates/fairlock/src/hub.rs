@@ -56,6 +56,8 @@ struct EntryState {
     doubt: bool,
     /// Earlier requests of which a copy is unanswered.
     doubtful: Vec<RequestId>,
+    /// It was granted by a message that could not be used, before the reply that it is queued.
+    look_soon: bool,
     outcome: Option<oneshot::Sender<Outcome>>,
 }
 
@@ -146,6 +148,7 @@ impl Hub {
                 order,
                 doubt: false,
                 doubtful: Vec::new(),
+                look_soon: false,
                 outcome: Some(sender),
             }),
         });
@@ -155,10 +158,10 @@ impl Hub {
 
     /// The server says that the waiter stands in the queue: its lock has a shepherd from now on.
     pub(crate) fn queued(&self, shared: &Arc<Shared>, entry: &Arc<Entry>, order: u64) {
-        let request = {
+        let (request, look_soon) = {
             let mut state = lock(&entry.state);
             state.order = Some(order);
-            state.request
+            (state.request, state.look_soon)
         };
         let mut state = lock(&self.state);
         if !entry.is_waiting() {
@@ -180,6 +183,9 @@ impl Hub {
             }
         };
         lock(&queue.waiters).insert((order, request), Arc::clone(entry));
+        if look_soon {
+            queue.kick.notify_one();
+        }
     }
 
     /// The waiter goes, for whatever reason; says whether it was still waiting.
@@ -255,7 +261,11 @@ impl Hub {
             // A guard that is over already is none: the heartbeat brings the waiter back.
             Some(base) if valid_until(base, grant.ttl_ms).left().is_zero() => self.note_odd(),
             Some(base) => self.grant(&entry, grant.clone(), base, Way::Message),
-            None => self.kick(&entry.name),
+            None => {
+                // Before the first reply of all nobody knows the store's time, nor has the queue.
+                lock(&entry.state).look_soon = true;
+                self.kick(&entry.name);
+            }
         }
     }
 

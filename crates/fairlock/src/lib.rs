@@ -81,8 +81,7 @@
 //!   tokio's paused time that can take locks away and be cut off. For dev-dependencies.
 //!
 //! # What is not there yet
-//! Cluster, TLS (`rediss://`), and the store for one host without a server (`sqlite:`).
-//! Their URLs are refused.
+//! Cluster and TLS (`rediss://`). Their URLs are refused.
 
 #![cfg_attr(
     not(feature = "redis"),

@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::guard::Guard;
 use crate::observe;
 use crate::owner::Owner;
-use crate::reaper::Ticket;
+use crate::reaper::{self, Abandoned, Ticket};
 use crate::shared::new_request;
 use crate::status::{self, Holder, LockStatus};
 use crate::turn::{Link, Turn};
@@ -318,10 +318,10 @@ impl Lock {
         self.name.as_ref().map_err(Clone::clone)
     }
 
-    /// A store inside this process gives a free lock without any task or wait.
+    /// A store in this process, or in a file, gives a free lock without any task or wait.
     fn acquire_now(&self, wanted: &Wanted) -> Result<Option<Guard>, Error> {
         let shared = self.client.shared();
-        if !shared.is_embedded || wanted.seat.is_some() {
+        if !shared.store.answers_now() || wanted.seat.is_some() {
             return Ok(None);
         }
         let owner = shared.new_owner()?;
@@ -331,7 +331,16 @@ impl Lock {
         let Some(reply) = shared.store.call_now(&wanted.name, &Op::Acquire(op)) else {
             return Ok(None);
         };
-        let reply = reply.map_err(|failure| failure.error.on(&wanted.name))?;
+        let reply = match reply {
+            Ok(reply) => reply,
+            Err(failure) => {
+                if failure.doubt {
+                    reaper::abandon(shared, Abandoned::at_once(wanted, owner, request));
+                }
+                return Err(failure.error.on(&wanted.name));
+            }
+        };
+        shared.clock.note(reply.sent, reply.answer.now_ms);
         let Body::Granted { token, ttl_ms } = reply.answer.body else { return Ok(None) };
         let grant = Grant { request, token, ttl_ms };
         observe::acquired_at_once(wanted, &owner);

@@ -1,6 +1,7 @@
 //! Clean-up that outlives whoever caused it: dropped guards are released, abandoned requests
 //! taken back, each until the store has answered or the lease is over by itself.
 
+use crate::acquire::Wanted;
 use crate::caller::{self, Copies};
 use crate::clock::{Moment, lock};
 use crate::hold::{Change, GuardState, Hold};
@@ -198,6 +199,19 @@ pub(crate) struct Abandoned {
 }
 
 impl Abandoned {
+    /// A request that was to be answered at once, and was not.
+    pub(crate) fn at_once(wanted: &Wanted, owner: OwnerId, request: RequestId) -> Self {
+        Self {
+            name: wanted.name.clone(),
+            kind: wanted.kind,
+            owner,
+            request,
+            doubt: true,
+            shared_owner: false,
+            link: None,
+        }
+    }
+
     fn of(hold: &Hold, request: RequestId) -> Self {
         Self {
             name: hold.name.clone(),

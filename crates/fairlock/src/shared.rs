@@ -14,6 +14,7 @@ use fairlock_core::{ClientId, LockName, Op, OwnerId, RequestId, Rules};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
@@ -82,6 +83,11 @@ impl Shared {
     /// Whether the client's background work runs on this thread, which then cannot wait for it.
     pub(crate) fn runs_here(&self) -> bool {
         Handle::try_current().is_ok_and(|here| here.id() == self.runtime.id())
+    }
+
+    /// How far apart the heartbeats of a waiting client come.
+    pub(crate) fn beat_every(&self) -> Duration {
+        self.store.beat_every(self.config.heartbeat)
     }
 
     /// An owner that nobody used before.

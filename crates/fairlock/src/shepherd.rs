@@ -36,7 +36,7 @@ const SPREAD: Duration = Duration::from_millis(60);
 
 /// Runs until the lock has no waiter of this client.
 pub(crate) async fn run(shared: Arc<Shared>, queue: Arc<Queue>) {
-    let period = shared.config.heartbeat;
+    let period = shared.beat_every();
     let mut wait = period;
     let mut pace = Pace { due: Moment::now() };
     let mut early = false;

@@ -30,6 +30,8 @@ mod api {
 macro_rules! contract_stores {
     ($on:ident) => {
         $on!(memory, At::Memory; with futures);
+        #[cfg(feature = "sqlite")]
+        $on!(host, At::Host; with futures);
         $on!(redis62, At::Server(Generation::Redis62); with futures);
         $on!(redis70, At::Server(Generation::Redis70); with futures);
         $on!(valkey91, At::Server(Generation::Valkey91); with futures);

@@ -107,7 +107,7 @@ async fn plain_attempts(
     first: &FirstReply,
 ) -> Result<Option<(Grant, Moment)>, Error> {
     let topic = Topic::Base(wanted.name.clone());
-    let period = shared.config.heartbeat;
+    let period = shared.beat_every();
     // One waiter of this client asks at a time; the others are woken by its success.
     let _turn = if wanted.try_once { None } else { Some(queue.turn.lock().await) };
     let mut listening: Option<Listening<'_>> = None;

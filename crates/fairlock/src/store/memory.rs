@@ -212,6 +212,10 @@ impl Store for MemoryStore {
         Some(self.apply(name, op))
     }
 
+    fn answers_now(&self) -> bool {
+        true
+    }
+
     fn listen(&self, topic: Topic) -> Boxed<'_, ()> {
         lock(&self.state).listened.insert(topic);
         Box::pin(async {})

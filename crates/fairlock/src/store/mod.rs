@@ -17,6 +17,7 @@ use fairlock_core::{Answer, ClientId, Grant, LockName, Op, OwnerId};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
+use std::time::Duration;
 
 pub(crate) type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
@@ -113,6 +114,16 @@ pub(crate) trait Store: Send + Sync + 'static {
         None
     }
 
+    /// Whether [`call_now`](Self::call_now) is worth a try.
+    fn answers_now(&self) -> bool {
+        false
+    }
+
+    /// How far apart the heartbeats of waiters come, where `heartbeat` is the setting.
+    fn beat_every(&self, heartbeat: Duration) -> Duration {
+        heartbeat
+    }
+
     /// Begins to deliver [`Event::Wake`] for `topic`; ready when that is certain.
     fn listen(&self, topic: Topic) -> Boxed<'_, ()>;
 
@@ -144,6 +155,10 @@ pub(crate) trait Store: Send + Sync + 'static {
         let message = "this store cannot list its locks; look at those whose names you know";
         Box::pin(async move { Err(StoreError::refused(Error::misuse(message))) })
     }
+
+    /// A hold is about to be left behind: from now on the end of this client's process is no reason to
+    /// end a hold before its lease does.
+    fn left_behind(&self) {}
 
     /// The client ends: what it said of itself goes, as far as that can be done.
     fn farewell(&self) -> Boxed<'_, ()> {

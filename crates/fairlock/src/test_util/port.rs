@@ -128,6 +128,10 @@ impl Store for Port {
         self.is_up().then(|| self.send(name, op))
     }
 
+    fn answers_now(&self) -> bool {
+        true
+    }
+
     fn listen(&self, topic: Topic) -> Boxed<'_, ()> {
         *lock(&self.inside.listened).entry(topic.clone()).or_default() += 1;
         self.inside.memory.listen(topic)

@@ -14,6 +14,8 @@ mod support;
 macro_rules! contract_stores {
     ($on:ident) => {
         $on!(memory, At::Memory;);
+        #[cfg(feature = "sqlite")]
+        $on!(host, At::Host;);
         $on!(redis70, At::Server(Generation::Redis70););
     };
 }

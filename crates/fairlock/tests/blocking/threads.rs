@@ -2,25 +2,23 @@
 
 use std::time::Duration;
 
-use crate::support::At;
+use crate::support::{At, Store};
 use fairlock::blocking::{Client, Interrupt, Lock};
 use fairlock::{Config, ErrorKind, GuardState, Release};
 use fairlock_testkit::server::{Generation, Server};
 
-/// Memory, and a server if it is installed.
+/// Memory, a file, and a server if it is installed.
 pub(super) fn on_stores(test: impl Fn(&Client, Option<&Server>)) {
-    for at in [At::Memory, At::Server(Generation::Redis70)] {
-        let server = match at {
-            At::Memory => None,
-            At::Server(generation) => {
-                let Some(server) = Server::start(generation) else { continue };
-                Some(server)
-            }
-        };
-        let url = server.as_ref().map_or_else(|| "memory:".to_owned(), Server::url);
-        let config = Config::from_url(&url).unwrap().heartbeat(Duration::from_secs(60));
+    let embedded = [
+        At::Memory,
+        #[cfg(feature = "sqlite")]
+        At::Host,
+    ];
+    for at in embedded.into_iter().chain([At::Server(Generation::Redis70)]) {
+        let Some(store) = Store::open(at) else { continue };
+        let config = Config::from_url(&store.url()).unwrap().heartbeat(Duration::from_secs(60));
         let client = Client::with_config(config.watchdog_lease(Duration::from_secs(300))).unwrap();
-        test(&client, server.as_ref());
+        test(&client, store.server());
     }
 }
 

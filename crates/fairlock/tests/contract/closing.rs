@@ -37,7 +37,7 @@ pub(super) async fn waiters_end(store: Store) {
     let client = store.client_with(no_beats).await;
     let guard = client.fair_lock("fair").lock().await.unwrap();
     let plain_guard = client.plain_lock("plain").lock().await.unwrap();
-    let (closing, look) = if store.server().is_some() {
+    let (closing, look) = if !store.is_memory() {
         (store.client_with(no_beats).await, Some(client.fair_lock("fair")))
     } else {
         (client.clone(), None)
@@ -78,7 +78,7 @@ pub(super) async fn a_held_guard_ends_with_its_lease(store: Store) {
     soon("the end of the lease", guard.lost()).await;
     assert_eq!(guard.state(), GuardState::Lost);
     drop(guard);
-    if store.server().is_some() {
+    if !store.is_memory() {
         is_free(&store.client().await.fair_lock("job")).await;
         is_free(&store.client().await.fair_lock("other")).await;
     }
@@ -88,13 +88,13 @@ pub(super) async fn releases_are_waited_for(store: Store) {
     let look = store.client_with(no_beats).await;
     for _ in 0..10 {
         let client =
-            if store.server().is_some() { store.client_with(no_beats).await } else { look.clone() };
+            if !store.is_memory() { store.client_with(no_beats).await } else { look.clone() };
         let mut guards = Vec::new();
         for number in 0..10 {
             guards.push(client.fair_lock(format!("job {number}")).lock().await.unwrap());
         }
         drop(guards);
-        if store.server().is_none() {
+        if store.is_memory() {
             continue;
         }
         soon("the shutdown", client.shutdown()).await;

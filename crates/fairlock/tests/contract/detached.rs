@@ -163,14 +163,14 @@ pub(super) async fn not_after_the_shutdown(store: Store) {
     let error = guard.detach().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Closed);
     assert!(error.lock().is_some() && error.owner().is_some(), "{error}");
-    if store.server().is_some() {
+    if !store.is_memory() {
         is_free(&look).await;
     }
 }
 
 /// Nobody of its process is needed for it to stay, and to end.
 pub(super) async fn it_outlives_its_client(store: Store) {
-    if store.server().is_none() {
+    if store.is_memory() {
         // The store ends with the client.
         return;
     }

@@ -202,7 +202,7 @@ pub(super) async fn inspection(store: Store) {
     assert_eq!(status.queue_len, 6);
     assert!(status.queue.iter().all(|waiter| waiter.ours && waiter.alive == Some(true)));
     let same_client = status.queue[0].owner.client() == status.queue[1].owner.client();
-    assert_eq!(same_client, store.server().is_none());
+    assert_eq!(same_client, store.is_memory());
 
     guard.release().await.unwrap();
     for (waiter, seen) in waiters.into_iter().zip(&status.queue) {

@@ -10,6 +10,7 @@ use super::api::{Client, Guard, Lock};
 use fairlock::{Config, Error};
 use fairlock_testkit::raw::Raw;
 use fairlock_testkit::server::{Generation, Server};
+use fairlock_testkit::tempdir::TempDir;
 use tokio::task::JoinHandle;
 
 /// What takes milliseconds gets this long before the test fails: the machine may be busy.
@@ -19,12 +20,17 @@ pub(crate) const SOON: Duration = Duration::from_secs(10);
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum At {
     Memory,
+    /// The host store, in a folder of the test's own.
+    #[cfg(feature = "sqlite")]
+    Host,
     Server(Generation),
 }
 
 /// A store of the test's own.
 pub(crate) struct Store {
     server: Option<Server>,
+    /// Of the host store.
+    folder: Option<TempDir>,
     /// Two clients of `memory:` are two stores, so there all are clones of the first.
     memory: OnceLock<Client>,
 }
@@ -32,14 +38,30 @@ pub(crate) struct Store {
 impl Store {
     /// `None`, loudly, when the server is not installed.
     pub(crate) fn open(at: At) -> Option<Self> {
-        let server = match at {
-            At::Memory => None,
-            At::Server(generation) => Some(Server::start(generation)?),
+        let (server, folder) = match at {
+            At::Memory => (None, None),
+            #[cfg(feature = "sqlite")]
+            At::Host => (None, Some(TempDir::new())),
+            At::Server(generation) => (Some(Server::start(generation)?), None),
         };
-        Some(Self { server, memory: OnceLock::new() })
+        Some(Self { server, folder, memory: OnceLock::new() })
     }
 
-    /// A client; on a server always a new one.
+    /// Where it is.
+    pub(crate) fn url(&self) -> String {
+        match (&self.server, &self.folder) {
+            (Some(server), _) => server.url(),
+            (None, Some(folder)) => format!("sqlite:{}/locks", folder.path().display()),
+            (None, None) => "memory:".to_owned(),
+        }
+    }
+
+    /// Whether all its clients are one.
+    pub(crate) fn is_memory(&self) -> bool {
+        self.server.is_none() && self.folder.is_none()
+    }
+
+    /// A client; but for memory always a new one.
     pub(crate) async fn client(&self) -> Client {
         self.client_with(|config| config).await
     }
@@ -49,21 +71,20 @@ impl Store {
         if let Some(client) = self.memory.get() {
             return client.clone();
         }
-        let url = self.server.as_ref().map_or_else(|| "memory:".to_owned(), Server::url);
-        let config = tune(Config::from_url(&url).unwrap());
+        let config = tune(Config::from_url(&self.url()).unwrap());
         let client = Client::with_config(config).await.unwrap();
-        if self.server.is_none() {
+        if self.is_memory() {
             return self.memory.get_or_init(|| client).clone();
         }
         client
     }
 
-    /// The server, unless it is memory.
+    /// The server, if it is one.
     pub(crate) fn server(&self) -> Option<&Server> {
         self.server.as_ref()
     }
 
-    /// A way past the library, unless it is memory.
+    /// A way past the library to the server, if it is one.
     pub(crate) fn raw(&self) -> Option<Raw> {
         self.server.as_ref().map(Server::client)
     }

@@ -69,8 +69,6 @@ pub(crate) struct HostFile {
     user: User,
     busy: Duration,
     cache: HashMap<LockName, Cached>,
-    /// The last lock that changed here, and its next deadline.
-    last: Option<(LockName, Option<u64>)>,
     /// The disk was full when this transaction was written.
     full: Cell<bool>,
     /// Host time, where a test has stopped it.
@@ -96,7 +94,7 @@ struct Loaded {
 /// Locks by name, and where to go on.
 #[derive(Debug)]
 pub(crate) struct Names {
-    /// Locks that are held or waited for, or were when they were last touched.
+    /// Held, waited for, or free since not long ago.
     pub(crate) names: Vec<LockName>,
     /// The name to go on after; `None` at the end.
     pub(crate) next: Option<LockName>,
@@ -125,7 +123,6 @@ impl HostFile {
             user,
             busy,
             cache: HashMap::new(),
-            last: None,
             full: Cell::new(false),
             #[cfg(test)]
             stopped_us: None,
@@ -160,12 +157,27 @@ impl HostFile {
         rules: &Rules,
         world: &dyn World,
     ) -> Result<(Answer, Vec<Effect>), StoreError> {
+        self.apply_seeing(name, op, rules, world, |_| {})
+    }
+
+    /// The same; `see` is shown the lock as it was before, unless `op` only looks.
+    ///
+    /// # Errors
+    /// As [`apply`](Self::apply).
+    pub(crate) fn apply_seeing(
+        &mut self,
+        name: &LockName,
+        op: &Op,
+        rules: &Rules,
+        world: &dyn World,
+        see: impl FnOnce(&Snapshot),
+    ) -> Result<(Answer, Vec<Effect>), StoreError> {
         if matches!(op, Op::Inspect { .. } | Op::Place { .. }) {
             return self.look(name, op, rules, world);
         }
-        self.last = None;
         let (done, cached) = self.transaction(|file| {
             let mut lock = file.load(name)?;
+            see(lock.state.snapshot());
             let now_us = file.now_us();
             let done = lock
                 .state
@@ -173,34 +185,29 @@ impl HostFile {
                 .map_err(|error| refused(name, &error))?;
             Ok((done, file.store(name, now_us, lock)?))
         })?;
-        let waits = deadline(&cached.state, done.0.now_ms, rules);
-        self.last = Some((name.clone(), waits));
         self.keep(name, cached);
         Ok(done)
     }
 
-    /// When the lock `name` may be handed on without anybody's call, in milliseconds of host time;
-    /// `None` while nobody waits.
+    /// The lock as this process's last operation on it left it, if somebody held it then or waited.
+    pub(crate) fn known(&self, name: &LockName) -> Option<&Snapshot> {
+        self.cache.get(name).map(|cached| cached.state.snapshot())
+    }
+
+    /// How long calls wait from now on for another process that has the file locked.
+    pub(crate) fn wait_at_most(&mut self, busy: Duration) {
+        self.busy = busy;
+    }
+
+    /// Whether the file can be read.
     ///
     /// # Errors
     /// As [`apply`](Self::apply).
-    pub(crate) fn next_deadline(
-        &mut self,
-        name: &LockName,
-        rules: &Rules,
-    ) -> Result<Option<u64>, StoreError> {
-        if let Some((last, waits)) = self.last.take()
-            && last == *name
-        {
-            return Ok(waits);
-        }
-        let lock = self.peek(name)?;
-        let waits = deadline(&lock.state, self.now_us() / 1_000, rules);
-        self.keep_loaded(name, lock);
-        Ok(waits)
+    pub(crate) fn ping(&self) -> Result<(), StoreError> {
+        self.check()
     }
 
-    /// Locks in use, in the order of their names, from after `after`: looks at `limit` rows.
+    /// The locks in the file, in the order of their names, from after `after`, at most `limit`.
     ///
     /// # Errors
     /// As [`apply`](Self::apply).
@@ -211,26 +218,17 @@ impl HostFile {
     ) -> Result<Names, StoreError> {
         let after = after.map_or(&[][..], LockName::as_bytes);
         let rows = self.read(|file| {
-            let sql =
-                "SELECT name, idle_ms IS NULL FROM lock WHERE name > ?1 ORDER BY name LIMIT ?2";
+            let sql = "SELECT name FROM lock WHERE name > ?1 ORDER BY name LIMIT ?2";
             let mut statement = file.db.prepare_cached(sql)?;
-            let rows = statement.query_map(params![after, limit], |row| {
-                Ok((row.get::<_, Vec<u8>>(0)?, row.get::<_, bool>(1)?))
-            })?;
+            let rows =
+                statement.query_map(params![after, limit], |row| row.get::<_, Vec<u8>>(0))?;
             rows.collect::<rusqlite::Result<Vec<_>>>()
         })?;
         let more = rows.len() as u64 == u64::from(limit);
-        let mut last = None;
-        let mut names = Vec::new();
-        for (name, used) in rows {
-            let name =
-                LockName::new(&name).map_err(|_| self.damaged("a lock has no legal name"))?;
-            last = Some(name.clone());
-            if used {
-                names.push(name);
-            }
-        }
-        Ok(Names { names, next: last.filter(|_| more) })
+        let names = rows.iter().map(|name| LockName::new(name)).collect::<Result<Vec<_>, _>>();
+        let names = names.map_err(|_| self.damaged("a lock has no legal name"))?;
+        let next = names.last().filter(|_| more).cloned();
+        Ok(Names { names, next })
     }
 
     /// An operation that changes nothing: no lock on the file, no write.
@@ -459,11 +457,6 @@ impl HostFile {
         }
         self.cache.insert(name.clone(), cached);
     }
-}
-
-/// Only waiters need something to be done when a lease ends.
-fn deadline(state: &LockState, now_ms: u64, rules: &Rules) -> Option<u64> {
-    (!state.snapshot().queue.is_empty()).then(|| state.next_deadline_ms(now_ms, rules)).flatten()
 }
 
 /// From when on nothing is lost with the row, in milliseconds; `None` while the lock is in use. All

@@ -12,22 +12,30 @@
 //! - `file`: the transactions;
 //! - `forks`: who may use SQLite at all;
 //! - `clients`: what clients say of themselves;
-//! - `fault`: SQLite's errors as ours.
+//! - `fault`: SQLite's errors as ours;
+//! - `store`: the store of one client, on top of all that;
+//! - `folder`: what its clients have beside the file; `life`: who is alive; `watch`: who hears of whose
+//!   death; `bell`: messages between clients; `sweep`: what the dead left.
 
-#![allow(dead_code, reason = "the store on top of it comes next")]
-
+mod bell;
 mod boot;
 mod clients;
 mod codec;
 mod fault;
 mod file;
+mod folder;
 mod forks;
+mod life;
 mod opening;
 mod place;
 mod schema;
+mod store;
+mod sweep;
+mod watch;
 
 #[cfg(test)]
 mod tests;
 
-#[allow(unused_imports, reason = "the store on top of it comes next")]
-pub(crate) use file::{HostFile, Names, OpenOptions};
+#[cfg(test)]
+pub(crate) use file::{HostFile, OpenOptions};
+pub(crate) use store::HostStore;

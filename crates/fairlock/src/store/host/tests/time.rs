@@ -38,7 +38,11 @@ fn a_reboot_frees_everything_but_the_tokens() {
     assert_eq!(kept.token, Some(kept.token.unwrap().max(token.get())));
     assert_eq!(kept, super::super::file::after_reboot(&kept));
     assert!(kept.token_expires.is_some());
-    assert!(file.names(None, 10).unwrap().names.is_empty());
+    for lock in file.names(None, 10).unwrap().names {
+        let seen = body(&mut file, lock.as_bytes().escape_ascii().to_string().as_str(), &inspect());
+        let Body::Inspected(seen) = seen else { panic!("{seen:?}") };
+        assert_eq!((seen.holder, seen.queue_len), (None, 0), "{lock}");
+    }
     assert!(file.announced(None, 10).unwrap().is_empty());
     assert!(take(&mut file, "job", 3).get() > kept.token.unwrap());
     assert!(take(&mut file, "idle", 3) > old);

@@ -1,0 +1,184 @@
+//! Messages between clients: what one writes into the other's FIFO `bell`.
+//!
+//! A message has 64 bytes, so it is written whole or not at all (`PIPE_BUF`), and a full FIFO has room
+//! for a thousand. One that is lost costs time only: the receiver finds its turn by its heartbeat.
+
+use super::folder::{self, BELL, Folder};
+use crate::clock::Moment;
+use crate::store::Event;
+use fairlock_core::{ClientId, Grant, MAX_LEASE_MS, RequestId, Token};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+use std::fs::File;
+use std::io;
+use tokio::net::unix::pipe::Receiver;
+
+const BYTES: usize = 64;
+
+/// Read at once: a multiple of [`BYTES`].
+const READ_BYTES: usize = 64 * BYTES;
+
+/// `fair`, and the form's number.
+const MARK: [u8; 5] = *b"fair\x01";
+
+/// What one client tells another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Message {
+    /// You hold the lock.
+    Granted { grant: Grant, at_ms: u64 },
+    /// A lock without a queue is free; its name's hash.
+    Free(u64),
+    /// The queue before you has changed; the hash of the lock's name.
+    Moved(u64),
+}
+
+impl Message {
+    fn to_bytes(&self) -> [u8; BYTES] {
+        let mut bytes = [0; BYTES];
+        bytes[..MARK.len()].copy_from_slice(&MARK);
+        let mut number =
+            |at: usize, value: u64| bytes[at..at + 8].copy_from_slice(&value.to_be_bytes());
+        let kind = match self {
+            Self::Granted { grant, at_ms } => {
+                let request = grant.request.to_bits();
+                number(8, (request >> 64) as u64);
+                number(16, request as u64);
+                number(24, grant.token.get());
+                number(32, grant.ttl_ms);
+                number(40, *at_ms);
+                1
+            }
+            Self::Free(hash) => {
+                number(8, *hash);
+                2
+            }
+            Self::Moved(hash) => {
+                number(8, *hash);
+                3
+            }
+        };
+        bytes[MARK.len()] = kind;
+        bytes
+    }
+
+    /// Strict: what none of ours would have written is no message.
+    fn parse(bytes: &[u8]) -> Option<Self> {
+        let number = |at: usize| {
+            let bytes = bytes.get(at..at + 8)?;
+            Some(u64::from_be_bytes(bytes.try_into().ok()?))
+        };
+        let message = match *bytes.get(MARK.len())? {
+            1 => {
+                let request = u128::from(number(8)?) << 64 | u128::from(number(16)?);
+                let (ttl_ms, at_ms) = (number(32)?, number(40)?);
+                if ttl_ms > MAX_LEASE_MS || at_ms > fairlock_core::TOKEN_LIMIT {
+                    return None;
+                }
+                let request = RequestId::from_random(request);
+                let grant = Grant { request, token: Token::new(number(24)?)?, ttl_ms };
+                Self::Granted { grant, at_ms }
+            }
+            2 => Self::Free(number(8)?),
+            3 => Self::Moved(number(8)?),
+            _ => return None,
+        };
+        // The mark, and the zeros of what the message does not use.
+        (message.to_bytes() == bytes).then_some(message)
+    }
+}
+
+/// Rings another client's bell. Says whether the message is on its way; nobody answers for more.
+pub(super) fn ring(folder: &Folder, to: ClientId, message: &Message) -> bool {
+    // For both directions: without a reader a write would be a SIGPIPE, which not every program ignores.
+    let Ok(fd) = folder.open_fifo(&folder::name(to, BELL), OFlags::RDWR) else { return false };
+    loop {
+        match rustix::io::write(&fd, &message.to_bytes()) {
+            Ok(written) => return written == BYTES,
+            Err(Errno::INTR) => {}
+            // It is full: its client is stopped, or very slow.
+            Err(_) => return false,
+        }
+    }
+}
+
+/// The bell of this client.
+pub(super) struct Bell {
+    receiver: Receiver,
+}
+
+impl Bell {
+    /// Hangs it up. Inside the runtime that is to hear it.
+    pub(super) fn hang(folder: &Folder, client: ClientId) -> io::Result<Self> {
+        // Open for both directions, so that it has no end when the last of the others closes it.
+        let fd = folder.make(client, BELL, |_| Ok(()))?;
+        Ok(Self { receiver: Receiver::from_file(File::from(fd))? })
+    }
+
+    /// Hears messages, for ever. What is none is told as [`Event::Odd`].
+    pub(super) async fn hear(self, hear: impl Fn(Result<Message, Event>, Moment)) -> io::Error {
+        let mut buffer = [0; READ_BYTES];
+        loop {
+            if let Err(error) = self.receiver.readable().await {
+                return error;
+            }
+            let read = match self.receiver.try_read(&mut buffer) {
+                Ok(read) => read,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return error,
+            };
+            let arrived = Moment::now();
+            for bytes in buffer[..read].chunks(BYTES) {
+                let message = Message::parse(bytes);
+                let odd = message.is_none();
+                hear(message.ok_or(Event::Odd), arrived);
+                if odd {
+                    // Something of another length: what follows it cannot be told apart. Whatever is
+                    // there goes; the heartbeats find what was lost.
+                    while self.receiver.try_read(&mut buffer).is_ok_and(|read| read > 0) {}
+                    break;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn grant() -> Message {
+        let request = RequestId::from_random(0x0123_4567_89ab_cdef_u128 << 64 | 7);
+        let token = Token::new(1_760_000_000_000_000).unwrap();
+        Message::Granted {
+            grant: Grant { request, token, ttl_ms: 2_000 },
+            at_ms: 1_760_000_000_000,
+        }
+    }
+
+    #[test]
+    fn messages_round_trip() {
+        for message in [grant(), Message::Free(u64::MAX), Message::Moved(1)] {
+            assert_eq!(Message::parse(&message.to_bytes()), Some(message));
+        }
+    }
+
+    #[test]
+    fn anything_else_is_none() {
+        let good = grant().to_bytes();
+        assert_eq!(Message::parse(&good[..63]), None);
+        assert_eq!(Message::parse(&[0; BYTES]), None);
+        assert_eq!(Message::parse(b"0"), None);
+        for at in (0..8).chain(48..BYTES) {
+            let mut bad = good;
+            bad[at] ^= 0x40;
+            assert_eq!(Message::parse(&bad), None, "byte {at}");
+        }
+        // A token of 2^53, a TTL of centuries, a time that is none.
+        for at in [24, 32, 40] {
+            let mut bad = good;
+            bad[at] = 0x7f;
+            assert_eq!(Message::parse(&bad), None, "byte {at}");
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! The folder beside the file: what the clients of one file have there, and the names of it.
+//!
+//! - `<client>.alive`, a FIFO: its client has it open and the kernel's lock (`flock`) on it, for life.
+//!   See `life`.
+//! - `<client>.dead`: the same after somebody found that client dead. Until it is removed it is the
+//!   proof, for those who meet the client elsewhere.
+//! - `<client>.bell`, a FIFO: messages to the client. See `bell`.
+//! - `<hash of a lock's name>.base/<client>`: the client waits for the lock, which has no queue.
+//! - `*.new`: on its way to one of these names.
+
+use super::file::OpenOptions;
+use super::place;
+use crate::error::Error;
+use fairlock_core::{ClientId, LockName};
+use rustix::fs::{self, AtFlags, FileType, Gid, Mode, OFlags};
+use rustix::io::Errno;
+use std::fs::DirBuilder;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+pub(super) const ALIVE: &str = "alive";
+pub(super) const DEAD: &str = "dead";
+pub(super) const BELL: &str = "bell";
+pub(super) const BASE: &str = "base";
+pub(super) const NEW: &str = "new";
+
+/// How often making a FIFO is tried again when somebody takes its first name away: a sweeper that took
+/// a slow start for a leftover.
+const MAKE_TRIES: u32 = 3;
+
+/// The folder, open. It stays the same one whatever becomes of its name.
+#[derive(Debug)]
+pub(super) struct Folder {
+    fd: OwnedFd,
+    mode: Mode,
+    /// The group that shares it.
+    group: Option<Gid>,
+}
+
+impl Folder {
+    /// Opens the folder beside the file `path`, and makes it if it is not there.
+    pub(super) fn open(path: &Path, options: &OpenOptions) -> Result<Self, Error> {
+        let mut name = path.as_os_str().to_owned();
+        name.push("-clients");
+        let at = PathBuf::from(name);
+        Self::open_at(&at, options).map_err(|error| place::io_error(&at, &error))
+    }
+
+    fn open_at(at: &Path, options: &OpenOptions) -> io::Result<Self> {
+        let mode = if options.shared_with_group { 0o2770 } else { 0o700 };
+        let made = DirBuilder::new().mode(mode).create(at);
+        let exists = matches!(&made, Err(e) if e.kind() == io::ErrorKind::AlreadyExists);
+        if !exists {
+            made?;
+        }
+        let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::RDONLY | OFlags::CLOEXEC;
+        let fd = fs::open(at, flags, Mode::empty())?;
+        let mut group = None;
+        if options.shared_with_group {
+            let above = at.parent().map(std::fs::metadata).transpose()?;
+            group = above.map(|above| Gid::from_raw(above.gid()));
+        }
+        if !exists {
+            // The process's umask must not decide.
+            if group.is_some() {
+                fs::fchown(&fd, None, group)?;
+            }
+            let permissions = std::fs::Permissions::from_mode(mode);
+            fs::fchmod(&fd, Mode::from_raw_mode(permissions.mode()))?;
+        }
+        Ok(Self { fd, mode: Mode::from_raw_mode(options.file_mode()), group })
+    }
+
+    /// Makes a FIFO under a first name, opens it for both directions, and lets `ready` do what has to
+    /// be done before others can find it under the name of `client`.
+    pub(super) fn make(
+        &self,
+        client: ClientId,
+        ending: &str,
+        ready: impl Fn(&OwnedFd) -> rustix::io::Result<()>,
+    ) -> io::Result<OwnedFd> {
+        let (first, last) = (format!("{client}.{ending}.{NEW}"), name(client, ending));
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            match self.try_make(&first, &last, &ready) {
+                Err(Errno::NOENT | Errno::WOULDBLOCK | Errno::EXIST) if tries < MAKE_TRIES => {
+                    let _ = self.remove(&first);
+                }
+                made => return Ok(made?),
+            }
+        }
+    }
+
+    fn try_make(
+        &self,
+        first: &str,
+        last: &str,
+        ready: &impl Fn(&OwnedFd) -> rustix::io::Result<()>,
+    ) -> rustix::io::Result<OwnedFd> {
+        fs::mknodat(&self.fd, first, FileType::Fifo, self.mode, 0)?;
+        let fd = self.open_fifo(first, OFlags::RDWR)?;
+        if self.group.is_some() {
+            fs::fchown(&fd, None, self.group)?;
+        }
+        fs::fchmod(&fd, self.mode)?;
+        ready(&fd)?;
+        fs::renameat(&self.fd, first, &self.fd, last)?;
+        Ok(fd)
+    }
+
+    /// Opens a FIFO; never waits.
+    pub(super) fn open_fifo(&self, name: &str, access: OFlags) -> rustix::io::Result<OwnedFd> {
+        let flags = access | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        fs::openat(&self.fd, name, flags, Mode::empty())
+    }
+
+    pub(super) fn has(&self, name: &str) -> bool {
+        fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW).is_ok()
+    }
+
+    /// When the name was last given or changed, by the wall clock in seconds since 1970.
+    pub(super) fn changed_s(&self, name: &str) -> rustix::io::Result<i64> {
+        Ok(fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW)?.st_ctime)
+    }
+
+    pub(super) fn rename(&self, from: &str, to: &str) -> rustix::io::Result<()> {
+        fs::renameat(&self.fd, from, &self.fd, to)
+    }
+
+    pub(super) fn remove(&self, name: &str) -> rustix::io::Result<()> {
+        fs::unlinkat(&self.fd, name, AtFlags::empty())
+    }
+
+    /// Removes a folder in it, unless something is in there.
+    pub(super) fn remove_folder(&self, name: &str) {
+        // What is not empty is in use.
+        let _ = fs::unlinkat(&self.fd, name, AtFlags::REMOVEDIR);
+    }
+
+    /// Makes an empty file in a folder in it, which is made if it is not there.
+    pub(super) fn touch(&self, folder: &str, file: &str) -> rustix::io::Result<()> {
+        let mut tries = 0;
+        loop {
+            let group = self.group.is_some();
+            let mode = Mode::from_raw_mode(if group { 0o2770 } else { 0o700 });
+            match fs::mkdirat(&self.fd, folder, mode) {
+                Ok(()) if group => {
+                    let fd = self.open_folder(folder)?;
+                    fs::fchmod(&fd, mode)?;
+                }
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(error) => return Err(error),
+            }
+            let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            tries += 1;
+            match fs::openat(&self.fd, format!("{folder}/{file}"), flags, self.mode) {
+                Ok(_) => return Ok(()),
+                // The last one in it has just left, and removed the folder.
+                Err(Errno::NOENT) if tries < MAKE_TRIES => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// The names in it, at most `limit`; those of a folder in it where one is given.
+    pub(super) fn list(
+        &self,
+        folder: Option<&str>,
+        limit: usize,
+    ) -> rustix::io::Result<Vec<String>> {
+        let fd = self.open_folder(folder.unwrap_or("."))?;
+        let mut names = Vec::new();
+        for entry in fs::Dir::read_from(fd)? {
+            if names.len() >= limit {
+                break;
+            }
+            let entry = entry?;
+            if let Ok(name) = entry.file_name().to_str()
+                && !name.starts_with('.')
+            {
+                names.push(name.to_owned());
+            }
+        }
+        Ok(names)
+    }
+
+    fn open_folder(&self, name: &str) -> rustix::io::Result<OwnedFd> {
+        let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::RDONLY | OFlags::CLOEXEC;
+        fs::openat(&self.fd, name, flags, Mode::empty())
+    }
+}
+
+pub(super) fn name(client: ClientId, ending: &str) -> String {
+    format!("{client}.{ending}")
+}
+
+/// Stands for a lock's name where that would be too long: FNV-1a. Two names with the same one wake each
+/// other's waiters, who then see that nothing has changed.
+pub(super) fn hash(name: &LockName) -> u64 {
+    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    name.as_bytes().iter().fold(0xcbf2_9ce4_8422_2325, step)
+}

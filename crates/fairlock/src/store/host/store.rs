@@ -1,0 +1,494 @@
+//! The store of one client: operations on the file, and what they tell others.
+//!
+//! A call first tries to be done at once, on whatever thread it comes from: a transaction takes some
+//! 30 us, less than a hop to another thread and back. Only when somebody else has the file it goes on on
+//! a thread that may block, one call of a client at a time.
+
+use super::bell::{self, Bell, Message};
+use super::file::{HostFile, OpenOptions};
+use super::folder::{self, Folder};
+use super::life::{self, Kernel, Life, Sign};
+use super::sweep;
+use super::watch::Watches;
+use crate::client_info::ClientInfo;
+use crate::clock::{Moment, lock};
+use crate::config::{Address, Config};
+use crate::error::{Error, ErrorKind};
+use crate::listing::LockEntry;
+use crate::observe;
+use crate::store::{Boxed, Cursor, Event, Events, Page, Reply, Store, StoreError, Topic};
+use fairlock_core::{
+    Acquire, Answer, Body, Channel, ClientId, Effect, Kind, LockName, Mode, Op, OwnerId, Payload,
+    REGISTRY_TTL_MS, RequestId, Rules, SimpleValue, Snapshot,
+};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::time::{Duration, SystemTime};
+use tokio::runtime::Handle;
+
+/// How long a call waits for the file on the caller's own thread: about ten transactions of others.
+const AT_ONCE: Duration = Duration::from_micros(300);
+
+/// Dead waiters that are taken out of the queue in one go, when one behind them looks whom to watch.
+const LEFT_MAX: u32 = 64;
+
+/// Heartbeats here only find lost messages and stopped waiters, so they come less often than on a server:
+/// five seconds apart by default, at some 60 us each.
+const BEATS_APART: f64 = 2.5;
+
+/// Longest heartbeat period: the registry of a lock's waiters outlives two that are missed.
+const BEAT_MAX: Duration = Duration::from_millis(REGISTRY_TTL_MS / 3);
+
+/// The store of one client.
+pub(crate) struct HostStore(Arc<Inner>);
+
+struct Inner {
+    client: ClientId,
+    /// For topics of fair locks, which are woken as a whole.
+    me: OwnerId,
+    rules: Rules,
+    /// Longest wait for the file in one copy of a call.
+    patience: Duration,
+    folder: Arc<Folder>,
+    file: Mutex<HostFile>,
+    /// Whose turn it is to wait for the file on a thread of its own.
+    turn: Arc<tokio::sync::Mutex<()>>,
+    watches: Arc<Watches>,
+    /// Fair locks that this client waits for, as far as the last look showed.
+    waits: Mutex<HashSet<LockName>>,
+    /// Locks without a queue that it waits for, and how many of its waiters listen.
+    listened: Mutex<HashMap<LockName, usize>>,
+    hears: AtomicBool,
+    events: Events,
+    runtime: Handle,
+    _life: Life,
+}
+
+impl HostStore {
+    /// Opens the file and begins to live; also tells a moment and the host time then, in milliseconds.
+    /// Blocks; inside the client's runtime.
+    pub(crate) fn start(
+        config: &Config,
+        client: ClientId,
+        events: Events,
+    ) -> Result<(Arc<Self>, (Moment, u64)), Error> {
+        let Address::Sqlite { path, shared } = &config.address else {
+            return Err(Error::misuse("this is no host store"));
+        };
+        let options = OpenOptions { shared_with_group: *shared, busy: config.connect_timeout };
+        let mut file = HostFile::open(path, &options)?;
+        let folder = Arc::new(Folder::open(file.path(), &options)?);
+        let at = file.path().to_owned();
+        let bell = Bell::hang(&folder, client).map_err(|error| no_fifo(&at, &error))?;
+        let begun = Life::begin(&folder, client, config.children_keep_alive);
+        let life = begun.map_err(|error| no_fifo(&at, &error))?;
+        if config.announce {
+            let info = ClientInfo::here(config, SystemTime::now());
+            file.announce(client, &info).map_err(|failure| failure.error)?;
+        }
+        let runtime = Handle::current();
+        let inner = Arc::new(Inner {
+            client,
+            me: OwnerId::ours(client, 1)?,
+            rules: Rules { ages: false, ..config.rules() },
+            patience: config.response_timeout,
+            watches: Watches::new(Arc::clone(&folder), Arc::clone(&events), runtime.clone()),
+            folder,
+            file: Mutex::new(file),
+            turn: Arc::default(),
+            waits: Mutex::default(),
+            listened: Mutex::default(),
+            hears: AtomicBool::new(true),
+            events,
+            runtime: runtime.clone(),
+            _life: life,
+        });
+        let (now, now_ms) = (Moment::now(), lock(&inner.file).now_us() / 1_000);
+        // Not the whole of it: the client's end must not wait for the bell.
+        let hear = Arc::downgrade(&inner);
+        runtime.spawn(async move {
+            let told = hear.clone();
+            let ended = bell.hear(move |message, arrived| {
+                if let Some(inner) = hear.upgrade() {
+                    inner.hear(message, arrived);
+                }
+            });
+            // It cannot be read: from now on the heartbeats have to do.
+            let _: std::io::Error = ended.await;
+            if let Some(inner) = told.upgrade() {
+                inner.hears.store(false, Ordering::Relaxed);
+            }
+        });
+        let swept = Arc::clone(&inner);
+        runtime.spawn_blocking(move || sweep::sweep(&swept.folder, &swept.file));
+        Ok((Arc::new(Self(inner)), (now, now_ms)))
+    }
+
+    /// Runs `work` where it may wait for the file. Once begun it goes on when the future is dropped.
+    fn patiently<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Inner) -> Result<T, StoreError> + Send + 'static,
+    ) -> Boxed<'static, Result<T, StoreError>> {
+        let inner = Arc::clone(&self.0);
+        Box::pin(async move {
+            let turn = Arc::clone(&inner.turn).lock_owned().await;
+            let runtime = inner.runtime.clone();
+            let done = runtime.spawn_blocking(move || {
+                let _turn = turn;
+                work(&inner)
+            });
+            done.await.unwrap_or_else(|_| {
+                Err(StoreError::unavailable("the client's thread has ended".into(), true))
+            })
+        })
+    }
+}
+
+impl Inner {
+    /// The file, with time to wait for others that use it.
+    fn file(&self) -> MutexGuard<'_, HostFile> {
+        let mut file = lock(&self.file);
+        file.wait_at_most(self.patience);
+        file
+    }
+
+    /// Does it now, unless somebody else has the file.
+    fn at_once(&self, name: &LockName, op: &Op) -> Option<Result<Reply, StoreError>> {
+        let sent = Moment::now();
+        let mut file: MutexGuard<'_, HostFile> = match self.file.try_lock() {
+            Ok(file) => file,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        file.wait_at_most(AT_ONCE);
+        let done = self.carry_out(&mut file, name, op);
+        drop(file);
+        match done {
+            Err(failure) if failure.passing && !failure.doubt => None,
+            done => Some(done.map(|done| self.deliver(name, sent, done))),
+        }
+    }
+
+    /// One operation on the file, and what has to be looked at because of it.
+    fn carry_out(&self, file: &mut HostFile, name: &LockName, op: &Op) -> Result<Done, StoreError> {
+        let world = Kernel::new(&self.folder, self.client);
+        let mut behind = None;
+        let see = |before: &Snapshot| behind = behind_leaver(before, op);
+        let (answer, mut effects) = file.apply_seeing(name, op, &self.rules, &world, see)?;
+        self.bury(world);
+        let moved = match (op, &answer.body) {
+            (Op::Leave { .. }, Body::Left) => behind,
+            (Op::Acquire(Acquire { order: Some(_), owner, .. }), Body::Queued { .. }) => {
+                file.known(name).and_then(|now| behind_of(now, owner))
+            }
+            _ => None,
+        };
+        self.look_around(file, name, op, &answer, &mut effects);
+        Ok(Done { answer, effects, moved: moved.filter(|client| *client != self.client) })
+    }
+
+    fn bury(&self, world: Kernel<'_>) {
+        for client in world.dead() {
+            life::bury(&self.folder, client);
+        }
+    }
+
+    /// After an operation of this client: whom it has to watch on this lock.
+    fn look_around(
+        &self,
+        file: &mut HostFile,
+        name: &LockName,
+        op: &Op,
+        answer: &Answer,
+        effects: &mut Vec<Effect>,
+    ) {
+        match (op, &answer.body) {
+            (Op::Acquire(a), body) if a.kind != Kind::Fair => {
+                let taken = matches!(body, Body::Busy { .. } | Body::Taken { foreign: false, .. });
+                if taken && a.mode == Mode::Wait && lock(&self.listened).contains_key(name) {
+                    let holder = file.known(name).and_then(holder);
+                    let holder = holder.filter(|client| *client != self.client);
+                    self.watches.set(&Topic::Base(name.clone()), holder);
+                }
+            }
+            (Op::Acquire(a), Body::Queued { .. }) if a.order.is_none() => {
+                // Behind an older waiter of this client nothing changes.
+                if lock(&self.waits).insert(name.clone()) {
+                    self.follow(file, name, effects);
+                }
+            }
+            (Op::Acquire(_), Body::Queued { .. }) | (Op::Beat { .. }, _) => {
+                self.follow(file, name, effects);
+            }
+            (Op::Inspect { .. } | Op::Place { .. } | Op::Renew { .. }, _) => {}
+            _ => {
+                let waited = lock(&self.waits).contains(name);
+                if waited {
+                    self.follow(file, name, effects);
+                }
+            }
+        }
+    }
+
+    /// Watches the next one alive before this client's oldest waiter; takes out the dead in between.
+    fn follow(&self, file: &mut HostFile, name: &LockName, effects: &mut Vec<Effect>) {
+        let topic = self.topic(name);
+        for _ in 0..LEFT_MAX {
+            let Some(now) = file.known(name) else { break };
+            let ours = |owner: &OwnerId| owner.client() == Some(self.client);
+            let Some(at) = now.queue.iter().position(ours) else { break };
+            lock(&self.waits).insert(name.clone());
+            let (before, request) = match at.checked_sub(1).and_then(|at| now.queue.get(at)) {
+                Some(waiter) => {
+                    let known = now.waiters.get(waiter).map(|waiter| waiter.request);
+                    (Some(waiter), known.or_else(|| Some(RequestId::from_random(0))))
+                }
+                None => (now.hold.keys().next(), None),
+            };
+            let Some((owner, client)) = before.and_then(|owner| Some((owner, owner.client()?)))
+            else {
+                return self.watches.set(&topic, None);
+            };
+            if client == self.client {
+                return self.watches.set(&topic, None);
+            }
+            let watched = self.watches.watched(&topic) == Some(client);
+            if watched || life::look(&self.folder, client) != Sign::Gone {
+                return self.watches.set(&topic, Some(client));
+            }
+            let op = match request {
+                Some(request) => Op::Leave {
+                    kind: Kind::Fair,
+                    owner: owner.clone(),
+                    request,
+                    bury: false,
+                    shared_owner: true,
+                },
+                None => Op::Nudge,
+            };
+            let world = Kernel::new(&self.folder, self.client);
+            match file.apply(name, &op, &self.rules, &world) {
+                Ok((answer, more)) => {
+                    observe::answered(name, &answer);
+                    effects.extend(more);
+                }
+                // The alarm rings at once then, and it is tried again.
+                Err(_) => return self.watches.set(&topic, Some(client)),
+            }
+            self.bury(world);
+        }
+        let waits = file
+            .known(name)
+            .is_some_and(|now| now.queue.iter().any(|owner| owner.client() == Some(self.client)));
+        if !waits {
+            lock(&self.waits).remove(name);
+            self.watches.set(&topic, None);
+        }
+    }
+
+    fn topic(&self, name: &LockName) -> Topic {
+        Topic::Waiter(name.clone(), self.me.clone())
+    }
+
+    /// Outside the file's mutex: the hub takes locks of its own.
+    fn deliver(&self, name: &LockName, sent: Moment, done: Done) -> Reply {
+        observe::answered(name, &done.answer);
+        for effect in done.effects {
+            match (effect.channel, effect.payload) {
+                (Channel::Inbox(to), Payload::Grant { grant, at_ms }) if to == self.client => {
+                    (self.events)(Event::Granted { grant, at_ms, arrived: Moment::now() });
+                }
+                (Channel::Inbox(to), Payload::Grant { grant, at_ms }) => {
+                    // One that cannot be told finds its turn by its heartbeat, if it lives.
+                    bell::ring(&self.folder, to, &Message::Granted { grant, at_ms });
+                }
+                (Channel::Base, _) => {
+                    if lock(&self.listened).contains_key(name) {
+                        (self.events)(Event::Wake(Topic::Base(name.clone())));
+                    }
+                    sweep::tell(&self.folder, name, self.client);
+                }
+                // Nobody else than fairlock uses the file.
+                (Channel::Waiter(_), _) | (Channel::Inbox(_), Payload::Zero) => {}
+            }
+        }
+        if let Some(client) = done.moved {
+            bell::ring(&self.folder, client, &Message::Moved(folder::hash(name)));
+        }
+        Reply { sent, answer: done.answer }
+    }
+
+    fn hear(&self, message: Result<Message, Event>, arrived: Moment) {
+        let of = |hash: u64| move |name: &&LockName| folder::hash(name) == hash;
+        match message {
+            Ok(Message::Granted { grant, at_ms }) => {
+                (self.events)(Event::Granted { grant, at_ms, arrived });
+            }
+            // For a lock that nobody here waits for any more it means nothing.
+            Ok(Message::Free(hash)) => {
+                let names: Vec<_> = lock(&self.listened).keys().filter(of(hash)).cloned().collect();
+                for name in names {
+                    (self.events)(Event::Wake(Topic::Base(name)));
+                }
+            }
+            Ok(Message::Moved(hash)) => {
+                let names: Vec<_> = lock(&self.waits).iter().filter(of(hash)).cloned().collect();
+                for name in names {
+                    (self.events)(Event::Wake(self.topic(&name)));
+                }
+            }
+            Err(event) => (self.events)(event),
+        }
+    }
+
+    fn list(&self, file: &mut HostFile, at: &Cursor, keys: u32) -> Result<Page, StoreError> {
+        let after = match at {
+            Cursor::After(name) => Some(name),
+            _ => None,
+        };
+        let names = file.names(after, keys)?;
+        let mut page =
+            Page { entries: Vec::new(), next: names.next.map(Cursor::After), looked_at: keys };
+        for name in names.names {
+            for kind in [Kind::Fair, Kind::Simple] {
+                let world = Kernel::new(&self.folder, self.client);
+                let op = Op::Inspect { kind, limit: 0 };
+                match file.apply(&name, &op, &self.rules, &world) {
+                    Ok((Answer { body: Body::Inspected(seen), .. }, _)) => {
+                        let entry = LockEntry::seen(name.clone(), kind == Kind::Simple, &seen);
+                        page.entries.push(entry);
+                        break;
+                    }
+                    Err(failure) if failure.error.kind() == ErrorKind::WrongType => {}
+                    Err(failure) => return Err(failure),
+                    Ok(_) => return Err(StoreError::refused(Error::mismatch())),
+                }
+            }
+        }
+        Ok(page)
+    }
+}
+
+/// What came of an operation, to be told when the file is free again.
+struct Done {
+    answer: Answer,
+    effects: Vec<Effect>,
+    /// Who has another one before it now.
+    moved: Option<ClientId>,
+}
+
+/// Whose waiter stands behind the one that leaves.
+fn behind_leaver(before: &Snapshot, op: &Op) -> Option<ClientId> {
+    match op {
+        Op::Leave { kind: Kind::Fair, owner, .. } => behind_of(before, owner),
+        _ => None,
+    }
+}
+
+fn behind_of(lock: &Snapshot, owner: &OwnerId) -> Option<ClientId> {
+    let at = lock.queue.iter().position(|member| member == owner)?;
+    lock.queue.get(at + 1)?.client()
+}
+
+fn holder(lock: &Snapshot) -> Option<ClientId> {
+    match &lock.value {
+        Some(SimpleValue::Ours { owner, .. }) => owner.client(),
+        _ => lock.hold.keys().next()?.client(),
+    }
+}
+
+fn no_fifo(path: &Path, error: &std::io::Error) -> Error {
+    let message =
+        format!("{}-clients: the files of this client cannot be made ({error})", path.display());
+    Error::new(ErrorKind::Unavailable, message)
+}
+
+impl Store for HostStore {
+    fn call<'a>(&'a self, name: &'a LockName, op: &'a Op) -> Boxed<'a, Result<Reply, StoreError>> {
+        if let Some(done) = self.0.at_once(name, op) {
+            return Box::pin(async move { done });
+        }
+        let (name, op, sent) = (name.clone(), op.clone(), Moment::now());
+        self.patiently(move |inner| {
+            let done = inner.carry_out(&mut inner.file(), &name, &op)?;
+            Ok(inner.deliver(&name, sent, done))
+        })
+    }
+
+    fn call_now(&self, name: &LockName, op: &Op) -> Option<Result<Reply, StoreError>> {
+        self.0.at_once(name, op)
+    }
+
+    fn answers_now(&self) -> bool {
+        true
+    }
+
+    fn beat_every(&self, heartbeat: Duration) -> Duration {
+        heartbeat.mul_f64(BEATS_APART).min(BEAT_MAX)
+    }
+
+    fn listen(&self, topic: Topic) -> Boxed<'_, ()> {
+        if let Topic::Base(name) = topic {
+            let mut listened = lock(&self.0.listened);
+            let users = listened.entry(name.clone()).or_default();
+            *users += 1;
+            if *users == 1 {
+                sweep::listen(&self.0.folder, &name, self.0.client);
+            }
+        }
+        Box::pin(async {})
+    }
+
+    fn unlisten(&self, topic: Topic) {
+        let Topic::Base(name) = &topic else { return };
+        let mut listened = lock(&self.0.listened);
+        let Some(users) = listened.get_mut(name) else { return };
+        *users -= 1;
+        if *users == 0 {
+            listened.remove(name);
+            sweep::unlisten(&self.0.folder, name, self.0.client);
+            drop(listened);
+            self.0.watches.set(&topic, None);
+        }
+    }
+
+    fn ready(&self) -> Boxed<'_, ()> {
+        Box::pin(async {})
+    }
+
+    fn inbox_up(&self) -> bool {
+        self.0.hears.load(Ordering::Relaxed)
+    }
+
+    fn ping(&self) -> Boxed<'_, Result<(), StoreError>> {
+        self.patiently(|inner| inner.file().ping())
+    }
+
+    fn clients<'a>(&'a self, ids: &'a [ClientId]) -> Boxed<'a, BTreeMap<ClientId, ClientInfo>> {
+        let ids = ids.to_vec();
+        let known = self.patiently(move |inner| inner.file().clients(&ids));
+        Box::pin(async move { known.await.unwrap_or_default() })
+    }
+
+    fn page(&self, at: Cursor, keys: u32) -> Boxed<'_, Result<Page, StoreError>> {
+        self.patiently(move |inner| inner.list(&mut inner.file(), &at, keys))
+    }
+
+    fn left_behind(&self) {
+        life::disown(&self.0.folder, self.0.client);
+    }
+
+    fn farewell(&self) -> Boxed<'_, ()> {
+        let done = self.patiently(|inner| {
+            // What is still held ends with its lease, as it would on a server.
+            life::farewell(&inner.folder, inner.client);
+            inner.file().farewell(inner.client)
+        });
+        Box::pin(async move {
+            // Whoever comes later sweeps.
+            let _ = done.await;
+        })
+    }
+}

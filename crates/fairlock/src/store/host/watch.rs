@@ -1,0 +1,116 @@
+//! Whose death this client wants to hear of: for each lock that it waits for, the client before it.
+//!
+//! A task for each of them sleeps until the kernel tells that its FIFO has no writer any more.
+
+use super::folder::Folder;
+use super::life;
+use crate::clock::lock;
+use crate::store::{Event, Events, Topic};
+use fairlock_core::ClientId;
+use std::collections::{HashMap, HashSet};
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::net::unix::pipe::Receiver;
+use tokio::runtime::Handle;
+use tokio::task::AbortHandle;
+
+/// Pause after something was read from a FIFO into which nobody writes: it must not make us busy.
+const ODD_PAUSE: Duration = Duration::from_millis(50);
+
+/// The clients that are watched.
+pub(super) struct Watches {
+    folder: Arc<Folder>,
+    events: Events,
+    runtime: Handle,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// For whom each lock's waiters look out.
+    before: HashMap<Topic, ClientId>,
+    posts: HashMap<ClientId, Post>,
+}
+
+/// One client that is watched.
+struct Post {
+    topics: HashSet<Topic>,
+    task: AbortHandle,
+}
+
+impl Watches {
+    pub(super) fn new(folder: Arc<Folder>, events: Events, runtime: Handle) -> Arc<Self> {
+        Arc::new(Self { folder, events, runtime, state: Mutex::default() })
+    }
+
+    /// Who is watched for `topic`.
+    pub(super) fn watched(&self, topic: &Topic) -> Option<ClientId> {
+        lock(&self.state).before.get(topic).copied()
+    }
+
+    /// Watches `client` for `topic` from now on, and nobody else; should it be dead, or die, `topic` is
+    /// woken once.
+    pub(super) fn set(self: &Arc<Self>, topic: &Topic, client: Option<ClientId>) {
+        let mut state = lock(&self.state);
+        if state.before.get(topic).copied() == client {
+            return;
+        }
+        if let Some(former) = state.before.remove(topic)
+            && let Some(post) = state.posts.get_mut(&former)
+        {
+            post.topics.remove(topic);
+            if post.topics.is_empty() {
+                post.task.abort();
+                state.posts.remove(&former);
+            }
+        }
+        let Some(client) = client else { return };
+        state.before.insert(topic.clone(), client);
+        let post = state.posts.entry(client).or_insert_with(|| {
+            let watch = Arc::clone(self).run(client);
+            Post { topics: HashSet::new(), task: self.runtime.spawn(watch).abort_handle() }
+        });
+        post.topics.insert(topic.clone());
+    }
+
+    async fn run(self: Arc<Self>, client: ClientId) {
+        // Without an alarm (too many files are open, the FIFO was removed) the heartbeat tries again.
+        let (sign, fd) = life::watch(&self.folder, client);
+        if let Some(fd) = fd {
+            last_writer_gone(fd).await;
+        }
+        let post = {
+            let mut state = lock(&self.state);
+            let post = state.posts.remove(&client);
+            for topic in post.iter().flat_map(|post| &post.topics) {
+                state.before.remove(topic);
+            }
+            post
+        };
+        if sign == life::Sign::Unknown {
+            return;
+        }
+        for topic in post.into_iter().flat_map(|post| post.topics) {
+            (self.events)(Event::Wake(topic));
+        }
+    }
+}
+
+/// Resolves when nobody has the FIFO open for writing any more, or that cannot be waited for.
+async fn last_writer_gone(fd: OwnedFd) {
+    let Ok(receiver) = Receiver::from_file(File::from(fd)) else { return };
+    let mut buffer = [0; 4_096];
+    loop {
+        if receiver.readable().await.is_err() {
+            return;
+        }
+        match receiver.try_read(&mut buffer) {
+            Ok(1..) => tokio::time::sleep(ODD_PAUSE).await,
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            _ => return,
+        }
+    }
+}
