@@ -85,6 +85,47 @@ pub(crate) fn once(url: &str) {
     });
 }
 
+/// The same on the host store, whose file the child cannot open either: SQLite does not survive a fork.
+pub(crate) fn on_a_file(url: &str) {
+    let (runtime, client) = start(url);
+    let guard = take(&client);
+    let Some(child) = fork() else {
+        refuses(&client, &guard);
+        drop(guard);
+        drop(client);
+        std::thread::sleep(3 * LEASE);
+        let error = super::runtime().block_on(Client::connect(url)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Misuse, "{error}");
+        assert!(error.to_string().contains("fork()"), "{error}");
+        end_child();
+    };
+    await_child(child);
+    assert_eq!(guard.state(), GuardState::Held);
+    assert_eq!(runtime.block_on(guard.release()).unwrap(), Release::Released);
+    // Who forks while no file is open can open it on both sides.
+    runtime.block_on(client.shutdown());
+    drop(runtime);
+    let Some(child) = once_closed(url) else {
+        let own = connect(&super::runtime(), url);
+        assert!(block_on(own.fair_lock("job").try_lock()).unwrap().is_some());
+        end_child();
+    };
+    await_child(child);
+}
+
+/// Forks as soon as the library has closed the file, which it does in the background.
+fn once_closed(url: &str) -> Option<Pid> {
+    let path = url.trim_start_matches("sqlite:");
+    let until = Instant::now() + AT_ONCE;
+    // The last one who leaves removes the log.
+    while std::fs::exists(format!("{path}-wal")).unwrap() {
+        assert!(Instant::now() < until, "the file stays open");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    std::thread::sleep(Duration::from_millis(100));
+    fork()
+}
+
 /// The parent works with the client all the time, and forks again and again.
 pub(crate) fn under_load(url: &str) {
     let (runtime, client) = start(url);

@@ -109,6 +109,7 @@ fn end(way: &str, url: &str) {
         "thread-local-main-early" => threads::in_main(url, threads::Order::GuardFirst),
         "runtime-shut-down" => threads::runtime_shut_down(url),
         "fork" => forked::once(url),
+        "fork-on-a-file" => forked::on_a_file(url),
         "fork-under-load" => forked::under_load(url),
         _ => panic!("no such way: {way}"),
     }

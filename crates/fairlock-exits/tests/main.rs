@@ -18,8 +18,12 @@ const SLACK: Duration = Duration::from_secs(1);
 const ENDS_WITHIN: Duration = Duration::from_secs(60);
 
 fn start(way: &str, server: &Server) -> Child {
+    start_on(way, &server.url())
+}
+
+fn start_on(way: &str, url: &str) -> Child {
     Command::new(env!("CARGO_BIN_EXE_fairlock-exits"))
-        .args([way, &server.url()])
+        .args([way, url])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -220,6 +224,25 @@ fn f13_the_child_of_a_fork_leaves_its_parents_locks_alone() {
 #[test]
 fn f13_forks_in_the_middle_of_work() {
     released_once("fork-under-load");
+}
+
+/// On the host store, where the child must not even open the file anew.
+#[test]
+fn f13_the_child_of_a_fork_leaves_a_file_alone() {
+    on_a_file("fork-on-a-file");
+}
+
+#[test]
+fn f13_forks_in_the_middle_of_work_on_a_file() {
+    on_a_file("fork-under-load");
+}
+
+fn on_a_file(way: &str) {
+    let dir = fairlock_testkit::tempdir::TempDir::new();
+    let (status, said) =
+        end(start_on(way, &format!("sqlite:{}", dir.path().join("locks").display())));
+    println!("measured: {way}: {said}");
+    assert!(status.success(), "{way}: {said}");
 }
 
 fn released_once(way: &str) {
