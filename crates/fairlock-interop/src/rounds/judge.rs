@@ -186,8 +186,9 @@ fn seen(lock: &str, played: &Played, taken: &[Taken]) -> Vec<Record> {
     records
 }
 
-/// Whether the one that was overtaken did not stand in the queue at that moment: somebody with a wrong
-/// clock had dropped it.
+/// Whether the one that was overtaken did not stand in the queue at that moment, since somebody with a wrong
+/// clock had dropped it; or had come back while the free lock was being offered to the other, behind which
+/// ours returns then.
 fn overtaken_was_away(violation: &Violation, steps: &[Step]) -> bool {
     let evidence = &violation.evidence;
     let granted = evidence.iter().find(|record| matches!(record.event, Event::Granted { .. }));
@@ -197,8 +198,18 @@ fn overtaken_was_away(violation: &Violation, steps: &[Step]) -> bool {
     let holds = |step: &Step| step.owner == granted.owner && step.what == What::Holds;
     let before = steps.iter().rposition(|step| holds(step) && step.at_ns <= granted.at_ns);
     let Some(before) = before else { return false };
-    let last = steps[..before].iter().rfind(|step| step.owner == overtaken.owner);
-    last.is_some_and(|step| step.what == What::Leaves)
+    let last = steps[..before].iter().rposition(|step| step.owner == overtaken.owner);
+    let Some(last) = last else { return false };
+    let is_hold = |step: &&Step| matches!(step.what, What::Holds | What::Frees { .. });
+    match steps[last].what {
+        What::Leaves => true,
+        What::Returns => {
+            let was_held = steps[..last].iter().rfind(is_hold);
+            let is_held_since = steps[last..before].iter().any(|step| step.what == What::Holds);
+            !is_held_since && !was_held.is_some_and(|step| step.what == What::Holds)
+        }
+        _ => false,
+    }
 }
 
 /// Who came and went, by what the server executed. A place is a number; an owner that is dropped and

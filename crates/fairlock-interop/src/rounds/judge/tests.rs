@@ -275,3 +275,28 @@ fn a_hand_over_past_java_that_gave_up_is_counted_apart() {
     let counts = [&hand_overs.rust_to_java, &hand_overs.past_a_leaver].map(|way| way.count);
     assert_eq!(counts, [0, 1]);
 }
+
+/// Dropped by a wrong clock, ours came back while the free lock was offered to the Java head: behind it (seed
+/// 59484648). Before the lock was free, it would have had to come first.
+#[test]
+fn ours_that_returns_to_a_lock_on_offer_is_not_overtaken() {
+    let (_, seen) = sound();
+    let story = [
+        (0, OURS, What::Holds),
+        (10, OTHER, What::Enters),
+        (15, OTHER, What::Leaves),
+        (20, JAVA, What::Enters),
+        (100, OURS, FREED),
+        (105, OTHER, What::Returns),
+        (110, JAVA, What::Holds),
+        (200, JAVA, FREED),
+        (210, OTHER, What::Holds),
+        (300, OTHER, FREED),
+    ];
+    finds(Order::FifoOfThePresent, &story, &played(&seen), &[]);
+    finds(Order::Fifo, &story, &played(&seen), &["overtook"]);
+    let mut early = story;
+    early.swap(4, 5);
+    (early[4].0, early[5].0) = (95, 100);
+    finds(Order::FifoOfThePresent, &early, &played(&seen), &["overtook"]);
+}
