@@ -16,6 +16,7 @@
 //! - `generated`: completions and manual pages;
 //! - `simple`: the simple lock, beside a client that keeps the same string;
 //! - `documents`: the commands of README and manual, run as written;
+//! - `recipes`: crontab lines, units and containers of docs/recipes.md, run as written;
 //! - `secrets`: passwords get in, and never out.
 
 mod command;
@@ -31,6 +32,7 @@ mod loss;
 mod many;
 mod process;
 mod queue;
+mod recipes;
 mod secrets;
 mod simple;
 mod terminal;

@@ -1,0 +1,307 @@
+//! What docs/recipes.md shows is run as it is written, in a machine of its own (see `environments`): crontab
+//! lines with cron's environment, units through `systemd-analyze verify` and their `ExecStart` lines, the
+//! container's command as process 1.
+//!
+//! Only names of what is not there are replaced: the program's path and the server's address.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use fairlock_testkit::server::{Generation, Server};
+
+use crate::environments::machine;
+
+const EXAMPLE_URL: &str = "redis://locks.example:6379";
+
+/// Every command of the recipes, in `/usr/local/bin`: says that it runs, under which lock, until the file
+/// `/mnt/busy` is gone; TERM ends it in order.
+const COMMANDS: &str = r#"
+mkdir -p "$disk/root"; mount --bind "$disk/root" /root
+mount -t tmpfs -o mode=755 tmpfs /usr/local/bin
+cat >/mnt/command <<'END'
+#!/bin/sh
+exec 2>/dev/null # where the shell says that TERM ended its sleep
+trap 'echo "${0##*/} ends" >>/mnt/log; exit 0' TERM
+echo "${0##*/} has $FAIRLOCK_NAME" >>/mnt/log
+while test -e /mnt/busy; do sleep 0.02; done
+END
+chmod 755 /mnt/command; : >/mnt/log; chmod 666 /mnt/log
+for name in sync backup reindex scheduler import worker; do cp /mnt/command /usr/local/bin/$name; done
+until_is() { n=0; until eval "$1"; do n=$((n + 1)); test $n -lt 2000 || { echo "never: $1"; exit 1; }; sleep 0.02; done; }
+"#;
+
+fn document() -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/recipes.md");
+    fs::read_to_string(path).expect("it is there")
+}
+
+/// The contents of its blocks of one language.
+fn blocks(language: &str) -> Vec<String> {
+    let document = document();
+    let begin = format!("```{language}\n");
+    let blocks = document.split(begin.as_str()).skip(1).filter_map(|rest| rest.split("```").next());
+    let blocks: Vec<_> = blocks.map(str::to_owned).collect();
+    assert!(!blocks.is_empty(), "no block of {language}");
+    blocks
+}
+
+/// With the program that is tested.
+fn ours(line: &str) -> String {
+    assert!(line.contains("/usr/bin/fairlock "), "{line}");
+    line.replace("/usr/bin/fairlock", "/mnt/fairlock")
+}
+
+/// In the quotes of a shell.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+/// Runs a script in the machine, and gives what it printed; `None` where there is none.
+#[track_caller]
+fn printed(test: &str, script: &str) -> Option<String> {
+    let output = machine(test, &format!("{COMMANDS}\n{script}"))?;
+    let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}\n{stdout}\n{stderr}", output.status);
+    assert_eq!(stderr, "", "{stdout}");
+    Some(stdout)
+}
+
+/// The commands of the crontab, their times checked.
+fn crontab() -> Vec<String> {
+    let mut commands = Vec::new();
+    for line in blocks("cron").iter().flat_map(|block| block.lines()) {
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let words: Vec<_> = line.splitn(6, ' ').collect();
+        let [times @ .., command] = words.as_slice() else { panic!("{line}") };
+        assert_eq!(times.len(), 5, "{line}");
+        for time in times {
+            let known = |c: char| c.is_ascii_digit() || "*/,-".contains(c);
+            assert!(!time.is_empty() && time.chars().all(known), "{line}: {time}");
+        }
+        assert!(!command.replace(r"\%", "").contains('%'), "{line}: a line ends there for cron");
+        commands.push(ours(command));
+    }
+    commands
+}
+
+/// How cron runs a command: its shell, its environment, its folder.
+fn as_cron(command: &str) -> String {
+    format!(
+        "(cd /home/ann; exec setpriv --reuid ann --regid ann --clear-groups env -i HOME=/home/ann \
+         LOGNAME=ann SHELL=/bin/sh PATH=/usr/bin:/bin sh -c {})",
+        quoted(command)
+    )
+}
+
+#[test]
+fn lines_of_a_crontab() {
+    let commands = crontab();
+    let [sync, backup, reindex] = commands.as_slice() else { panic!("{commands:?}") };
+    let [sync, backup, reindex] = [sync, backup, reindex].map(|command| as_cron(command));
+    let script = format!(
+        r#"
+# Each by itself says nothing.
+{sync}; {backup}; {reindex}
+cat /mnt/log; : >/mnt/log
+# A second sync while the first is busy: skipped, silently.
+touch /mnt/busy; {sync} & first=$!
+until_is 'grep -q sync /mnt/log'
+{sync}; echo "skipped: $?"
+rm /mnt/busy; wait $first; echo "first: $?"
+cat /mnt/log; : >/mnt/log
+# Two jobs of one lock: one after the other.
+touch /mnt/busy; {backup} & first=$!
+until_is 'grep -q backup /mnt/log'
+{reindex} & second=$!
+until_is 'as ann env -i $f status nightly --json | grep -q "\"queue_len\":1"'
+cat /mnt/log
+rm /mnt/busy; wait $first; wait $second
+cat /mnt/log
+"#
+    );
+    let Some(printed) = printed("crontab", &script) else { return };
+    let expected = "sync has sync\nbackup has nightly\nreindex has nightly\n\
+                    skipped: 0\nfirst: 0\nsync has sync\n\
+                    backup has nightly\nbackup has nightly\nreindex has nightly\n";
+    assert_eq!(printed, expected);
+}
+
+/// A unit file: its path, and its lines.
+struct Unit {
+    name: String,
+    text: String,
+}
+
+fn units() -> Vec<Unit> {
+    let units = blocks("ini").into_iter().map(|text| {
+        let path = text.lines().next().and_then(|line| line.strip_prefix("# "));
+        let name = path.and_then(|path| path.strip_prefix("/etc/systemd/system/"));
+        Unit { name: name.expect("its path comes first").to_owned(), text }
+    });
+    units.collect()
+}
+
+impl Unit {
+    fn settings(&self, name: &str) -> Vec<&str> {
+        let lines = self.text.lines().filter_map(|line| line.split_once('='));
+        lines.filter(|(field, _)| *field == name).map(|(_, value)| value).collect()
+    }
+
+    fn setting(&self, name: &str) -> &str {
+        let [value] = self.settings(name)[..] else { panic!("{}: one {name}", self.name) };
+        value
+    }
+
+    /// Its `ExecStart` as a service manager starts it: its environment and user, and no shell.
+    fn start(&self, url: &str) -> String {
+        let line = ours(self.setting("ExecStart"));
+        // Nothing that a shell and systemd read differently.
+        let plain = |c: char| c.is_ascii_alphanumeric() || "/.:=- ".contains(c);
+        assert!(line.chars().all(plain), "{line}");
+        let mut environment =
+            "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin LANG=C.UTF-8".to_owned();
+        for variable in self.settings("Environment") {
+            environment.push_str(&format!(" {}", variable.replace(EXAMPLE_URL, url)));
+        }
+        // A number that is nobody's.
+        let is_dynamic = self.settings("DynamicUser") == ["yes"];
+        let user = if is_dynamic { "setpriv --reuid 61184 --clear-groups" } else { "" };
+        assert!(self.settings("User").is_empty(), "{}: users that this test knows", self.name);
+        format!("(cd /; exec env -i {environment} {user} {line})")
+    }
+}
+
+/// systemd's own opinion of the files, where it is there.
+#[test]
+fn units_are_right() {
+    let units = units();
+    let known = Command::new("systemd-analyze").arg("--version").stdout(Stdio::null()).status();
+    if !known.is_ok_and(|status| status.success()) {
+        eprintln!("NOT VERIFIED: units of docs/recipes.md, for want of systemd-analyze");
+        return;
+    }
+    let mut script = "mkdir /mnt/units\n".to_owned();
+    for unit in &units {
+        let text = unit.text.replace("/usr/bin/fairlock", "/mnt/fairlock");
+        script += &format!("printf %s {} >/mnt/units/{}\n", quoted(&text), unit.name);
+    }
+    script += "systemd-analyze verify /mnt/units/* 2>&1; echo verified\n";
+    // It is told what is wrong, or this test shows nothing.
+    script += "sed -i s/KillMode=mixed/KillMode=mixd/ /mnt/units/nightly.service\n";
+    script += "systemd-analyze verify /mnt/units/nightly.service 2>&1 | grep -c 'kill mode'\n";
+    let Some(printed) = printed("units", &script) else { return };
+    assert_eq!(printed, "verified\n1\n");
+}
+
+#[test]
+fn services_run() {
+    let Some(server) = Server::start(Generation::Redis70) else { return };
+    let units = units();
+    let unit = |name: &str| units.iter().find(|unit| unit.name == name).expect(name);
+    let start = |name| unit(name).start(&server.url());
+    for unit in units.iter().filter(|unit| unit.name.ends_with(".service")) {
+        assert_eq!(
+            unit.setting("KillMode"),
+            "mixed",
+            "{}: TERM is for the program alone",
+            unit.name
+        );
+    }
+    assert_eq!(unit("nightly.timer").settings("OnCalendar").len(), 1);
+    let (nightly, scheduler) = (start("nightly.service"), start("scheduler.service"));
+    let import = unit("import.service");
+    let state = format!("/var/lib/{}", import.setting("StateDirectory"));
+    assert!(import.setting("ExecStart").contains(&format!("sqlite:{state}/")));
+    assert_eq!(import.setting("ProtectHome"), "yes");
+    let import = import.start("");
+    let script = format!(
+        r#"
+{nightly}; echo "nightly: $?"; cat /mnt/log; : >/mnt/log
+# Stopped: TERM for the program alone, which passes it on and waits.
+touch /mnt/busy; {scheduler} & first=$!
+until_is 'grep -q "has scheduler" /mnt/log'
+{scheduler} & second=$!
+until_is '$f status scheduler --json --url {url} | grep -q "\"queue_len\":1"'
+kill -TERM $first; wait $first; echo "scheduler: $?"
+until_is 'test "$(grep -c "has scheduler" /mnt/log)" = 2'
+kill -TERM $second; wait $second; echo "scheduler: $?"
+cat /mnt/log; : >/mnt/log; rm /mnt/busy
+# A home that is closed.
+mkdir {state}; mkdir /mnt/closed; chmod 000 /mnt/closed
+mount --bind /mnt/closed /home; mount --bind /mnt/closed /root
+{import}; echo "import: $?"; cat /mnt/log
+"#,
+        url = server.url(),
+    );
+    let Some(printed) = printed("services", &script) else { return };
+    let expected = "nightly: 0\nbackup has nightly\nscheduler: 0\nscheduler: 0\n\
+                    scheduler has scheduler\nscheduler ends\nscheduler has scheduler\nscheduler ends\n\
+                    import: 0\nimport has import\n";
+    assert_eq!(printed, expected);
+}
+
+/// The words of a JSON list behind an instruction.
+fn instruction(name: &str) -> Vec<String> {
+    let [dockerfile] = blocks("dockerfile").try_into().expect("one of them");
+    let line = dockerfile.lines().find_map(|line| line.strip_prefix(name)).expect(name).to_owned();
+    let words = line.trim().trim_start_matches('[').trim_end_matches(']').split(',');
+    words.map(|word| word.trim().trim_matches('"').to_owned()).collect()
+}
+
+/// As process 1: signals are passed on, orphans do not stay, the code is the command's.
+#[test]
+fn containers_run() {
+    let Some(server) = Server::start(Generation::Redis70) else { return };
+    let entry = instruction("ENTRYPOINT").join(" ");
+    let words = ours(&format!("{entry} {}", instruction("CMD").join(" ")));
+    let with = |variables: &str, words: &str| {
+        format!(
+            "(cd /; exec env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/bin HOME=/root {variables} \
+             unshare --pid --fork --kill-child --mount-proc {words})"
+        )
+    };
+    let fleet = with(&format!("FAIRLOCK_URL={}", server.url()), &words);
+    let on_a_volume =
+        with("", &words.replace("run worker", "run --url sqlite:$disk/locks/locks.db worker"));
+    let at_once = on_a_volume.replace("worker --", "--wait 0 worker --");
+    let script = format!(
+        r#"
+set +e # codes are printed
+# A process that loses its parent, and ends.
+cat >/usr/local/bin/worker <<'END'
+#!/bin/sh
+exec 2>/dev/null # where the shell says that TERM ended its sleep
+trap 'echo "worker ends" >>/mnt/log; exit 7' TERM
+sh -c 'sleep 0.05 & exit' # its parent ends at once
+echo "worker has $FAIRLOCK_NAME under $(cat /proc/1/comm)" >>/mnt/log
+n=0; while test $n -lt 200 && grep -sq '(sleep) [ZS]' /proc/[0-9]*/stat; do n=$((n + 1)); sh -c ':'; done
+grep -sl '(sleep) Z' /proc/[0-9]*/stat >>/mnt/log
+while test -e /mnt/busy; do sleep 0.02; done
+exit 3
+END
+{fleet}; echo "code: $?"; cat /mnt/log; : >/mnt/log
+# A stop: TERM for process 1.
+touch /mnt/busy; {fleet} & container=$!
+until_is 'grep -q "has worker" /mnt/log'
+kill -TERM $(cat /proc/$container/task/$container/children); wait $container; echo "code: $?"
+cat /mnt/log; : >/mnt/log
+# Two containers and one file on the host.
+mkdir "$disk/locks"
+{on_a_volume} & container=$!
+until_is 'grep -q "has worker" /mnt/log'
+{at_once} 2>&1; echo "code: $?"
+rm /mnt/busy; wait $container; echo "code: $?"
+"#
+    );
+    let Some(printed) = printed("containers", &script) else { return };
+    let expected = "code: 3\nworker has worker under fairlock\n\
+                    code: 7\nworker has worker under fairlock\nworker ends\n";
+    let rest = printed.strip_prefix(expected).unwrap_or_else(|| panic!("{printed}"));
+    let [refused, code, first] = rest.lines().collect::<Vec<_>>()[..] else { panic!("{rest}") };
+    assert!(refused.starts_with("fairlock: "), "{rest}");
+    assert_eq!((code, first), ("code: 75", "code: 3"));
+}
