@@ -122,7 +122,7 @@ fn commands(path: &Path) {
     let fairlock = own.with_file_name("fairlock");
     let (url, other) = (format!("sqlite:{}", path.display()), path.with_extension("flock"));
     let flock: &[&str] = &["flock", other.to_str().unwrap()];
-    let run: &[&str] = &[fairlock.to_str().unwrap(), "--url", &url, "run", "commands", "--"];
+    let run: &[&str] = &[fairlock.to_str().unwrap(), "run", "--url", &url, "commands", "--"];
     for (what, words) in [("flock(1)", flock), ("fairlock run", run)] {
         let start = || {
             let mut command = Command::new(words[0]);

@@ -25,7 +25,7 @@ impl Code {
     pub(crate) const NO: Self = Self(1);
     /// The command line, or a setting, is wrong (`EX_USAGE`).
     pub(crate) const USAGE: Self = Self(64);
-    /// The lock server cannot be reached, or does not answer (`EX_UNAVAILABLE`).
+    /// The store cannot be reached, or does not answer (`EX_UNAVAILABLE`).
     pub(crate) const UNAVAILABLE: Self = Self(69);
     /// Something that should not happen did (`EX_SOFTWARE`).
     pub(crate) const INTERNAL: Self = Self(70);
@@ -33,7 +33,7 @@ impl Code {
     pub(crate) const CONFLICT: Self = Self(75);
     /// The lock was lost, or in doubt, while the command ran.
     pub(crate) const LOST: Self = Self(76);
-    /// The lock server denies access (`EX_NOPERM`).
+    /// The store denies access (`EX_NOPERM`).
     pub(crate) const DENIED: Self = Self(77);
     /// The command was found and cannot be executed.
     pub(crate) const NOT_EXECUTABLE: Self = Self(126);
@@ -82,11 +82,11 @@ Exit codes:
   (any)    the command's own code; 128 + n when signal n ended it,
            or when signal n ended the wait or the hold
   64       wrong usage, or a wrong setting
-  69       the lock server cannot be reached
+  69       the store cannot be reached
   70       internal error
   75       not acquired within --wait (--conflict-exit-code)
   76       the lock was lost or in doubt (--lost-exit-code)
-  77       access denied by the lock server
+  77       access denied by the store
   126/127  the command cannot be executed / was not found
 
 Durations:

@@ -42,7 +42,7 @@ pub(crate) async fn show(lock: &Lock, name: &OsStr) -> Infallible {
 fn describe(name: &str, status: Option<&LockStatus>, waited: Duration) -> String {
     let mut text = format!("fairlock: {name}: waiting for {}", duration::human(waited));
     let Some(status) = status else {
-        text.push_str(", the lock server does not answer");
+        text.push_str(", the store does not answer");
         return text;
     };
     if let Some(place) = status.queue.iter().position(|waiter| waiter.ours) {

@@ -27,8 +27,8 @@ Exit codes:
   0        the store answered, whether the lock is held or free; with --exit-code only if it is free
   1        with --exit-code: the lock is held
   64       wrong usage, or a wrong setting
-  69       the lock server cannot be reached
-  77       access denied by the lock server
+  69       the store cannot be reached
+  77       access denied by the store
 
 With --json, one object on one line:
   schema     1; fields may be added under the same number

@@ -19,8 +19,8 @@ Exit codes:
   0        the lock was held and is free now
   1        nothing was freed: nobody held it, or the question was answered with no
   64       wrong usage, or a wrong setting
-  69       the lock server cannot be reached
-  77       access denied by the lock server
+  69       the store cannot be reached
+  77       access denied by the store
 
 On a terminal:
   When stdin and stderr are terminals, the holder is shown and one is asked, unless --yes is given.";

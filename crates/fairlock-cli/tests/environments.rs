@@ -4,6 +4,7 @@
 //! root; nothing outside of the namespace changes.
 
 use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 use std::process::{Command, Output};
 use std::{env, fs};
 
@@ -247,4 +248,78 @@ as ann $f status 2>&1 || echo "code $?"
             "code 64",
         ],
     );
+}
+
+/// Not only the same name: who holds the lock in one environment keeps out all others.
+#[test]
+fn environments_of_a_user_exclude_each_other() {
+    let script = r#"
+mkfifo /mnt/held /mnt/go; chmod 666 /mnt/held /mnt/go
+su - ann -c '/mnt/fairlock run x -- sh -c "echo holding >/mnt/held; cat /mnt/go"' &
+read -r line </mnt/held; echo "$line"
+once="$f run --wait 0 x -- echo must not run"
+ann="setpriv --reuid ann --regid ann --clear-groups"
+as ann env -i $once 2>&1 || echo "code $?"
+as ann env HOME=/root $once 2>&1 || echo "code $?"
+unshare --mount sh -c 'mount -t tmpfs tmpfs /tmp; mount -t tmpfs tmpfs /run; "$@"' x $ann $once 2>&1 || echo "code $?"
+unshare --pid --fork --mount-proc setsid $ann $once 2>&1 || echo "code $?"
+unshare --uts --ipc --net $ann $once 2>&1 || echo "code $?"
+# Another user has other locks.
+install -d -m 755 /var/lib/fairlock; install -d -m 700 -o svc /var/lib/fairlock/54322
+as svc $f run --wait 0 x -- echo svc runs
+# The end of the one is the turn of the other, in whatever namespace it waits.
+unshare --pid --mount --fork --mount-proc setsid $ann $f run --wait 30s x -- echo the next one runs &
+until as ann $f status --json x | grep -q '"queue_len":1'; do sleep 0.05; done
+echo go >/mnt/go
+wait
+stat -c '%a %U' /home/ann/.local/state/fairlock /home/ann/.local/state/fairlock/locks.db
+"#;
+    let held = "fairlock: x: held by another";
+    check(
+        "exclude",
+        script,
+        &[
+            "holding",
+            held,
+            "code 75",
+            held,
+            "code 75",
+            held,
+            "code 75",
+            held,
+            "code 75",
+            held,
+            "code 75",
+            "svc runs",
+            "go",
+            "the next one runs",
+            "700 ann",
+            "600 ann",
+        ],
+    );
+}
+
+/// The first command of the README, as it is written but for cargo, by a user who has set up nothing.
+#[test]
+fn the_readmes_first_command() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let readme = fs::read_to_string(root.join("README.md")).expect("it is there");
+    let (_, quick_start) = readme.split_once("## Quick start").expect("a quick start");
+    let (_, block) = quick_start.split_once("```sh\n").expect("a command");
+    let command = block.lines().next().expect("a line");
+    let arguments = command.strip_prefix("cargo run --quiet -p fairlock-cli -- ").expect(command);
+    assert!(arguments.starts_with("run nightly -- "), "{arguments}");
+    let docs = root.join("docs");
+    let script = format!(
+        r#"
+mkdir -p /home/ann/tree/target; cp -r {} /home/ann/tree/docs; chown -R ann /home/ann/tree
+cd /home/ann/tree
+as ann env -i PATH=/usr/bin:/bin $f {arguments}
+ls target; tar -tzf target/docs.tar.gz | grep -c 'manual.md$'
+as ann $f status nightly
+"#,
+        docs.display()
+    );
+    let free = "nightly: free";
+    check("readme", &script, &["docs.tar.gz", "1", free]);
 }

@@ -70,6 +70,16 @@ fn check_order(log: &Path, grants: usize) {
     println!("measured: {grants} grants, order of {waited} waiters seen, queue up to {longest}");
 }
 
+/// The host store in a folder of its own.
+fn host(dir: &TempDir) -> String {
+    format!("sqlite:{}/store/locks.db", dir.path().display())
+}
+
+#[test]
+fn counters_on_this_host() {
+    increment(&host(&TempDir::new()), 20, 50);
+}
+
 #[test]
 fn counters_on_a_server() {
     let Some(server) = Server::start(Generation::Redis70) else { return };
@@ -94,6 +104,14 @@ at the same time: none
 exit codes: 0 0 0 137 0 0 137 0 0 0
 the lock: free, nobody waits
 ";
+
+#[test]
+fn ten_contenders_on_this_host() {
+    let dir = TempDir::new();
+    let outcome = contenders(&host(&dir));
+    outcome.expect(0, "");
+    assert_eq!(outcome.stdout, CONTENDERS);
+}
 
 #[test]
 fn ten_contenders_on_a_server() {

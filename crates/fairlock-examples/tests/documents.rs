@@ -11,10 +11,11 @@ const DOCUMENTS: &[&str] = &["README.md", "docs/manual.md", "docs/redisson.md"];
 
 /// Commands that are no program of this crate, where they are run, and how they stand there.
 const COMMANDS: &[(&str, &str, &str)] = &[
+    // As a user who has set up nothing.
     (
-        "cargo run --quiet -p fairlock-cli -- demo",
-        "scripts/accept/lock",
-        "cargo run -q -p fairlock-cli --locked -- demo",
+        "cargo run --quiet -p fairlock-cli -- run nightly -- tar -czf target/docs.tar.gz docs",
+        "crates/fairlock-cli/tests/environments.rs",
+        "fn the_readmes_first_command()",
     ),
     ("scripts/test", ".ci/run", "\nscripts/test "),
 ];
