@@ -37,6 +37,9 @@ pub(crate) async fn run(args: Run) -> Result<Code, Failure> {
     if let Some(label) = label.or_else(|| default_label(&args.command)) {
         store = store.label(&label);
     }
+    if !args.command.is_empty() {
+        store = store.kept_by_children();
+    }
     store.warn(args.quiet);
     let mut signals = install(Signals::install())?;
     let client = tokio::select! {

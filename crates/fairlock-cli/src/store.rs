@@ -72,6 +72,12 @@ impl Store {
         self
     }
 
+    /// The lock is handed on only when the command is gone, too, whatever becomes of us.
+    pub(crate) fn kept_by_children(mut self) -> Self {
+        self.config = self.config.children_keep_alive(true);
+        self
+    }
+
     /// What the client is called where others look at its locks.
     pub(crate) fn label(mut self, label: &str) -> Self {
         self.config = self.config.label(label);
