@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -24,8 +25,9 @@ const LOOK: Duration = Duration::from_millis(50);
 pub struct Watch {
     server: SocketAddr,
     seen: Arc<Seen>,
-    /// What to take from the server's time for the one of [`now_ns`].
-    epoch_ns: u64,
+    /// What to take from the server's time for the one of [`now_ns`]. Looked at again with each
+    /// [`Watch::take`], since a wall clock is set right little by little.
+    epoch_ns: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -112,9 +114,7 @@ impl Watch {
                 }
             }
         });
-        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let epoch_ns = u64::try_from(since_epoch.as_nanos()).expect("before 2554") - now_ns();
-        Self { server, seen, epoch_ns }
+        Self { server, seen, epoch_ns: AtomicU64::new(epoch_ns()) }
     }
 
     /// What scripts have run up to now, and forgets it.
@@ -123,6 +123,7 @@ impl Watch {
     ///
     /// If the server does not show it in time.
     pub fn take(&self) -> Vec<Command> {
+        self.epoch_ns.store(epoch_ns(), Ordering::Relaxed);
         let marker = format!("marker-{}", now_ns());
         Raw::connect(self.server).call(&["ECHO", &marker]);
         let deadline = Instant::now() + SHOWN_WITHIN;
@@ -157,12 +158,13 @@ impl Watch {
         let micros = seconds.parse::<u64>().ok()? * 1_000_000 + micros.parse::<u64>().ok()?;
         let mut words = quoted(words);
         words.first_mut()?.make_ascii_lowercase();
-        Some(Command { at_ns: (micros * 1000).saturating_sub(self.epoch_ns), script, words })
+        let at_ns = (micros * 1000).saturating_sub(self.epoch_ns.load(Ordering::Relaxed));
+        Some(Command { at_ns, script, words })
     }
 
     /// The server's epoch milliseconds on the clock of [`now_ns`].
     fn of_epoch_ms(&self, epoch_ms: u64) -> u64 {
-        (epoch_ms * 1_000_000).saturating_sub(self.epoch_ns)
+        (epoch_ms * 1_000_000).saturating_sub(self.epoch_ns.load(Ordering::Relaxed))
     }
 
     /// What `commands` did to the queue and the hold of `lock`, which was free before them.
@@ -218,6 +220,12 @@ impl Watch {
         }
         story.steps
     }
+}
+
+/// The wall clock's time, less that of [`now_ns`].
+fn epoch_ns() -> u64 {
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since_epoch.as_nanos()).expect("before 2554") - now_ns()
 }
 
 impl Seen {

@@ -64,7 +64,7 @@ const AT_ONCE: u64 = 8;
 
 /// Whoever is dropped by a client with a wrong clock looks again when the TTL that it saw has ended, at
 /// most five seconds, and may be dropped again.
-const DROPPED_ANSWERED_WITHIN: Duration = Duration::from_secs(40);
+const DROPPED_ANSWERED_WITHIN: Duration = Duration::from_secs(20);
 
 /// Plays `rounds` scripts, of this seed and those that follow it.
 ///
@@ -153,7 +153,9 @@ async fn together(server: SocketAddr, stages: &[Stage], seeds: &[u64], report: &
     let played = playing.join_all().await;
     let commands = watch.take();
     for (seed, lock, script, played, left) in played {
-        if let Some(what) = &played.spoiled {
+        let steps = watch.story(&lock, &commands);
+        let spoiled = played.spoiled.clone().or_else(|| dropped_alive(&played, &steps));
+        if let Some(what) = spoiled {
             report.spoiled.push(format!("seed {seed}: {what}"));
             continue;
         }
@@ -162,7 +164,6 @@ async fn together(server: SocketAddr, stages: &[Stage], seeds: &[u64], report: &
             other => other,
         };
         let round = Round { seed, order, calls: script.operations(), lock: &lock };
-        let steps = watch.story(&lock, &commands);
         report.add(&round, &script, &played, &steps, &of_lock(&lock, &commands), left);
     }
 }
@@ -203,8 +204,9 @@ pub async fn run_deaths(
 }
 
 /// Java drops living waiters of Java: `tryLockAsync` that gives up takes five minutes from the scores of all
-/// behind it, whatever it added. Since 3.32 they look again when the TTL ends, and enter again; before, they
-/// sleep for minutes.
+/// behind it, whatever it added; and a client with a wrong clock takes the living for dead. Since 3.32 they look
+/// again when the TTL ends, enter again, and then sleep for minutes; before, at once. Whoever is dropped asleep
+/// hears nothing any more.
 fn dropped_alive(played: &Played, steps: &[Step]) -> Option<String> {
     let was_dropped = |owner: &&String| {
         let last = steps.iter().rfind(|step| step.owner == **owner);
