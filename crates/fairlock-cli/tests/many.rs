@@ -4,12 +4,16 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
+use std::time::Instant;
 
 use fairlock_testkit::server::{Generation, Server};
 use fairlock_testkit::tempdir::TempDir;
+use rustix::process::{Signal, kill_process};
 use serde_json::Value;
 
-use crate::fixture::{Outcome, finish, lines, run_script, with_default_signals};
+use crate::fixture::{
+    Outcome, Running, finish, is_alive, lines, pid, run_script, with_default_signals,
+};
 
 /// Adds one to a counter file, the slow and careless way, and writes down who did it. Now and then
 /// it also looks at the queue: those who wait must be the next ones, in this order.
@@ -84,6 +88,37 @@ fn counters_on_this_host() {
 fn counters_on_a_server() {
     let Some(server) = Server::start(Generation::Redis70) else { return };
     increment(&server.url(), 10, 10);
+}
+
+/// Both `fairlock` and what should end the command are gone, and a process of the command works on:
+/// the lock is still its, until the kernel says that it has ended too.
+#[test]
+fn a_host_lock_waits_for_the_commands_processes() {
+    let dir = TempDir::new();
+    let url = host(&dir);
+    let script = "sh -c 'while :; do sleep 0.02; done' & echo $!; wait";
+    let mut running = Running::start(run_script(&url, &[], "x", script));
+    let grandchild = running.line();
+    let fairlock_pid = running.pid();
+    let children =
+        fs::read_to_string(format!("/proc/{fairlock_pid}/task/{fairlock_pid}/children")).unwrap();
+    let is_keeper = |process: &&str| {
+        fs::read_to_string(format!("/proc/{process}/cmdline")).unwrap().contains("__keep")
+    };
+    let keeper = children.split_ascii_whitespace().find(is_keeper).expect("a keeper").to_owned();
+    kill_process(pid(keeper.parse().unwrap()), Signal::KILL).unwrap();
+    running.signal(Signal::KILL);
+    drop(running);
+    let once = || finish(run_script(&url, &["--wait", "500ms"], "x", "exit 7")).code();
+    assert_eq!(once(), 75, "the grandchild is at work");
+    assert!(is_alive(&grandchild));
+    kill_process(pid(grandchild.parse().unwrap()), Signal::KILL).unwrap();
+    let started = Instant::now();
+    assert_eq!(finish(run_script(&url, &["--wait", "5s"], "x", "exit 7")).code(), 7);
+    println!(
+        "measured: {} ms after its end the next command had run",
+        started.elapsed().as_millis()
+    );
 }
 
 /// `scripts/contenders URL`; what it prints must not depend on the store.
