@@ -5,6 +5,7 @@
 //! hold are followed from there, and told as the events of [`fairlock_testkit::history`].
 
 use std::collections::HashMap;
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -15,6 +16,8 @@ use fairlock_testkit::raw::Raw;
 use fairlock_testkit::redisson::queue_key;
 use fairlock_testkit::resp::Value;
 
+/// Of both clocks, of which one is taken.
+const READINGS: u32 = 20;
 /// Until what was executed is shown; it takes a millisecond.
 const SHOWN_WITHIN: Duration = Duration::from_secs(10);
 /// Between two looks at whether the watching is to end.
@@ -109,8 +112,10 @@ impl Watch {
                 match line {
                     Ok(Some(Value::Simple(line))) => seen.add(line),
                     Ok(Some(_) | None) => {}
-                    // The server is gone.
-                    Err(_) => return,
+                    // A signal, as when a child ends.
+                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                    // The server is gone, or has hung up.
+                    Err(error) => return seen.add(format!("ended: {error}")),
                 }
             }
         });
@@ -133,7 +138,12 @@ impl Watch {
                 break end;
             }
             let left = deadline.saturating_duration_since(Instant::now());
-            assert!(!left.is_zero(), "MONITOR did not show an ECHO within {SHOWN_WITHIN:?}");
+            let last = lines.last().map_or("nothing", String::as_str);
+            assert!(
+                !left.is_zero(),
+                "MONITOR did not show an ECHO within {SHOWN_WITHIN:?}; {} lines, the last: {last}",
+                lines.len()
+            );
             let waited = self.seen.more.wait_timeout(lines, left);
             lines = waited.unwrap_or_else(PoisonError::into_inner).0;
         };
@@ -222,16 +232,24 @@ impl Watch {
     }
 }
 
-/// The wall clock's time, less that of [`now_ns`].
+/// The wall clock's time, less that of [`now_ns`]. A busy machine may put milliseconds between two readings
+/// (seed 194497541): the closest of some counts.
 fn epoch_ns() -> u64 {
-    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since_epoch.as_nanos()).expect("before 2554") - now_ns()
+    let read = |_| {
+        let before_ns = now_ns();
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let took_ns = now_ns() - before_ns;
+        let wall_ns = u64::try_from(since_epoch.as_nanos()).expect("before 2554");
+        (took_ns, wall_ns - before_ns - took_ns / 2)
+    };
+    (0..READINGS).map(read).min().map(|(_, epoch_ns)| epoch_ns).expect("there are some")
 }
 
 impl Seen {
     fn add(&self, mut line: String) {
         // What clients send is looked at for the marker only; it can be a whole script.
-        if !line.contains(" lua] ") && !line.contains("\"marker-") {
+        let is_wanted = [" lua] ", "\"marker-", "ended: "].iter().any(|word| line.contains(word));
+        if !is_wanted {
             line.clear();
         }
         self.lines.lock().unwrap_or_else(PoisonError::into_inner).push(line);
