@@ -40,6 +40,12 @@ const ROUNDS_MAX: u32 = 50;
 /// Between two such looks.
 const PAUSE: Duration = Duration::from_millis(20);
 
+/// How long processes may take to end after KILL; longer only if they are stuck in the kernel.
+const GONE_WITHIN: Duration = Duration::from_secs(30);
+
+/// Between two looks whether they have.
+const GONE_POLL: Duration = Duration::from_millis(5);
+
 /// The running keeper of one group.
 #[derive(Debug)]
 pub(crate) struct Keeper {
@@ -106,7 +112,18 @@ pub(crate) fn keep(args: &args::Keep) -> Result<Code, Failure> {
         }
         thread::sleep(PAUSE);
     }
+    until_gone(group);
     Ok(Code::OK)
+}
+
+/// On the host store the lock is handed on when the last process is gone that inherited it. Some of the
+/// group may have closed what they inherited, so the keeper lasts as long as they do: at most
+/// [`GONE_WITHIN`], as what has ended and is never reaped is a member, too.
+fn until_gone(group: Pid) {
+    let give_up = clock::now() + GONE_WITHIN;
+    while process::test_kill_process_group(group).is_ok() && clock::now() < give_up {
+        thread::sleep(GONE_POLL);
+    }
 }
 
 /// Returns when the group must die: its time is over, or the other end of the socket is gone.

@@ -10,6 +10,7 @@
 //! - `list`: which locks there are;
 //! - `many`: loops of processes on one counter, and `scripts/contenders`;
 //! - `loss`: the lock is taken away, or its server;
+//! - `host`: the store of one host: who keeps a lock when `fairlock` is killed or stopped;
 //! - `hold`: `run` without a command;
 //! - `configuration`: which store is meant, and which files are believed;
 //! - `environments`: the default store is the same wherever a user is;
@@ -26,6 +27,7 @@ mod environments;
 mod fixture;
 mod generated;
 mod hold;
+mod host;
 mod jobs;
 mod list;
 mod loss;

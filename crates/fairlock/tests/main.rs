@@ -4,6 +4,7 @@
 //! - `background`: what goes on while the application blocks its threads, or ends its runtimes
 //! - `simple`: the simple lock beside the foreign clients that it is for, and its faults
 //! - `smoke`: the shortest path on every store
+//! - `host`: who is told what on the host store, and when, by whose death
 //! - `contract`: what every store must do, on each
 //! - `blocking`: the blocking API; the contract once more, on threads
 //! - `cancel`: futures dropped after every number of polls
@@ -46,6 +47,8 @@ mod cancel;
 mod collisions;
 mod contract;
 mod faults;
+#[cfg(feature = "sqlite")]
+mod host;
 mod identity;
 mod many;
 mod named;

@@ -6,9 +6,11 @@
 //! clock:
 //!
 //! ```text
-//! lock KEY NAME [LEASE_MS]   -> granted KEY TOKEN OWNER AT, or failed KEY KIND AT
+//! lock KEY NAME [LEASE_MS]   -> granted KEY TOKEN OWNER AT, or failed KEY KIND AT; `plain` and `simple`
+//!                               in place of `lock` for those kinds
 //! watch KEY                  -> says KEY STATE REMAINING_MS AT, every few milliseconds
 //! release KEY                -> released KEY OUTCOME AT
+//! detach KEY                 -> detached KEY AT
 //! ```
 //!
 //! A guard that changes its state says `state KEY STATE AT`.
@@ -181,6 +183,16 @@ impl Worker {
         line.trim().trim_end_matches(" kB").parse().unwrap()
     }
 
+    /// For how long its threads have run.
+    pub(crate) fn cpu(&self) -> Duration {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
+        let of = |task: std::fs::DirEntry| -> u64 {
+            let text = std::fs::read_to_string(task.path().join("schedstat")).unwrap_or_default();
+            text.split(' ').next().and_then(|ns| ns.parse().ok()).unwrap_or(0)
+        };
+        Duration::from_nanos(tasks.filter_map(Result::ok).map(of).sum())
+    }
+
     pub(crate) fn stop(&self) {
         self.signal(Signal::STOP);
         let stat = format!("/proc/{}/stat", self.child.id());
@@ -244,8 +256,12 @@ async fn work(config: fairlock::Config) {
     while let Some(order) = orders.recv().await {
         let words: Vec<_> = order.split(' ').collect();
         match words[..] {
-            ["lock", key, name, ..] => {
-                let mut lock = client.fair_lock(name);
+            [kind @ ("lock" | "plain" | "simple"), key, name, ..] => {
+                let mut lock = match kind {
+                    "plain" => client.plain_lock(name),
+                    "simple" => client.simple_lock(name),
+                    _ => client.fair_lock(name),
+                };
                 if let Some(lease_ms) = words.get(3) {
                     lock = lock.lease(ms(lease_ms.parse().unwrap()));
                 }
@@ -275,6 +291,10 @@ async fn turn(key: String, lock: fairlock::Lock, mut orders: UnboundedReceiver<S
             order = orders.recv() => match order.as_deref() {
                 Some("watch") => watching = true,
                 Some("release") => break,
+                Some("detach") => {
+                    guard.detach().await.unwrap();
+                    return say(format_args!("detached {key}"));
+                }
                 _ => return,
             },
             next = guard.state_changed(state) => {

@@ -1,0 +1,184 @@
+//! The store of one host: who keeps a lock when `fairlock` is killed or stopped.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use fairlock_testkit::tempdir::TempDir;
+use rustix::process::{Signal, kill_process};
+
+use crate::fixture::{Running, eventually, fairlock, finish, is_alive, pid, run_script};
+
+/// Far below the lease of 30 s.
+const AT_ONCE: Duration = Duration::from_secs(10);
+
+/// Long after a death is noticed.
+const A_WHILE: Duration = Duration::from_millis(700);
+
+fn url(dir: &TempDir) -> String {
+    format!("sqlite:{}/locks", dir.path().display())
+}
+
+/// Starts a waiter and returns when it stands in the queue.
+fn waiter(url: &str, script: &str) -> Running {
+    let waiter = Running::start(run_script(url, &[], "x", script));
+    eventually("it waits", || queue_len(url) == 1);
+    waiter
+}
+
+fn queue_len(url: &str) -> u64 {
+    let outcome = finish(fairlock(["status", "--json", "--url", url, "x"]));
+    let status: serde_json::Value = serde_json::from_str(&outcome.stdout).expect("JSON");
+    status["queue_len"].as_u64().expect("a number")
+}
+
+/// The children of a process whose command line has this word.
+fn children_with(process: u32, word: &str) -> Vec<u32> {
+    let path = format!("/proc/{process}/task/{process}/children");
+    let children = fs::read_to_string(path).unwrap_or_default();
+    let children = children.split_whitespace().filter_map(|child| child.parse().ok());
+    let has = |child: &u32| {
+        let line = fs::read(format!("/proc/{child}/cmdline")).unwrap_or_default();
+        line.split(|byte| *byte == 0).any(|part| part == word.as_bytes())
+    };
+    children.filter(has).collect()
+}
+
+/// The program that `env` became, or that runs below `unshare`.
+fn kill(process: u32) {
+    kill_process(pid(process), Signal::KILL).expect("it is there");
+}
+
+/// KILL of `fairlock` and of its keeper: nothing ends what the command started, and that keeps the
+/// lock. The command itself ends with `fairlock`.
+#[test]
+fn a_grandchild_that_inherited_the_lock_keeps_it() {
+    let dir = TempDir::new();
+    let url = url(&dir);
+    // The shell is the command; the grandchild is in its group.
+    let mut holder = Running::start(run_script(&url, &[], "x", "sleep 600 & echo $!; wait"));
+    let grandchild = holder.line();
+    let keeper = children_with(holder.pid(), "__keep");
+    assert_eq!(keeper.len(), 1);
+    let mut next = waiter(&url, "echo mine");
+    kill(keeper[0]);
+    holder.signal(Signal::KILL);
+    thread::sleep(A_WHILE);
+    assert!(is_alive(&grandchild), "nobody was to end it");
+    assert_eq!(queue_len(&url), 1, "handed on while the command's work goes on");
+    let began = Instant::now();
+    kill(grandchild.parse().expect("a number"));
+    assert_eq!(next.line(), "mine");
+    assert!(began.elapsed() < AT_ONCE);
+    println!("measured: after the last process of the group: {:.1?}", began.elapsed());
+    next.wait().expect(0, "");
+}
+
+/// KILL of `fairlock`, with a keeper. Before the next one has the lock everything of the command is
+/// gone, also what closed all that it inherited.
+#[test]
+fn the_lock_waits_for_a_group_that_inherited_nothing() {
+    let dir = TempDir::new();
+    let url = url(&dir);
+    for _ in 0..5 {
+        let script = "(for fd in /proc/self/fd/*; do fd=${fd##*/}; \
+                      case $fd in [012]) ;; *) eval \"exec $fd>&-\" ;; esac; done; \
+                      exec sleep 600) & echo $!; wait";
+        let mut holder = Running::start(run_script(&url, &[], "x", script));
+        let grandchild = holder.line();
+        let look = format!(
+            "if test -d /proc/{grandchild}; then cat /proc/{grandchild}/stat; fi; echo over"
+        );
+        let mut next = waiter(&url, &look);
+        let began = Instant::now();
+        holder.signal(Signal::KILL);
+        // One that has ended and is not reaped yet does nothing any more.
+        let said = next.line();
+        assert!(said == "over" || said.contains(") Z "), "it still ran: {said}");
+        assert!(began.elapsed() < AT_ONCE);
+        println!("measured: fairlock killed, until the next one runs: {:.1?}", began.elapsed());
+        next.wait().expect(0, "");
+    }
+}
+
+#[test]
+fn a_stopped_fairlock_is_not_dead() {
+    let dir = TempDir::new();
+    let url = url(&dir);
+    let mut holder = Running::start(run_script(&url, &[], "x", "echo holding; exec sleep 600"));
+    assert_eq!(holder.line(), "holding");
+    holder.signal(Signal::STOP);
+    let next = waiter(&url, "echo mine");
+    thread::sleep(A_WHILE);
+    assert_eq!(queue_len(&url), 1, "taken from one that lives");
+    holder.signal(Signal::CONT);
+    holder.signal(Signal::TERM);
+    next.wait().expect(0, "");
+}
+
+/// Two containers, one file: in each `fairlock` is process 1, so that no process id says who is who.
+#[test]
+fn two_pid_namespaces_share_a_file() {
+    let dir = TempDir::new();
+    let url = url(&dir);
+    let probe = Command::new("unshare").args(["--pid", "--fork", "true"]).status();
+    if !probe.is_ok_and(|status| status.success()) {
+        let why = "unshare --pid needs root";
+        assert!(std::env::var_os("CI").is_none(), "{why}");
+        eprintln!("SKIPPED: {why}");
+        return;
+    }
+    let inside = |script: &str| {
+        let command = run_script(&url, &[], "x", script);
+        let mut unshared = Command::new("unshare");
+        unshared.args(["--pid", "--fork", "--kill-child", "--mount-proc"]);
+        unshared.arg(command.get_program()).args(command.get_args());
+        for (name, value) in command.get_envs() {
+            match value {
+                Some(value) => unshared.env(name, value),
+                None => unshared.env_remove(name),
+            };
+        }
+        unshared.stdin(std::process::Stdio::null()).stdout(std::process::Stdio::piped());
+        unshared.stderr(std::process::Stdio::piped());
+        unshared
+    };
+    let mut holder = Running::start(inside("echo holding; exec sleep 600"));
+    assert_eq!(holder.line(), "holding");
+    let next = Running::start(inside("echo mine"));
+    eventually("it waits", || queue_len(&url) == 1);
+    thread::sleep(A_WHILE);
+    assert_eq!(queue_len(&url), 1, "taken from one that lives");
+    let inner = children_of(holder.pid());
+    assert_eq!(inner.len(), 1);
+    assert_eq!(own_number(inner[0]), 1, "it is process 1 of its namespace");
+    let began = Instant::now();
+    kill(inner[0]);
+    assert_eq!(
+        {
+            let mut next = next;
+            let line = next.line();
+            next.wait().expect(0, "");
+            line
+        },
+        "mine"
+    );
+    assert!(began.elapsed() < AT_ONCE);
+    println!("measured: process 1 of a namespace killed: {:.1?}", began.elapsed());
+}
+
+fn children_of(process: u32) -> Vec<u32> {
+    let path = format!("/proc/{process}/task/{process}/children");
+    let children = fs::read_to_string(path).unwrap_or_default();
+    children.split_whitespace().filter_map(|child| child.parse().ok()).collect()
+}
+
+/// The number of a process in its innermost namespace.
+fn own_number(process: u32) -> u32 {
+    let status = fs::read_to_string(Path::new("/proc").join(process.to_string()).join("status"));
+    let status = status.expect("it is there");
+    let line = status.lines().find(|line| line.starts_with("NSpid:")).expect("a line");
+    line.split_whitespace().next_back().and_then(|n| n.parse().ok()).expect("a number")
+}

@@ -1,0 +1,230 @@
+//! Processes are killed and stopped: the dead hold nobody up, the stopped are not dead.
+
+use super::{Bed, LONG, enter, take};
+use crate::faults::bed::measured;
+use crate::faults::worker::Worker;
+use crate::support::{SOON, granted, queue_is, runtime, until, wait_behind};
+use std::time::{Duration, Instant};
+
+/// Far below every lease and heartbeat of these tests.
+const AT_ONCE: Duration = Duration::from_secs(5);
+
+#[test]
+fn a_killed_holder_hands_on_at_once() {
+    let bed = Bed::new();
+    runtime().block_on(async {
+        let client = bed.client().await;
+        let lock = client.fair_lock("job");
+        for _ in 0..5 {
+            let mut holder = bed.worker();
+            take(&mut holder, &lock).await;
+            let next = wait_behind(&lock, 1).await;
+            let began = Instant::now();
+            holder.kill9();
+            let guard = granted(next).await;
+            measured("the holder is killed, until the next one has the lock", began.elapsed());
+            assert!(began.elapsed() < AT_ONCE);
+            guard.release().await.unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_killed_holder_of_a_lock_without_a_queue_hands_on_at_once() {
+    let bed = Bed::new();
+    runtime().block_on(async {
+        let client = bed.client().await;
+        for kind in ["plain", "simple"] {
+            let lock =
+                if kind == "plain" { client.plain_lock(kind) } else { client.simple_lock(kind) };
+            let mut holder = bed.worker();
+            holder.order(&format!("{kind} 0 {kind}"));
+            holder.expect("granted 0", SOON);
+            let own = lock.clone();
+            let next = tokio::spawn(async move { own.lock().await });
+            until("it listens", async || bed.files(".base").len() == 1).await;
+            holder.kill9();
+            granted(next).await.release().await.unwrap();
+            until("nobody listens", async || bed.files(".base").is_empty()).await;
+        }
+    });
+}
+
+/// Nobody waits, so nobody watches: whoever comes next finds it out.
+#[test]
+fn a_lock_of_the_dead_is_free_for_who_comes() {
+    let bed = Bed::new();
+    runtime().block_on(async {
+        let client = bed.client().await;
+        let lock = client.fair_lock("job");
+        let mut holder = bed.worker();
+        take(&mut holder, &lock).await;
+        assert!(lock.try_lock().await.unwrap().is_none());
+        holder.kill9();
+        assert!(!lock.is_locked().await.unwrap(), "a look does not show it either");
+        lock.try_lock().await.unwrap().unwrap().release().await.unwrap();
+    });
+}
+
+/// The head of the queue, one in the middle, and three beside each other.
+#[test]
+fn killed_waiters_delay_nobody_and_the_others_keep_their_order() {
+    const DIE: [usize; 5] = [0, 2, 4, 5, 6];
+    let bed = Bed::new();
+    runtime().block_on(async {
+        let client = bed.client().await;
+        let lock = client.fair_lock("job");
+        let guard = lock.lock().await.unwrap();
+        let mut workers: Vec<_> = (0..9).map(|_| bed.worker()).collect();
+        for (at, worker) in workers.iter_mut().enumerate() {
+            enter(worker, &lock, at + 1).await;
+        }
+        for at in DIE {
+            workers[at].kill9();
+        }
+        let began = Instant::now();
+        guard.release().await.unwrap();
+        let mut last = 0;
+        for at in (0..9).filter(|at| !DIE.contains(at)) {
+            let line = workers[at].expect("granted 0", AT_ONCE);
+            assert!(line.token() > last, "out of turn: {at}");
+            last = line.token();
+            workers[at].order("release 0");
+        }
+        measured("four turns past five dead waiters", began.elapsed());
+        queue_is(&lock, 0).await;
+    });
+}
+
+/// The middle one dies first: the one behind it must then watch the holder.
+#[test]
+fn the_line_of_watchers_closes_behind_the_dead() {
+    let bed = Bed::new();
+    runtime().block_on(async {
+        let client = bed.client().await;
+        let lock = client.fair_lock("job");
+        let (mut holder, mut middle) = (bed.worker(), bed.worker());
+        take(&mut holder, &lock).await;
+        enter(&mut middle, &lock, 1).await;
+        let last = wait_behind(&lock, 2).await;
+        middle.kill9();
+        // The one behind takes it out of the queue, without any call of the others.
+        queue_is(&lock, 1).await;
+        holder.kill9();
+        granted(last).await.release().await.unwrap();
+    });
+}
+
+/// Everybody but the last dies at the same time.
+#[test]
+fn all_before_it_die_at_once() {
+    let bed = Bed::new();
+    runtime().block_on(async {
+        let client = bed.client().await;
+        let lock = client.fair_lock("job");
+        let mut workers: Vec<_> = (0..6).map(|_| bed.worker()).collect();
+        take(&mut workers[0], &lock).await;
+        for place in 1..6 {
+            enter(&mut workers[place], &lock, place).await;
+        }
+        let last = wait_behind(&lock, 6).await;
+        let began = Instant::now();
+        for worker in &mut workers {
+            worker.kill9();
+        }
+        let guard = granted(last).await;
+        measured("six before it are killed, until the last one has the lock", began.elapsed());
+        assert!(began.elapsed() < AT_ONCE);
+        guard.release().await.unwrap();
+    });
+}
+
+#[test]
+fn a_stopped_holder_is_not_dead() {
+    let bed = Bed::new();
+    runtime().block_on(async {
+        let client = bed.client().await;
+        let lock = client.fair_lock("job");
+        let mut holder = bed.worker();
+        take(&mut holder, &lock).await;
+        let next = wait_behind(&lock, 1).await;
+        holder.stop();
+        // Long after a death would have been noticed.
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert!(!next.is_finished(), "taken from one that lives");
+        holder.cont();
+        holder.order("release 0");
+        granted(next).await.release().await.unwrap();
+    });
+}
+
+/// A stopped head holds the others up for as long as it has to confirm a grant, plus a heartbeat, and
+/// finds its place again.
+#[test]
+fn a_stopped_waiter_is_passed_over_and_comes_back() {
+    const HEARTBEAT: Duration = Duration::from_millis(200);
+    let bed = Bed::new();
+    runtime().block_on(async {
+        let config = fairlock::Config::from_url(&bed.url()).unwrap();
+        let config = config.heartbeat(HEARTBEAT).watchdog_lease(LONG);
+        let client = fairlock::Client::with_config(config).await.unwrap();
+        let lock = client.fair_lock("job");
+        let guard = lock.lock().await.unwrap();
+        let mut head = Worker::with(&bed.url(), HEARTBEAT, LONG, []);
+        enter(&mut head, &lock, 1).await;
+        let second = wait_behind(&lock, 2).await;
+        let third = wait_behind(&lock, 3).await;
+        head.stop();
+        let began = Instant::now();
+        guard.release().await.unwrap();
+        let guard = granted(second).await;
+        measured("past a stopped waiter, at a heartbeat of 200 ms", began.elapsed());
+        assert!(began.elapsed() >= HEARTBEAT, "it had no time to confirm");
+        head.cont();
+        // It asks for its place with its next heartbeat.
+        queue_is(&lock, 2).await;
+        guard.release().await.unwrap();
+        head.expect("granted 0", SOON);
+        assert!(!third.is_finished(), "out of turn");
+        head.order("release 0");
+        granted(third).await.release().await.unwrap();
+    });
+}
+
+/// Nothing but time is lost when somebody clears the folder.
+#[test]
+fn a_holder_whose_file_was_removed_keeps_the_lock() {
+    let bed = Bed::new();
+    runtime().block_on(async {
+        let client = bed.client().await;
+        let lock = client.fair_lock("job");
+        let mut holder = bed.worker();
+        take(&mut holder, &lock).await;
+        let folder = bed.dir.path().join("locks-clients");
+        for name in bed.files("") {
+            std::fs::remove_file(folder.join(name)).unwrap();
+        }
+        assert!(lock.try_lock().await.unwrap().is_none());
+        let next = wait_behind(&lock, 1).await;
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        assert!(!next.is_finished(), "taken from one that lives");
+        drop(next);
+    });
+}
+
+/// What was left behind on purpose outlives its process.
+#[test]
+fn a_detached_hold_outlives_its_process() {
+    let bed = Bed::new();
+    runtime().block_on(async {
+        let client = bed.client().await;
+        let lock = client.fair_lock("job");
+        let mut holder = bed.worker();
+        take(&mut holder, &lock).await;
+        holder.order("detach 0");
+        holder.expect("detached 0", SOON);
+        holder.kill9();
+        assert!(lock.is_locked().await.unwrap());
+        assert!(lock.try_lock().await.unwrap().is_none());
+    });
+}

@@ -1,0 +1,124 @@
+//! Waiters sleep until the lock is theirs, and wake up at once then.
+
+use super::Bed;
+use crate::faults::bed::measured;
+use crate::support::{runtime, soon};
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc::unbounded_channel;
+
+const TURNS: usize = 1_000;
+
+/// The promise is a p99 of 5 ms on an idle machine, which `fairlock-bench host` measures between
+/// processes. A machine that runs other tests is not idle: here it is the median.
+#[test]
+fn a_waiter_is_awake_within_5_ms_of_a_release() {
+    let bed = Bed::new();
+    let mut took = runtime().block_on(async {
+        let (released, mut releases) = unbounded_channel();
+        let mut tasks = Vec::new();
+        for _ in 0..2 {
+            let (client, released) = (bed.client().await, released.clone());
+            tasks.push(tokio::spawn(async move {
+                let lock = client.fair_lock("job");
+                let mut granted = Vec::new();
+                for _ in 0..TURNS / 2 {
+                    let guard = lock.lock().await.unwrap();
+                    granted.push(Instant::now());
+                    // Long enough for the other one to stand in the queue again.
+                    tokio::time::sleep(Duration::from_millis(2)).await;
+                    released.send(Instant::now()).unwrap();
+                    guard.release().await.unwrap();
+                }
+                granted
+            }));
+        }
+        drop(released);
+        let mut granted = Vec::new();
+        for task in tasks {
+            granted.extend(
+                tokio::time::timeout(Duration::from_secs(60), task).await.unwrap().unwrap(),
+            );
+        }
+        granted.sort_unstable();
+        let mut took = Vec::new();
+        let mut at = 1;
+        while let Some(release) = releases.recv().await {
+            if let Some(next) = granted.get(at) {
+                took.push(next.saturating_duration_since(release));
+            }
+            at += 1;
+        }
+        took
+    });
+    took.sort_unstable();
+    let (p50, p99) = (took[took.len() / 2], took[took.len() * 99 / 100]);
+    measured("awake after a release, two clients, p50", p50);
+    measured("awake after a release, two clients, p99", p99);
+    assert!(p50 < Duration::from_millis(5), "{p50:?}");
+}
+
+/// A plain or simple lock has no queue: its waiters are told that it is free.
+#[test]
+fn waiters_without_a_queue_wake_up() {
+    let bed = Bed::new();
+    runtime().block_on(async {
+        let (one, two) = (bed.client().await, bed.client().await);
+        for (ours, theirs) in [
+            (one.plain_lock("plain"), two.plain_lock("plain")),
+            (one.simple_lock("simple"), two.simple_lock("simple")),
+        ] {
+            for _ in 0..20 {
+                let guard = ours.lock().await.unwrap();
+                let waiter = theirs.clone();
+                let waiter = tokio::spawn(async move { waiter.lock().await.unwrap() });
+                let listens = || bed.files(".base").len() == 1;
+                crate::support::until("it listens", async || listens()).await;
+                guard.release().await.unwrap();
+                soon("its turn", waiter).await.unwrap().release().await.unwrap();
+                crate::support::until("nobody listens", async || !listens()).await;
+            }
+        }
+    });
+}
+
+/// Who gives up between two others tells the one behind, who then watches somebody else.
+#[test]
+fn places_that_are_given_up_keep_the_line_of_watchers_whole() {
+    let bed = Bed::new();
+    runtime().block_on(async {
+        let clients = [bed.client().await, bed.client().await];
+        let mut holder = bed.worker();
+        let lock = clients[0].fair_lock("job");
+        super::take(&mut holder, &lock).await;
+        let gives_up = crate::support::wait_behind(&lock, 1).await;
+        let stays = crate::support::wait_behind(&clients[1].fair_lock("job"), 2).await;
+        gives_up.abort();
+        crate::support::queue_is(&lock, 1).await;
+        // The one that stays watched the one that left; now it has to watch the holder.
+        let began = Instant::now();
+        holder.kill9();
+        let guard = crate::support::granted(stays).await;
+        measured("given up before it, then the holder is killed", began.elapsed());
+        guard.release().await.unwrap();
+    });
+}
+
+/// Whoever can write into the folder can write into a bell. What is no message is counted, and at most
+/// delays others.
+#[test]
+fn noise_in_a_bell_is_counted() {
+    let bed = Bed::new();
+    runtime().block_on(async {
+        let (one, two) = (bed.client().await, bed.client().await);
+        let bell = bed.dir.path().join("locks-clients").join(format!("{}.bell", two.id()));
+        for noise in [&b"x"[..], &[0; 64], &[0xff; 1_000]] {
+            let before = two.odd_messages();
+            std::fs::write(&bell, noise).unwrap();
+            crate::support::until("it is counted", async || two.odd_messages() > before).await;
+            let guard = one.fair_lock("job").lock().await.unwrap();
+            let waiter = crate::support::wait_behind(&two.fair_lock("job"), 1).await;
+            guard.release().await.unwrap();
+            crate::support::granted(waiter).await.release().await.unwrap();
+        }
+    });
+}
