@@ -24,6 +24,7 @@ use rustix::process::{self, Pid, Signal};
 use crate::args;
 use crate::clock;
 use crate::exit::{Code, Failure};
+use crate::proc;
 use crate::stragglers;
 
 /// How late the keeper is on purpose: at the deadline itself `fairlock` kills, if it can, and its
@@ -44,7 +45,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 const GONE_WITHIN: Duration = Duration::from_secs(30);
 
 /// Between two looks whether they have.
-const GONE_POLL: Duration = Duration::from_millis(5);
+const GONE_POLL: Duration = Duration::from_millis(20);
 
 /// The running keeper of one group.
 #[derive(Debug)]
@@ -117,11 +118,11 @@ pub(crate) fn keep(args: &args::Keep) -> Result<Code, Failure> {
 }
 
 /// On the host store the lock is handed on when the last process is gone that inherited it. Some of the
-/// group may have closed what they inherited, so the keeper lasts as long as they do: at most
-/// [`GONE_WITHIN`], as what has ended and is never reaped is a member, too.
+/// group may have closed what they inherited, so the keeper lasts as long as they do, at most
+/// [`GONE_WITHIN`].
 fn until_gone(group: Pid) {
     let give_up = clock::now() + GONE_WITHIN;
-    while process::test_kill_process_group(group).is_ok() && clock::now() < give_up {
+    while proc::runs(group) && clock::now() < give_up {
         thread::sleep(GONE_POLL);
     }
 }

@@ -32,6 +32,28 @@ pub(crate) fn place(process: Pid) -> Option<Place> {
     Some(Place { parent, group, session: process::getsid(Some(process)).ok() })
 }
 
+/// Whether anything of a group still runs. What has ended and was not reaped does not: in a container
+/// nobody may ever do that.
+pub(crate) fn runs(group: Pid) -> bool {
+    if process::test_kill_process_group(group).is_err() {
+        return false;
+    }
+    // Where processes cannot be told apart, those that have ended count as well.
+    let Ok(all) = fs::read_dir("/proc") else { return true };
+    !is_of_our_namespace()
+        || all.filter_map(Result::ok).any(|entry| {
+            let stat = fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
+            has_member(&stat, group)
+        })
+}
+
+/// Whether a line of `/proc/*/stat` is of a process of the group that has not ended.
+fn has_member(stat: &str, group: Pid) -> bool {
+    let state = stat.rsplit_once(") ").and_then(|(_, fields)| fields.chars().next());
+    !matches!(state, Some('Z' | 'X') | None)
+        && parse(stat).and_then(|place| place.group) == Some(group)
+}
+
 /// Whether the numbers in `/proc` are those of our namespace: one that is mounted from outside has
 /// others, and under our number somebody else.
 pub(crate) fn is_of_our_namespace() -> bool {
@@ -40,7 +62,6 @@ pub(crate) fn is_of_our_namespace() -> bool {
 }
 
 /// The fields after the name, which may contain anything: state, parent, group, session.
-#[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "the form is Linux'"))]
 fn parse(stat: &str) -> Option<Place> {
     let (_, fields) = stat.rsplit_once(')')?;
     let mut fields = fields.split_ascii_whitespace().skip(1).map(|field| field.parse().ok());
@@ -61,6 +82,21 @@ mod tests {
         );
         for odd in ["", "17 (x) S 1 2", "17 (x) S 1 x 3"] {
             assert_eq!(parse(odd), None, "{odd}");
+        }
+    }
+
+    #[test]
+    fn what_has_ended_is_no_member() {
+        let group = Pid::from_raw(23).unwrap();
+        for (stat, is_one) in [
+            ("17 (a) b) S 1 23 23 0 -1 4194560", true),
+            ("17 (a) T 1 23 9 0", true),
+            ("17 (a) Z 1 23 23 0", false),
+            ("17 (a) X 1 23 23 0", false),
+            ("17 (a) S 1 24 23 0", false),
+            ("", false),
+        ] {
+            assert_eq!(has_member(stat, group), is_one, "{stat}");
         }
     }
 

@@ -32,7 +32,7 @@ pub(crate) async fn run(args: Run) -> Result<Code, Failure> {
         let advice = help::advice(&["run"]);
         return Err(Failure::usage(format!("no COMMAND follows `--`; {advice}")));
     }
-    let mut store = Store::resolve(&args.store)?.kept_by_children();
+    let mut store = Store::resolve(&args.store)?;
     let label = args.label.clone().or_else(|| store.choice().label.clone());
     if let Some(label) = label.or_else(|| default_label(&args.command)) {
         store = store.label(&label);

@@ -84,13 +84,6 @@ impl Store {
         self
     }
 
-    /// What this program starts keeps its locks on this host, should it be killed: the command and the
-    /// keeper inherit the client's life.
-    pub(crate) fn kept_by_children(mut self) -> Self {
-        self.config = self.config.children_keep_alive(true);
-        self
-    }
-
     pub(crate) async fn connect(self) -> Result<Client, Failure> {
         Ok(Client::with_config(self.config).await?)
     }

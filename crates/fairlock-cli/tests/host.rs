@@ -83,11 +83,15 @@ fn the_lock_waits_for_a_group_that_inherited_nothing() {
     let dir = TempDir::new();
     let url = url(&dir);
     for _ in 0..5 {
-        let script = "(for fd in /proc/self/fd/*; do fd=${fd##*/}; \
-                      case $fd in [012]) ;; *) eval \"exec $fd>&-\" ;; esac; done; \
-                      exec sleep 600) & echo $!; wait";
+        // A POSIX shell knows only descriptors of one digit.
+        let script = "bash -c 'for fd in /proc/$$/fd/*; do fd=${fd##*/}; \
+                      [ $fd -le 2 ] || eval \"exec $fd>&-\"; done; exec sleep 600' & echo $!; wait";
         let mut holder = Running::start(run_script(&url, &[], "x", script));
         let grandchild = holder.line();
+        eventually("it has closed everything", || {
+            let name = fs::read_to_string(format!("/proc/{grandchild}/comm")).unwrap_or_default();
+            name == "sleep\n"
+        });
         let look = format!(
             "if test -d /proc/{grandchild}; then cat /proc/{grandchild}/stat; fi; echo over"
         );

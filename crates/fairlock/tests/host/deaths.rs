@@ -124,8 +124,8 @@ fn all_before_it_die_at_once() {
         let lock = client.fair_lock("job");
         let mut workers: Vec<_> = (0..6).map(|_| bed.worker()).collect();
         take(&mut workers[0], &lock).await;
-        for place in 1..6 {
-            enter(&mut workers[place], &lock, place).await;
+        for (place, worker) in workers.iter_mut().enumerate().skip(1) {
+            enter(worker, &lock, place).await;
         }
         let last = wait_behind(&lock, 6).await;
         let began = Instant::now();
