@@ -69,9 +69,12 @@ impl LockState {
             .and_then(|(_, previous)| self.keys.queue.iter().position(|m| m == previous))
             .map(|position| position + 1);
         let place = place.unwrap_or_else(|| {
-            let head = self.keys.queue.front();
-            let watched = self.keys.record.watch.as_ref().map(|watch| &watch.id);
-            usize::from(head.is_some_and(|head| !head.is_ours() && watched == Some(head)))
+            let head = self.keys.queue.front().filter(|head| !head.is_ours());
+            // By the score as well: the same owner may have entered anew since it was offered the lock.
+            let watched = self.keys.record.watch.as_ref().is_some_and(|watch| {
+                head == Some(&watch.id) && self.keys.scores.get(&watch.id) == Some(&watch.score)
+            });
+            usize::from(watched)
         });
         self.keys.queue.insert(place, owner.clone());
     }

@@ -5,7 +5,8 @@ use crate::client::Flaw;
 use crate::java;
 use crate::lab::lab;
 use crate::sim::Sim;
-use crate::support::client;
+use crate::support::{Ears, client, ours, request};
+use fairlock_core::{Acquire, Kind, LockState, Mode, Op, Rules, Snapshot, Watch};
 
 /// x (client 1) holds, J waits with a clock ten minutes behind, and w (client 2) behind it.
 fn behind_a_slow_clock() -> Sim {
@@ -56,4 +57,43 @@ fn one_that_nobody_hears_is_dropped_at_once() {
     sim.release(0);
     assert_eq!(sim.holding_client(), Some(client(2)));
     assert!(!sim.keys().queue.contains(&sim.java.id));
+}
+
+/// A Java thread was offered the lock, took it, let go and entered anew. Ours, dropped meanwhile by a
+/// Java clock that is ahead, went behind that entry as if it were on offer, and was overtaken: random
+/// rounds beside Redisson found it.
+#[test]
+fn a_new_entry_of_one_that_was_offered_the_lock_is_not_on_offer() {
+    const NOW_MS: u64 = 1_700_000_000_000;
+    let j = crate::support::java(1);
+    let entered = |score: i64| {
+        let watch = Watch { id: j.clone(), score: 500, since: NOW_MS - 90, pinged: NOW_MS - 90 };
+        let mut keys = Snapshot {
+            hold: [(ours(1, 1), 1)].into(),
+            hold_expires: Some(NOW_MS + 30_000),
+            queue: [j.clone()].into(),
+            scores: [(j.clone(), score)].into(),
+            state_expires: Some(NOW_MS + 60_000),
+            ..Snapshot::default()
+        };
+        keys.record.watch = Some(watch);
+        // Not a loss of everything: somebody's removal is on record.
+        keys.record.removed = Some(NOW_MS - 50);
+        let mut lock = LockState::from_snapshot(keys);
+        let back = Op::Acquire(Acquire {
+            kind: Kind::Fair,
+            owner: ours(2, 1),
+            request: request(7),
+            lease_ms: 30_000,
+            mode: Mode::Wait,
+            order: Some((NOW_MS - 1_000) * 1_000),
+            not_after_ms: NOW_MS + 30_000,
+            sure: true,
+            shared_owner: false,
+        });
+        lock.apply(NOW_MS * 1_000, &back, &Rules::default(), &Ears::default()).unwrap();
+        lock.snapshot().queue.iter().position(|member| *member == ours(2, 1))
+    };
+    assert_eq!(entered(500), Some(1), "the entry that was offered it is before ours");
+    assert_eq!(entered(600), Some(0), "a later one is not");
 }

@@ -75,7 +75,8 @@ else
     if placed < 1 then
       local head = call('LINDEX', queue, 0)
       local watch = head and not ours(head) and read_watch()
-      if watch and watch.id == head then
+      -- By the score as well: the same owner may have entered anew since it was offered the lock.
+      if watch and watch.id == head and call('ZSCORE', scores, head) == watch.score then
         call('LINSERT', queue, 'AFTER', head, owner)
       else
         call('LPUSH', queue, owner)
