@@ -55,6 +55,10 @@ pub struct Builder {
 }
 
 impl Builder {
+    fn new(generation: Generation) -> Self {
+        Self { generation, args: Vec::new(), clock_shim: false, config: None, bus: false }
+    }
+
     /// Adds a setting as on the server's command line, `("--maxmemory", "10mb")`. Later ones win.
     #[must_use]
     pub fn arg(mut self, name: &str, value: &str) -> Self {
@@ -136,9 +140,7 @@ impl Server {
 
     /// Chooses settings first.
     pub fn builder(generation: Generation) -> Builder {
-        let mut builder =
-            Builder { generation, args: Vec::new(), clock_shim: false, config: None, bus: false };
-        builder = builder.arg("--save", "");
+        let mut builder = Builder::new(generation).arg("--save", "");
         if generation.guards_debug() {
             builder = builder.arg("--enable-debug-command", "local");
         }
@@ -148,9 +150,7 @@ impl Server {
     /// The same for a Sentinel, which knows none of the settings of a server. It needs a
     /// [`Builder::config`].
     pub fn builder_of_sentinel(generation: Generation) -> Builder {
-        let builder =
-            Builder { generation, args: Vec::new(), clock_shim: false, config: None, bus: false };
-        builder.flag("--sentinel")
+        Builder::new(generation).flag("--sentinel")
     }
 
     /// Which generation it is.

@@ -234,13 +234,12 @@ impl Cluster {
     /// If none does within 40 s.
     #[track_caller]
     pub fn await_master_after(&self, slot: u16, old: usize) -> usize {
-        let (new, _) = until("a new master of the slot", || {
+        until("a new master of the slot", || {
             let node = self.master_of(slot).filter(|node| *node != old)?;
             let mut raw = Raw::try_connect(self.nodes[node].addr()).ok()?;
             let is_master = raw.try_call(&["ROLE"]).ok()?.array()[0].text() == "master";
             is_master.then_some(node)
-        });
-        new
+        })
     }
 
     /// A living node that replicates `master` at present.

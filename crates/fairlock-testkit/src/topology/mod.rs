@@ -17,17 +17,17 @@ const AGREED_WITHIN: Duration = Duration::from_secs(40);
 /// Between two looks.
 const POLL: Duration = Duration::from_millis(20);
 
-/// Waits until `look` finds something, and says how long that took.
+/// Waits until `look` finds something.
 ///
 /// # Panics
 ///
 /// If it does not within 40 s; the message names `what`.
 #[track_caller]
-fn until<T>(what: impl Display, mut look: impl FnMut() -> Option<T>) -> (T, Duration) {
+fn until<T>(what: impl Display, mut look: impl FnMut() -> Option<T>) -> T {
     let began = Instant::now();
     loop {
         if let Some(found) = look() {
-            return (found, began.elapsed());
+            return found;
         }
         assert!(began.elapsed() < AGREED_WITHIN, "not within {AGREED_WITHIN:?}: {what}");
         thread::sleep(POLL);

@@ -199,13 +199,12 @@ impl SentinelSet {
     /// If there is none within 40 s.
     #[track_caller]
     pub fn await_master_after(&self, old: usize) -> usize {
-        let (new, _) = until("a new master", || {
+        until("a new master", || {
             let named = self.named();
             let new = *named.first().filter(|new| **new != old)?;
             let agreed = named.iter().all(|one| *one == new);
             (agreed && self.role(new).as_deref() == Some("master")).then_some(new)
-        });
-        new
+        })
     }
 
     /// Cuts replication: the master goes on for its clients, and no replica hears of it. Undone by

@@ -1,7 +1,7 @@
 //! Where the server is: known from the start, or asked of Sentinels before each connection.
 
 use super::sentinels::Sentinels;
-use crate::config::{Address, Config, SentinelPlace};
+use crate::config::{Address, Config, Secret, SentinelPlace};
 use crate::error::Error;
 use crate::store::StoreError;
 use redis::aio::MultiplexedConnection;
@@ -27,11 +27,12 @@ impl Place {
     /// When the settings cannot name a server.
     pub(crate) fn new(config: &Config) -> Result<Arc<Self>, Error> {
         let place = match &config.address {
-            Address::Tcp { host, port } => {
-                Self::Fixed(client(ConnectionAddr::Tcp(host.clone(), *port), login(config))?)
-            }
+            Address::Tcp { host, port } => Self::Fixed(client(
+                ConnectionAddr::Tcp(host.clone(), *port),
+                login_of_servers(config),
+            )?),
             Address::Unix(path) => {
-                Self::Fixed(client(ConnectionAddr::Unix(path.clone()), login(config))?)
+                Self::Fixed(client(ConnectionAddr::Unix(path.clone()), login_of_servers(config))?)
             }
             Address::Sentinel(place) => Self::Sentinels(sentinels(config, place)?),
             Address::Memory => return Err(Error::misuse("`memory:` is no server")),
@@ -130,33 +131,30 @@ fn says(word: &Value, expected: &[u8]) -> bool {
     }
 }
 
-fn login(config: &Config) -> RedisConnectionInfo {
-    let mut login = RedisConnectionInfo::default()
-        .set_db(config.database.into())
-        .set_protocol(ProtocolVersion::RESP3);
-    if let Some(name) = &config.username {
+fn login(name: Option<&String>, password: Option<&Secret>) -> RedisConnectionInfo {
+    let mut login = RedisConnectionInfo::default().set_protocol(ProtocolVersion::RESP3);
+    if let Some(name) = name {
         login = login.set_username(name);
     }
-    if let Some(password) = &config.password {
+    if let Some(password) = password {
         login = login.set_password(&password.0);
     }
     login
 }
 
+/// The login of the servers that keep the locks.
+fn login_of_servers(config: &Config) -> RedisConnectionInfo {
+    login(config.username.as_ref(), config.password.as_ref()).set_db(config.database.into())
+}
+
 fn sentinels(config: &Config, place: &SentinelPlace) -> Result<Sentinels, Error> {
-    let mut login = RedisConnectionInfo::default().set_protocol(ProtocolVersion::RESP3);
-    if let Some(name) = &config.sentinel_username {
-        login = login.set_username(name);
-    }
-    if let Some(password) = &config.sentinel_password {
-        login = login.set_password(&password.0);
-    }
+    let login = login(config.sentinel_username.as_ref(), config.sentinel_password.as_ref());
     let clients = place
         .sentinels
         .iter()
         .map(|(host, port)| client(ConnectionAddr::Tcp(host.clone(), *port), login.clone()))
         .collect::<Result<Vec<_>, _>>()?;
-    let of_master = self::login(config);
+    let of_master = login_of_servers(config);
     // Two connections of the client ask after each loss; an answer that takes half of the time for
     // a connection leaves the other half for the connection.
     let patience: Duration = config.connect_timeout / 2;

@@ -6,7 +6,6 @@ use std::io::Write as _;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::Command;
 
 fn set_mode(path: &Path, mode: u32) {
     fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
@@ -110,15 +109,8 @@ fn the_umask_decides_nothing() {
         let bed = Bed::new();
         let folder = bed.dir.path().join("new");
         let path = folder.join("locks");
-        let inner = worker::command("block", &path);
-        let mut command = Command::new("sh");
-        command
-            .args(["-c", &format!("umask {umask} && exec \"$0\" \"$@\"")])
-            .arg(inner.get_program())
-            .args(inner.get_args())
-            .envs(inner.get_envs().filter_map(|(key, value)| Some((key, value?))))
-            .stdin(std::process::Stdio::piped())
-            .stdout(std::process::Stdio::piped());
+        let script = format!("umask {umask} && exec \"$0\" \"$@\"");
+        let mut command = worker::command_under("sh", &["-c", &script], "block", &path);
         let mut worker = Worker::run(&mut command);
         assert_eq!(worker.says().as_deref(), Some("blocks"));
         assert_eq!(mode(&folder), 0o700, "umask {umask}");
@@ -130,18 +122,9 @@ fn the_umask_decides_nothing() {
 
 /// Starts a worker as another user.
 fn worker_as(order: &str, path: &Path, user: u32, group: u32) -> Worker {
-    let inner = worker::command(order, path);
-    let mut command = Command::new("sh");
-    command
-        .args(["-c", "umask 077 && exec \"$0\" \"$@\""])
-        .arg(inner.get_program())
-        .args(inner.get_args())
-        .envs(inner.get_envs().filter_map(|(key, value)| Some((key, value?))))
-        .stdin(std::process::Stdio::piped())
-        .stdout(std::process::Stdio::piped())
-        .current_dir("/")
-        .uid(user)
-        .gid(group);
+    let script = "umask 077 && exec \"$0\" \"$@\"";
+    let mut command = worker::command_under("sh", &["-c", script], order, path);
+    command.current_dir("/").uid(user).gid(group);
     Worker::run(&mut command)
 }
 

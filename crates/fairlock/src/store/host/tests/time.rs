@@ -178,15 +178,8 @@ fn a_time_namespace_has_the_same_host_time() {
     if !probe.output().is_ok_and(|output| output.status.success()) {
         return fairlock_testkit::skip("the right to make a time namespace (unshare --time)");
     }
-    let inner = worker::command("time", &bed.path());
-    let mut command = Command::new("unshare");
-    command
-        .args(["--time", "--boottime", "1000000", "--fork", "--kill-child"])
-        .arg(inner.get_program())
-        .args(inner.get_args())
-        .envs(inner.get_envs().filter_map(|(key, value)| Some((key, value?))))
-        .stdin(std::process::Stdio::piped())
-        .stdout(std::process::Stdio::piped());
+    let args = ["--time", "--boottime", "1000000", "--fork", "--kill-child"];
+    let mut command = worker::command_under("unshare", &args, "time", &bed.path());
     let mut worker = Worker::run(&mut command);
     assert_eq!(worker.says().as_deref(), Some("ready"));
     worker.tell();

@@ -35,6 +35,20 @@ pub(super) fn command(order: &str, path: &Path) -> Command {
     command
 }
 
+/// The same started by another command, `program` with `args`, which runs what follows them.
+pub(super) fn command_under(program: &str, args: &[&str], order: &str, path: &Path) -> Command {
+    let inner = command(order, path);
+    let mut command = Command::new(program);
+    command
+        .args(args)
+        .arg(inner.get_program())
+        .args(inner.get_args())
+        .envs(inner.get_envs().filter_map(|(key, value)| Some((key, value?))))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped());
+    command
+}
+
 impl Worker {
     pub(super) fn start(order: &str, path: &Path) -> Self {
         Self::run(&mut command(order, path))
