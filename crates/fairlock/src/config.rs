@@ -15,6 +15,9 @@ pub(crate) const DATABASE_MAX: u32 = i32::MAX as u32;
 /// Most Sentinels that are asked: each costs a connection whenever the master is looked for.
 pub(crate) const SENTINELS_MAX: usize = 16;
 
+/// Most nodes of a Cluster that are named to begin with; it tells the others itself.
+pub(crate) const SEEDS_MAX: usize = 64;
+
 /// How to reach a store and how to behave on it. Made from a URL; the setters refine it.
 ///
 /// A setting that is out of its bounds is an error of [`Client::with_config`](crate::Client::with_config),
@@ -53,6 +56,21 @@ pub struct Config {
     pub(crate) sentinel_username: Option<String>,
     pub(crate) sentinel_password: Option<Secret>,
     pub(crate) children_keep_alive: bool,
+    pub(crate) sharded_pubsub: ShardedPubSub,
+}
+
+/// How messages of locks on a Cluster are published: Redisson's `shardedSubscriptionMode`, to be the
+/// same in the whole fleet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum ShardedPubSub {
+    /// Within the nodes of the lock's slot (`SPUBLISH`) where every master can, as of Redis 7, else to
+    /// the whole Cluster (`PUBLISH`). Asked once, when the client connects.
+    #[default]
+    Auto,
+    /// Within the nodes of the lock's slot.
+    On,
+    /// To the whole Cluster, as Redisson before 3.22 does.
+    Off,
 }
 
 /// Where the store is.
@@ -70,6 +88,8 @@ pub(crate) enum Address {
     },
     Unix(std::path::PathBuf),
     Sentinel(SentinelPlace),
+    /// Nodes of a Cluster, from which the others are learned.
+    Cluster(Vec<(String, u16)>),
 }
 
 /// Sentinels, and the name of the master that they watch.
@@ -122,7 +142,7 @@ impl fmt::Debug for Secret {
 impl Config {
     /// Reads a store URL: `memory:`, `sqlite:/path/to/file`, `sqlite:/path?shared=group`,
     /// `redis://[user:password@]host[:port][/database]`, `valkey://...` (the same),
-    /// `unix:/path/to/socket` or `unix:///path?db=2`. In paths and passwords `%` and two hexadecimal
+    /// `unix:/path/to/socket` or `unix:///path?db=2`, `redis+cluster://host:port,host:port`. In paths and passwords `%` and two hexadecimal
     /// digits stand for a byte that a URL cannot have.
     ///
     /// # Errors
@@ -182,6 +202,17 @@ impl Config {
         Self::for_address(Address::Sentinel(SentinelPlace { sentinels, master: master.into() }))
     }
 
+    /// A Redis or Valkey Cluster: some of its nodes, each as host and port, from which the others are
+    /// learned. Name several, so that one of them is there.
+    ///
+    /// ```
+    /// let config = fairlock::Config::cluster([("10.0.0.1", 6379), ("10.0.0.2", 6379)]);
+    /// ```
+    pub fn cluster<H: Into<String>>(nodes: impl IntoIterator<Item = (H, u16)>) -> Self {
+        let nodes = nodes.into_iter().map(|(host, port)| (host.into(), port)).collect();
+        Self::for_address(Address::Cluster(nodes))
+    }
+
     /// A store inside this process, of the one client that is made with it.
     pub fn memory() -> Self {
         Self::for_address(Address::Memory)
@@ -210,6 +241,7 @@ impl Config {
             sentinel_username: None,
             sentinel_password: None,
             children_keep_alive: false,
+            sharded_pubsub: ShardedPubSub::Auto,
         }
     }
 
@@ -375,6 +407,46 @@ impl Config {
         self
     }
 
+    /// How messages are published on a Cluster; without effect on other stores. The same for all
+    /// clients of its locks: where they disagree a waiter hears of its turn by its next heartbeat only.
+    /// Default: the URL's, else [`ShardedPubSub::Auto`].
+    #[must_use]
+    pub fn sharded_pubsub(mut self, how: ShardedPubSub) -> Self {
+        self.sharded_pubsub = how;
+        self
+    }
+
+    /// Checks where the store is.
+    pub(crate) fn check_address(&self) -> Result<(), Error> {
+        match &self.address {
+            Address::Tcp { host, port } => check_place(host, *port)?,
+            Address::Sentinel(place) => place.check()?,
+            Address::Cluster(nodes) => {
+                if nodes.is_empty() || nodes.len() > SEEDS_MAX {
+                    return Err(Error::misuse(format!(
+                        "name 1 to {SEEDS_MAX} nodes of the Cluster"
+                    )));
+                }
+                for (host, port) in nodes {
+                    check_place(host, *port)?;
+                }
+                if self.database != 0 {
+                    return Err(Error::misuse("a Cluster has the database 0 alone"));
+                }
+            }
+            Address::Unix(path) if !path.is_absolute() => {
+                return Err(Error::misuse("the path of a Unix socket must be absolute"));
+            }
+            Address::Sqlite { path, .. } if !is_path_of_file(path) => {
+                return Err(Error::misuse(
+                    "the path of the host store must be absolute, and name a file",
+                ));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
     /// Checks the settings against each other.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let hour = Duration::from_secs(3_600);
@@ -396,19 +468,7 @@ impl Config {
                 )));
             }
         }
-        match &self.address {
-            Address::Tcp { host, port } => check_place(host, *port)?,
-            Address::Sentinel(place) => place.check()?,
-            Address::Unix(path) if !path.is_absolute() => {
-                return Err(Error::misuse("the path of a Unix socket must be absolute"));
-            }
-            Address::Sqlite { path, .. } if !is_path_of_file(path) => {
-                return Err(Error::misuse(
-                    "the path of the host store must be absolute, and name a file",
-                ));
-            }
-            _ => {}
-        }
+        self.check_address()?;
         if self.username.is_some() && self.password.is_none() {
             return Err(Error::misuse(
                 "there is a user name without a password; a password alone stands after a colon \
@@ -447,7 +507,8 @@ impl Config {
             fair_wait_ms: self.fair_wait.as_millis() as u64,
             bury_ms: self.store_timeout.as_millis() as u64 + dead_ms,
             java_fleet: self.java_fleet,
-            presence: true,
+            // In a Cluster a count is that of one node.
+            presence: !matches!(self.address, Address::Cluster(_)),
             ages: true,
         }
     }

@@ -42,6 +42,7 @@
 //! | to find out which locks there are | [`Client::locks`]: [`Locks`], [`LockEntry`] |
 //! | names and ids, for logs and tables | [`LockName`], [`OwnerId`], [`ClientId`], [`Kind`]; [`IdError`] for those that cannot be |
 //! | to react to an error | [`Error`], with an [`ErrorKind`] to match on |
+//! | locks on a Cluster beside old clients of Redisson | [`Config::sharded_pubsub`], [`ShardedPubSub`] |
 //! | locks without `async` | the module `blocking`, feature `blocking` |
 //! | locks in your own tests | the module `test_util`, feature `test-util` |
 //!
@@ -122,7 +123,7 @@ mod with;
 
 pub use client::Client;
 pub use client_info::ClientInfo;
-pub use config::Config;
+pub use config::{Config, ShardedPubSub};
 pub use detached::Detached;
 pub use error::{Error, ErrorKind};
 #[doc(inline)]

@@ -1,6 +1,6 @@
 //! Store URLs. Strict: what is not understood is refused with its name, never ignored.
 
-use crate::config::{Address, Config, DATABASE_MAX, Secret, SentinelPlace};
+use crate::config::{Address, Config, DATABASE_MAX, Secret, SentinelPlace, ShardedPubSub};
 use crate::error::Error;
 
 /// Redis's and Valkey's port.
@@ -33,9 +33,10 @@ pub(crate) fn parse(url: &str) -> Result<Config, Error> {
         }
         "sqlite" => file(rest),
         "redis+sentinel" | "valkey+sentinel" => sentinel(scheme, rest),
+        "redis+cluster" | "valkey+cluster" => cluster(scheme, rest),
         _ if scheme.contains('+') => Err(Error::misuse(
-            "Cluster is not built yet; of URLs with `+` only `redis+sentinel://` and \
-             `valkey+sentinel://` can be used",
+            "unknown scheme in the store URL; of those with `+` there are `redis+sentinel://`, \
+             `redis+cluster://`, and the same with `valkey`",
         )),
         _ => Err(Error::misuse(
             "unknown scheme in the store URL; use `memory:`, `sqlite:`, `redis://`, `valkey://` or \
@@ -124,6 +125,32 @@ fn sentinel(scheme: &str, rest: &str) -> Result<Config, Error> {
             }
         }
     }
+    Ok(config)
+}
+
+fn cluster(scheme: &str, rest: &str) -> Result<Config, Error> {
+    let parts = parts(scheme, rest)?;
+    let nodes = parts.place.split(',').map(|place| host_and_port(place, DEFAULT_PORT));
+    let mut config = Config::for_address(Address::Cluster(nodes.collect::<Result<_, _>>()?));
+    if let Some(user) = parts.user {
+        (config.username, config.password) = login(user)?;
+    }
+    config.database = database(parts.path)?;
+    for option in parts.query.iter().flat_map(|query| query.split('&')) {
+        config.sharded_pubsub = match option.split_once('=') {
+            Some(("sharded-pubsub", "auto")) => ShardedPubSub::Auto,
+            Some(("sharded-pubsub", "on")) => ShardedPubSub::On,
+            Some(("sharded-pubsub", "off")) => ShardedPubSub::Off,
+            _ => {
+                return Err(Error::misuse(
+                    "a Cluster URL takes only the option `sharded-pubsub`, which is `auto`, `on` or \
+                     `off`",
+                ));
+            }
+        };
+    }
+    // The same for URLs and settings: a Cluster has one database.
+    config.check_address()?;
     Ok(config)
 }
 
@@ -261,6 +288,23 @@ mod tests {
             (c.password.unwrap().0, c.sentinel_password.unwrap().0),
             ("pw".into(), "s&".into())
         );
+    }
+
+    #[test]
+    fn urls_of_clusters_name_nodes() {
+        let url = "valkey+cluster://ann:pw@10.0.0.1,[::1]:7000/0?sharded-pubsub=off";
+        let c = parse(url).unwrap();
+        let nodes = vec![("10.0.0.1".into(), 6379), ("::1".into(), 7000)];
+        assert_eq!((c.address, c.sharded_pubsub), (Address::Cluster(nodes), ShardedPubSub::Off));
+        assert_eq!((c.username.unwrap(), c.password.unwrap().0), ("ann".into(), "pw".into()));
+        let c = parse("redis+cluster://h").unwrap();
+        assert_eq!(c.sharded_pubsub, ShardedPubSub::Auto);
+        let many = vec!["h"; 65].join(",");
+        for url in ["", "h:0", "h,", "h/1", "h/x", "h?a=b", "h?sharded-pubsub=", &many] {
+            assert!(parse(&format!("redis+cluster://{url}")).is_err(), "{url}");
+        }
+        assert!(Config::cluster([("h", 6379)]).database(1).check().is_err());
+        assert!(Config::cluster(Vec::<(String, u16)>::new()).check().is_err());
     }
 
     #[test]

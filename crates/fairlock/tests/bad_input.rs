@@ -39,7 +39,7 @@ const URLS: [(&str, &str); 47] = [
     ("redis+sentinel://h/m/x", "database"),
     ("redis+sentinel://h/m?db=1", "sentinel-password"),
     ("redis+sentinel:h/m", "`//`"),
-    ("redis+cluster://localhost", "Cluster"),
+    ("redis+cluster://localhost/1", "Cluster"),
     ("redis:localhost", "`//`"),
     ("redis:/localhost", "`//`"),
     ("valkey:localhost", "`//`"),

@@ -32,6 +32,7 @@ Owner                Send Sync Unpin UnwindSafe RefUnwindSafe Clone -    Debug
 OwnerId              Send Sync Unpin UnwindSafe RefUnwindSafe Clone -    Debug
 QueuedWaiter         Send Sync Unpin UnwindSafe RefUnwindSafe Clone -    Debug
 Release              Send Sync Unpin UnwindSafe RefUnwindSafe Clone Copy Debug
+ShardedPubSub        Send Sync Unpin UnwindSafe RefUnwindSafe Clone Copy Debug
 Turn                 Send Sync Unpin -          -             -     -    Debug
 ";
 
@@ -147,6 +148,7 @@ fn types() {
         OwnerId,
         QueuedWaiter,
         Release,
+        ShardedPubSub,
         Turn,
     ];
     is_table(&rows, TYPES, public_types(|what| !what.contains("[feature")));

@@ -35,6 +35,9 @@ impl Place {
                 Self::Fixed(client(ConnectionAddr::Unix(path.clone()), login_of_servers(config))?)
             }
             Address::Sentinel(place) => Self::Sentinels(sentinels(config, place)?),
+            Address::Cluster(_) => {
+                return Err(Error::misuse("Cluster is not built yet: its locks cannot be used"));
+            }
             Address::Memory => return Err(Error::misuse("`memory:` is no server")),
             Address::Sqlite { .. } => return Err(Error::misuse("`sqlite:` is no server")),
         };
