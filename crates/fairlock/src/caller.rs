@@ -113,16 +113,23 @@ pub(crate) async fn until_answered_with(
         let once_only = matches!(op, Op::Force { .. }) && copies.in_doubt();
         let left = until.left();
         if left.is_zero() || once_only {
-            let kind = if copies.in_doubt() { ErrorKind::Unknown } else { ErrorKind::Unavailable };
-            let message = format!(
-                "the store was not reachable in time ({}); check the server and the network",
-                failure.error
-            );
-            return Err(Error::new(kind, message).on(name));
+            // Refused logins are tried again where the next password may be another one.
+            let denied = failure.error.kind() == ErrorKind::Denied;
+            return Err(match copies.in_doubt() {
+                false if denied => failure.error.on(name),
+                in_doubt => unreachable_in_time(in_doubt, &failure.error).on(name),
+            });
         }
         // A server that answers "not now" is asked less and less often; one that is not
         // connected is asked as soon as it is.
         tokio::time::sleep(backoff.next().min(left)).await;
         let _ = tokio::time::timeout(until.left(), shared.store.ready()).await;
     }
+}
+
+fn unreachable_in_time(in_doubt: bool, last: &Error) -> Error {
+    let kind = if in_doubt { ErrorKind::Unknown } else { ErrorKind::Unavailable };
+    let message =
+        format!("the store was not reachable in time ({last}); check the server and the network");
+    Error::new(kind, message)
 }

@@ -1,9 +1,11 @@
 //! Settings: every number with its unit, default and reason.
 
 use crate::client_info::{VALUE_BYTES_MAX, is_printable};
+use crate::credentials::{Credentials, Password, Secret};
 use crate::error::Error;
 use fairlock_core::{MAX_LEASE_MS, Rules};
 use std::fmt;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Shortest lease. Below it the safety margin (10 ms) and a round trip leave nothing to use.
@@ -37,7 +39,7 @@ pub(crate) const SEEDS_MAX: usize = 64;
 pub struct Config {
     pub(crate) address: Address,
     pub(crate) username: Option<String>,
-    pub(crate) password: Option<Secret>,
+    pub(crate) password: Password,
     pub(crate) database: u32,
     pub(crate) client_name: Option<String>,
     pub(crate) connect_timeout: Duration,
@@ -54,7 +56,7 @@ pub struct Config {
     pub(crate) announce: bool,
     pub(crate) log_names: bool,
     pub(crate) sentinel_username: Option<String>,
-    pub(crate) sentinel_password: Option<Secret>,
+    pub(crate) sentinel_password: Password,
     pub(crate) children_keep_alive: bool,
     pub(crate) sharded_pubsub: ShardedPubSub,
 }
@@ -79,14 +81,14 @@ pub(crate) enum Address {
     Memory,
     /// The host store's file; `shared`: by the members of the folder's group.
     Sqlite {
-        path: std::path::PathBuf,
+        path: PathBuf,
         shared: bool,
     },
     Tcp {
         host: String,
         port: u16,
     },
-    Unix(std::path::PathBuf),
+    Unix(PathBuf),
     Sentinel(SentinelPlace),
     /// Nodes of a Cluster, from which the others are learned.
     Cluster(Vec<(String, u16)>),
@@ -129,16 +131,6 @@ fn check_place(host: &str, port: u16) -> Result<(), Error> {
     Ok(())
 }
 
-/// A password: never printed.
-#[derive(Clone)]
-pub(crate) struct Secret(pub(crate) String);
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("***")
-    }
-}
-
 impl Config {
     /// Reads a store URL: `memory:`, `sqlite:/path/to/file`, `sqlite:/path?shared=group`,
     /// `redis://[user:password@]host[:port][/database]`, `valkey://...` (the same),
@@ -162,7 +154,7 @@ impl Config {
     }
 
     /// A Redis or Valkey server behind a Unix socket, whose path must be absolute.
-    pub fn unix(path: impl Into<std::path::PathBuf>) -> Self {
+    pub fn unix(path: impl Into<PathBuf>) -> Self {
         Self::for_address(Address::Unix(path.into()))
     }
 
@@ -172,7 +164,7 @@ impl Config {
     /// ```
     /// let config = fairlock::Config::host("/var/lib/billing/locks").label("nightly");
     /// ```
-    pub fn host(path: impl Into<std::path::PathBuf>) -> Self {
+    pub fn host(path: impl Into<PathBuf>) -> Self {
         Self::for_address(Address::Sqlite { path: path.into(), shared: false })
     }
 
@@ -222,7 +214,7 @@ impl Config {
         Self {
             address,
             username: None,
-            password: None,
+            password: Password::None,
             database: 0,
             client_name: None,
             connect_timeout: Duration::from_secs(5),
@@ -239,7 +231,7 @@ impl Config {
             announce: true,
             log_names: false,
             sentinel_username: None,
-            sentinel_password: None,
+            sentinel_password: Password::None,
             children_keep_alive: false,
             sharded_pubsub: ShardedPubSub::Auto,
         }
@@ -252,10 +244,49 @@ impl Config {
         self
     }
 
-    /// The password. Default: the URL's.
+    /// The password. Default: the URL's. Of the settings that say where a password comes from, the last
+    /// one counts.
     #[must_use]
     pub fn password(mut self, password: impl Into<String>) -> Self {
-        self.password = Some(Secret(password.into()));
+        self.password = Password::Given(Secret(password.into()));
+        self
+    }
+
+    /// A file with the password: one line, absolute path. It is read before each connection, so a password
+    /// that is changed there and on the server keeps the locks of this client. In a URL:
+    /// `?password-file=/path`.
+    #[must_use]
+    pub fn password_file(mut self, path: impl Into<PathBuf>) -> Self {
+        self.password = Password::File(path.into());
+        self
+    }
+
+    /// An environment variable with the password, read before each connection. In a URL:
+    /// `?password-env=NAME`.
+    #[must_use]
+    pub fn password_env(mut self, name: impl Into<String>) -> Self {
+        self.password = Password::Variable(name.into());
+        self
+    }
+
+    /// Asks the application for the login before each connection, for passwords that expire. The callback
+    /// runs on a thread of its own and may block, for as long as [`connect_timeout`](Self::connect_timeout)
+    /// allows; one call at a time. What its error says is shown, so it must have no secret.
+    ///
+    /// ```
+    /// use fairlock::Credentials;
+    /// let config = fairlock::Config::tcp("127.0.0.1", 6379)
+    ///     .password_from(|| std::fs::read_to_string("/run/token").map(Credentials::new));
+    /// ```
+    #[must_use]
+    pub fn password_from<E>(
+        mut self,
+        ask: impl Fn() -> Result<Credentials, E> + Send + Sync + 'static,
+    ) -> Self
+    where
+        E: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        self.password = Password::from(ask);
         self
     }
 
@@ -270,7 +301,36 @@ impl Config {
     /// The password of the Sentinels. Default: the URL's, else none.
     #[must_use]
     pub fn sentinel_password(mut self, password: impl Into<String>) -> Self {
-        self.sentinel_password = Some(Secret(password.into()));
+        self.sentinel_password = Password::Given(Secret(password.into()));
+        self
+    }
+
+    /// A file with the password of the Sentinels, as [`password_file`](Self::password_file). In a URL:
+    /// `?sentinel-password-file=/path`.
+    #[must_use]
+    pub fn sentinel_password_file(mut self, path: impl Into<PathBuf>) -> Self {
+        self.sentinel_password = Password::File(path.into());
+        self
+    }
+
+    /// An environment variable with the password of the Sentinels, as
+    /// [`password_env`](Self::password_env). In a URL: `?sentinel-password-env=NAME`.
+    #[must_use]
+    pub fn sentinel_password_env(mut self, name: impl Into<String>) -> Self {
+        self.sentinel_password = Password::Variable(name.into());
+        self
+    }
+
+    /// Asks the application for the login at the Sentinels, as [`password_from`](Self::password_from).
+    #[must_use]
+    pub fn sentinel_password_from<E>(
+        mut self,
+        ask: impl Fn() -> Result<Credentials, E> + Send + Sync + 'static,
+    ) -> Self
+    where
+        E: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        self.sentinel_password = Password::from(ask);
         self
     }
 
@@ -478,6 +538,8 @@ impl Config {
         if self.sentinel_username.is_some() && self.sentinel_password.is_none() {
             return Err(Error::misuse("there is a user name for the Sentinels without a password"));
         }
+        self.password.check("password")?;
+        self.sentinel_password.check("sentinel_password")?;
         let name = self.client_name.as_deref().unwrap_or("fairlock");
         if name.is_empty() || name.len() > 128 || !name.bytes().all(|b| b.is_ascii_graphic()) {
             return Err(Error::misuse(
@@ -525,7 +587,7 @@ impl fmt::Debug for Config {
         f.debug_struct("Config")
             .field("address", &self.address)
             // A name alone is most likely a password in the wrong place.
-            .field("username", &self.username.as_ref().filter(|_| self.password.is_some()))
+            .field("username", &self.username.as_ref().filter(|_| !self.password.is_none()))
             .field("password", &self.password)
             .field("sentinel_password", &self.sentinel_password)
             .field("database", &self.database)

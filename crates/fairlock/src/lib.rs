@@ -26,7 +26,7 @@
 //! # Which type for what
 //! | you want | look at |
 //! |---|---|
-//! | to reach a store | [`Client`], one for a process and store; [`Config`] for settings; [`Client::connection`] and [`ConnectionState`] to watch it |
+//! | to reach a store | [`Client`], one for a process and store; [`Config`] for settings, [`Credentials`] for passwords that change; [`Client::connection`] and [`ConnectionState`] to watch it |
 //! | turns in the order of asking | a [`Lock`] by [`Client::fair_lock`], also beside Redisson's `RFairLock` |
 //! | a lock without an order | [`Client::plain_lock`], beside Redisson's `RLock` |
 //! | a lock beside `SET NX PX` of other libraries | [`Client::simple_lock`] |
@@ -99,6 +99,7 @@ mod client;
 mod client_info;
 mod clock;
 mod config;
+mod credentials;
 mod detached;
 mod error;
 mod guard;
@@ -124,6 +125,7 @@ mod with;
 pub use client::Client;
 pub use client_info::ClientInfo;
 pub use config::{Config, ShardedPubSub};
+pub use credentials::Credentials;
 pub use detached::Detached;
 pub use error::{Error, ErrorKind};
 #[doc(inline)]

@@ -109,6 +109,10 @@ fn next_wait(period: Duration, heard: &Heard, early: &mut bool) -> Duration {
 }
 
 fn unreachable(queue: &Queue, failure: &StoreError) -> Error {
+    // Refused logins are tried again where the next password may be another one.
+    if failure.error.kind() == ErrorKind::Denied {
+        return failure.error.clone().on(&queue.name);
+    }
     let message = format!(
         "the store was not reachable for the store timeout while waiting ({}); check the server \
          and the network",

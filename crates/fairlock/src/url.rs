@@ -1,6 +1,7 @@
 //! Store URLs. Strict: what is not understood is refused with its name, never ignored.
 
-use crate::config::{Address, Config, DATABASE_MAX, Secret, SentinelPlace, ShardedPubSub};
+use crate::config::{Address, Config, DATABASE_MAX, SentinelPlace, ShardedPubSub};
+use crate::credentials::{Password, Secret};
 use crate::error::Error;
 
 /// Redis's and Valkey's port.
@@ -70,11 +71,57 @@ fn parts<'a>(scheme: &str, rest: &'a str) -> Result<Parts<'a>, Error> {
 }
 
 /// Name and password of `name:password`, either of which may be missing.
-fn login(user: &str) -> Result<(Option<String>, Option<Secret>), Error> {
+fn login(user: &str) -> Result<(Option<String>, Password), Error> {
     let (name, password) = user.split_once(':').map_or((user, None), |(n, p)| (n, Some(p)));
     let name = decode(name, "user name")?;
     let password = password.map(|p| decode(p, "password")).transpose()?;
-    Ok(((!name.is_empty()).then_some(name), password.map(Secret)))
+    let password = password.map_or(Password::None, |p| Password::Given(Secret(p)));
+    Ok(((!name.is_empty()).then_some(name), password))
+}
+
+/// Takes the options of a query; those that only this form of URL has are `own`, and `known` says what
+/// there is.
+fn options(
+    config: &mut Config,
+    query: Option<&str>,
+    known: &'static str,
+    mut own: impl FnMut(&mut Config, &str, &str) -> Result<bool, Error>,
+) -> Result<(), Error> {
+    for option in query.iter().flat_map(|query| query.split('&')) {
+        let taken = match option.split_once('=') {
+            Some((name, value)) => login_option(config, name, value)? || own(config, name, value)?,
+            None => false,
+        };
+        if !taken {
+            return Err(Error::misuse(known));
+        }
+    }
+    Ok(())
+}
+
+/// Where the password of the servers comes from, if the option says that.
+fn login_option(config: &mut Config, name: &str, value: &str) -> Result<bool, Error> {
+    let Some(password) = source(name, "password", value)? else { return Ok(false) };
+    only(&mut config.password, password)?;
+    Ok(true)
+}
+
+/// The options `KEY-file` and `KEY-env`.
+fn source(name: &str, key: &str, value: &str) -> Result<Option<Password>, Error> {
+    Ok(match name.strip_prefix(key) {
+        Some("-file") => Some(Password::File(decode(value, "password file's path")?.into())),
+        Some("-env") => Some(Password::Variable(decode(value, "password's variable")?)),
+        _ => None,
+    })
+}
+
+/// Two passwords: nobody knows which one was meant.
+fn only(place: &mut Password, password: Password) -> Result<(), Error> {
+    if !place.is_none() {
+        return Err(Error::misuse("the store URL names two places for one password; keep one"));
+    }
+    *place = password;
+    Ok(())
 }
 
 fn server(scheme: &str, rest: &str) -> Result<Config, Error> {
@@ -85,9 +132,8 @@ fn server(scheme: &str, rest: &str) -> Result<Config, Error> {
         (config.username, config.password) = login(user)?;
     }
     config.database = database(parts.path)?;
-    if parts.query.is_some() {
-        return Err(Error::misuse("a `redis://` URL takes no `?` options yet"));
-    }
+    let known = "a `redis://` URL takes only the options `password-file` and `password-env`";
+    options(&mut config, parts.query, known, |_, _, _| Ok(false))?;
     Ok(config)
 }
 
@@ -109,22 +155,26 @@ fn sentinel(scheme: &str, rest: &str) -> Result<Config, Error> {
     if let Some(user) = parts.user {
         (config.username, config.password) = login(user)?;
     }
-    for option in parts.query.iter().flat_map(|query| query.split('&')) {
-        match option.split_once('=') {
-            Some(("sentinel-username", name)) => {
-                config.sentinel_username = Some(decode(name, "user name of the Sentinels")?);
+    let known = "a Sentinel URL takes only the options `password-file`, `password-env`, \
+                 `sentinel-username`, `sentinel-password`, `sentinel-password-file` and \
+                 `sentinel-password-env`";
+    options(&mut config, parts.query, known, |config, name, value| {
+        let password = match name {
+            "sentinel-username" => {
+                config.sentinel_username = Some(decode(value, "user name of the Sentinels")?);
+                return Ok(true);
             }
-            Some(("sentinel-password", word)) => {
-                config.sentinel_password = Some(Secret(decode(word, "password of the Sentinels")?));
+            "sentinel-password" => {
+                Password::Given(Secret(decode(value, "password of the Sentinels")?))
             }
-            _ => {
-                return Err(Error::misuse(
-                    "a Sentinel URL takes only the options `sentinel-username` and \
-                     `sentinel-password`",
-                ));
-            }
-        }
-    }
+            _ => match source(name, "sentinel-password", value)? {
+                Some(password) => password,
+                None => return Ok(false),
+            },
+        };
+        only(&mut config.sentinel_password, password)?;
+        Ok(true)
+    })?;
     Ok(config)
 }
 
@@ -136,19 +186,17 @@ fn cluster(scheme: &str, rest: &str) -> Result<Config, Error> {
         (config.username, config.password) = login(user)?;
     }
     config.database = database(parts.path)?;
-    for option in parts.query.iter().flat_map(|query| query.split('&')) {
-        config.sharded_pubsub = match option.split_once('=') {
-            Some(("sharded-pubsub", "auto")) => ShardedPubSub::Auto,
-            Some(("sharded-pubsub", "on")) => ShardedPubSub::On,
-            Some(("sharded-pubsub", "off")) => ShardedPubSub::Off,
-            _ => {
-                return Err(Error::misuse(
-                    "a Cluster URL takes only the option `sharded-pubsub`, which is `auto`, `on` or \
-                     `off`",
-                ));
-            }
+    let known = "a Cluster URL takes only the options `password-file`, `password-env` and \
+                 `sharded-pubsub`, which is `auto`, `on` or `off`";
+    options(&mut config, parts.query, known, |config, name, value| {
+        config.sharded_pubsub = match (name, value) {
+            ("sharded-pubsub", "auto") => ShardedPubSub::Auto,
+            ("sharded-pubsub", "on") => ShardedPubSub::On,
+            ("sharded-pubsub", "off") => ShardedPubSub::Off,
+            _ => return Ok(false),
         };
-    }
+        Ok(true)
+    })?;
     // The same for URLs and settings: a Cluster has one database.
     config.check_address()?;
     Ok(config)
@@ -200,13 +248,16 @@ fn socket(rest: &str) -> Result<Config, Error> {
         return Err(Error::misuse("the socket path in the store URL has a zero byte"));
     }
     let mut config = Config::for_address(Address::Unix(path.into()));
-    match query {
-        None => {}
-        Some(query) => match query.strip_prefix("db=") {
-            Some(number) => config.database = database(number)?,
-            None => return Err(Error::misuse("a `unix:` URL takes only the option `db`")),
-        },
-    }
+    let known = "a `unix:` URL takes only the options `db`, `username`, `password-file` and \
+                 `password-env`";
+    options(&mut config, query, known, |config, name, value| {
+        match name {
+            "db" => config.database = database(value)?,
+            "username" => config.username = Some(decode(value, "user name")?),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    })?;
     Ok(config)
 }
 
@@ -263,12 +314,54 @@ fn decode(text: &str, what: &str) -> Result<String, Error> {
 mod tests {
     use super::*;
 
+    fn given(password: &Password) -> &str {
+        match password {
+            Password::Given(secret) => &secret.0,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn urls_say_where_the_password_is() {
+        let sources = |url: &str| {
+            let config = parse(url)?;
+            config.check()?;
+            Ok(format!("{:?} {:?}", config.password, config.sentinel_password))
+        };
+        for (url, expected) in [
+            ("redis://ann@h?password-file=/run/p%20w", r#"file "/run/p w" None"#),
+            ("redis://h/2?password-env=PW", r#"variable "PW" None"#),
+            ("unix:/s?db=1&username=ann&password-file=/pw", r#"file "/pw" None"#),
+            (
+                "redis+sentinel://ann@h/m?password-env=A&sentinel-password-file=/b",
+                r#"variable "A" file "/b""#,
+            ),
+            ("redis+sentinel://ann:p@h/m?sentinel-password-env=B", r#"*** variable "B""#),
+        ] {
+            let found: Result<_, Error> = sources(url);
+            assert_eq!(found.unwrap(), expected, "{url}");
+        }
+        for url in [
+            "redis://ann:p@h?password-file=/pw",
+            "redis://h?password-file=/pw&password-env=PW",
+            "redis://h?password-file=pw",
+            "redis://h?password-file",
+            "redis://h?password-env=",
+            "redis://h?password-env=A%3dB",
+            "redis://h?sentinel-password-file=/pw",
+            "redis+sentinel://h/m?sentinel-password=a&sentinel-password-env=B",
+            "unix:/s?username=ann",
+        ] {
+            assert!(sources(url).is_err(), "{url}");
+        }
+    }
+
     #[test]
     fn urls_are_read() {
         let c = parse("redis://ann:p%40ss@db.example:7000/3").unwrap();
         assert_eq!(c.address, Address::Tcp { host: "db.example".into(), port: 7000 });
         assert_eq!(c.username.as_deref(), Some("ann"));
-        assert_eq!(c.password.as_ref().unwrap().0, "p@ss");
+        assert_eq!(given(&c.password), "p@ss");
         assert_eq!(c.database, 3);
         let c = parse("valkey://[::1]").unwrap();
         assert_eq!(c.address, Address::Tcp { host: "::1".into(), port: 6379 });
@@ -284,10 +377,7 @@ mod tests {
         let place = SentinelPlace { sentinels, master: "locks".into() };
         assert_eq!((c.address, c.database), (Address::Sentinel(place), 2));
         assert_eq!(c.username.as_deref(), Some("ann"));
-        assert_eq!(
-            (c.password.unwrap().0, c.sentinel_password.unwrap().0),
-            ("pw".into(), "s&".into())
-        );
+        assert_eq!((given(&c.password), given(&c.sentinel_password)), ("pw", "s&"));
     }
 
     #[test]
@@ -296,7 +386,7 @@ mod tests {
         let c = parse(url).unwrap();
         let nodes = vec![("10.0.0.1".into(), 6379), ("::1".into(), 7000)];
         assert_eq!((c.address, c.sharded_pubsub), (Address::Cluster(nodes), ShardedPubSub::Off));
-        assert_eq!((c.username.unwrap(), c.password.unwrap().0), ("ann".into(), "pw".into()));
+        assert_eq!((c.username.as_deref(), given(&c.password)), (Some("ann"), "pw"));
         let c = parse("redis+cluster://h").unwrap();
         assert_eq!(c.sharded_pubsub, ShardedPubSub::Auto);
         let many = vec!["h"; 65].join(",");

@@ -1,5 +1,6 @@
 //! Integration tests of the library, one binary.
 //!
+//! - `access`: users of the server's ACL: logins, rights
 //! - `faults`: what faults of every kind may cost
 //! - `background`: what goes on while the application blocks its threads, or ends its runtimes
 //! - `simple`: the simple lock beside the foreign clients that it is for, and its faults
@@ -39,6 +40,7 @@ macro_rules! contract_stores {
     };
 }
 
+mod access;
 mod background;
 mod bad_input;
 #[cfg(feature = "blocking")]

@@ -7,10 +7,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use crate::support::{SOON, runtime, soon, wait_behind};
-use fairlock::{Client, Config, Error, GuardState};
+use fairlock::{Client, Config, Credentials, Error, GuardState};
 use fairlock_testkit::raw::Raw;
 use fairlock_testkit::resp::Value;
 use fairlock_testkit::server::{Generation, Server};
+use fairlock_testkit::tempdir::TempDir;
 
 /// Stands where a password stands.
 const CANARY: &str = "CANARY5f1c";
@@ -56,7 +57,7 @@ fn debug(place: &str, value: &dyn std::fmt::Debug) -> Found {
 }
 
 /// URLs that are refused, with the secret in every place where somebody may put it.
-const REFUSED: [&str; 31] = [
+const REFUSED: [&str; 35] = [
     "CANARY5f1c",
     "CANARY5f1c@h",
     "u:CANARY5f1c@h",
@@ -88,6 +89,10 @@ const REFUSED: [&str; 31] = [
     "redis://CANARY5f1c%zz:p@h",
     "unix:CANARY5f1c",
     "unix:/r.sock?password=CANARY5f1c",
+    "redis://u:CANARY5f1c@h?password-env=X",
+    "redis://h?password-file=/x&CANARY5f1c",
+    "redis://h?password-env=X&password-file=CANARY5f1c",
+    "redis+sentinel://h/m?sentinel-password=CANARY5f1c&sentinel-password-env=X",
 ];
 
 #[test]
@@ -114,6 +119,35 @@ fn f88_a_password_in_place_of_the_user_name() {
     let text = debug("Config", &config);
     assert!(text.1.contains(MARKER), "a user name with a password is shown: {text:?}");
     nowhere(CANARY, &[text]);
+}
+
+/// A password that is asked for: by a server that takes it, and by one that does not.
+#[test]
+fn f88_no_source_shows_its_password() {
+    let Some(server) = Server::start(Generation::Redis70) else { return };
+    let dir = TempDir::new();
+    let file = dir.path().join(MARKER);
+    std::fs::write(&file, CANARY).unwrap();
+    let mut raw = server.client();
+    let at = || Config::tcp("127.0.0.1", server.port()).sentinel_password(CANARY);
+    let login = || Credentials::new(CANARY).username(MARKER);
+    let of_file = debug("Config", &at().password_file(&file).username(MARKER));
+    assert!(of_file.1.contains(MARKER), "the file's name is shown: {of_file:?}");
+    let mut texts = vec![of_file, debug("Credentials", &login())];
+    for config in [
+        at().password_file(&file).username(MARKER),
+        at().password_from(move || Ok::<_, String>(login())),
+    ] {
+        runtime().block_on(async {
+            raw.call(&["ACL", "SETUSER", MARKER, "reset", "on", ">other", "~*", "&*", "+@all"]);
+            let error = Client::with_config(config.clone()).await.unwrap_err();
+            texts.extend(shown("refused", &error));
+            raw.call(&["ACL", "SETUSER", MARKER, &format!(">{CANARY}")]);
+            let client = Client::with_config(config.clone()).await.unwrap();
+            texts.extend([debug("Config", &config), debug("Client", &client)]);
+        });
+    }
+    nowhere(CANARY, &texts);
 }
 
 /// Servers that do not let the client in, or are none.

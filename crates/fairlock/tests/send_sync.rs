@@ -12,6 +12,7 @@ ClientId             Send Sync Unpin UnwindSafe RefUnwindSafe Clone Copy Debug
 ClientInfo           Send Sync Unpin UnwindSafe RefUnwindSafe Clone -    Debug
 Config               Send Sync Unpin UnwindSafe RefUnwindSafe Clone -    Debug
 ConnectionState      Send Sync Unpin UnwindSafe RefUnwindSafe Clone Copy Debug
+Credentials          Send Sync Unpin UnwindSafe RefUnwindSafe Clone -    Debug
 Detached             Send Sync Unpin UnwindSafe RefUnwindSafe Clone -    Debug
 Done<u8>             Send Sync Unpin UnwindSafe RefUnwindSafe Clone Copy Debug
 Error                Send Sync Unpin UnwindSafe RefUnwindSafe Clone -    Debug
@@ -128,6 +129,7 @@ fn types() {
         ClientInfo,
         Config,
         ConnectionState,
+        Credentials,
         Detached,
         Done<u8>,
         Error,

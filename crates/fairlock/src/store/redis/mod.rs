@@ -11,6 +11,7 @@ mod differential;
 mod inbox;
 mod keys;
 mod link;
+mod login;
 mod place;
 mod record;
 mod reply;

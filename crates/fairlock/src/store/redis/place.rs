@@ -1,15 +1,13 @@
 //! Where the server is: known from the start, or asked of Sentinels before each connection.
 
+use super::login::Login;
 use super::sentinels::Sentinels;
-use crate::config::{Address, Config, Secret, SentinelPlace};
+use crate::config::{Address, Config, SentinelPlace};
 use crate::error::Error;
 use crate::store::StoreError;
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::TcpSettings;
-use redis::{
-    Client, ConnectionAddr, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo, RedisError,
-    Value,
-};
+use redis::{Client, ConnectionAddr, IntoConnectionInfo, RedisConnectionInfo, RedisError, Value};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -17,7 +15,7 @@ use tokio::sync::watch;
 /// What connections are made to.
 pub(crate) enum Place {
     /// One server.
-    Fixed(Client),
+    Fixed { addr: ConnectionAddr, login: Login },
     /// Whatever server the Sentinels name at the time.
     Sentinels(Sentinels),
 }
@@ -26,15 +24,13 @@ impl Place {
     /// # Errors
     /// When the settings cannot name a server.
     pub(crate) fn new(config: &Config) -> Result<Arc<Self>, Error> {
+        let login = Login::of_servers(config);
         let place = match &config.address {
-            Address::Tcp { host, port } => Self::Fixed(client(
-                ConnectionAddr::Tcp(host.clone(), *port),
-                login_of_servers(config),
-            )?),
-            Address::Unix(path) => {
-                Self::Fixed(client(ConnectionAddr::Unix(path.clone()), login_of_servers(config))?)
+            Address::Tcp { host, port } => {
+                Self::Fixed { addr: ConnectionAddr::Tcp(host.clone(), *port), login }
             }
-            Address::Sentinel(place) => Self::Sentinels(sentinels(config, place)?),
+            Address::Unix(path) => Self::Fixed { addr: ConnectionAddr::Unix(path.clone()), login },
+            Address::Sentinel(place) => Self::Sentinels(sentinels(config, place, login)),
             Address::Cluster(_) => {
                 return Err(Error::misuse("Cluster is not built yet: its locks cannot be used"));
             }
@@ -47,7 +43,7 @@ impl Place {
     /// The client of redis-rs for the server to connect to now.
     pub(crate) async fn client(&self) -> Result<Client, StoreError> {
         match self {
-            Self::Fixed(client) => Ok(client.clone()),
+            Self::Fixed { addr, login } => client(addr.clone(), login.now().await?),
             Self::Sentinels(sentinels) => sentinels.master().await,
         }
     }
@@ -55,7 +51,7 @@ impl Place {
     /// Whether the server behind a new connection is the one to talk to: what Sentinels name may
     /// have become a replica meanwhile.
     pub(crate) async fn accept(&self, conn: &mut MultiplexedConnection) -> Result<(), StoreError> {
-        if matches!(self, Self::Fixed(_)) {
+        if matches!(self, Self::Fixed { .. }) {
             return Ok(());
         }
         let role = conn.send_packed_command(&redis::cmd("ROLE")).await;
@@ -74,7 +70,7 @@ impl Place {
     /// What tells that the master has moved.
     pub(crate) fn moves(&self) -> Moves {
         match self {
-            Self::Fixed(_) => Moves(None),
+            Self::Fixed { .. } => Moves(None),
             Self::Sentinels(sentinels) => Moves(Some(sentinels.moves())),
         }
     }
@@ -94,10 +90,11 @@ impl Place {
 
     /// An attempt to connect failed: says to whom.
     pub(crate) fn at(&self, failure: StoreError) -> StoreError {
-        let place = match self {
-            Self::Fixed(client) => client.get_connection_info().addr().to_string(),
-            Self::Sentinels(sentinels) => sentinels.describe(),
+        let (place, login) = match self {
+            Self::Fixed { addr, login } => (addr.to_string(), login),
+            Self::Sentinels(sentinels) => (sentinels.describe(), sentinels.login()),
         };
+        let failure = login.judge(failure);
         StoreError { error: failure.error.at(place), ..failure }
     }
 }
@@ -134,42 +131,26 @@ fn says(word: &Value, expected: &[u8]) -> bool {
     }
 }
 
-fn login(name: Option<&String>, password: Option<&Secret>) -> RedisConnectionInfo {
-    let mut login = RedisConnectionInfo::default().set_protocol(ProtocolVersion::RESP3);
-    if let Some(name) = name {
-        login = login.set_username(name);
-    }
-    if let Some(password) = password {
-        login = login.set_password(&password.0);
-    }
-    login
-}
-
-/// The login of the servers that keep the locks.
-fn login_of_servers(config: &Config) -> RedisConnectionInfo {
-    login(config.username.as_ref(), config.password.as_ref()).set_db(config.database.into())
-}
-
-fn sentinels(config: &Config, place: &SentinelPlace) -> Result<Sentinels, Error> {
-    let login = login(config.sentinel_username.as_ref(), config.sentinel_password.as_ref());
-    let clients = place
-        .sentinels
-        .iter()
-        .map(|(host, port)| client(ConnectionAddr::Tcp(host.clone(), *port), login.clone()))
-        .collect::<Result<Vec<_>, _>>()?;
-    let of_master = login_of_servers(config);
+fn sentinels(config: &Config, place: &SentinelPlace, of_master: Login) -> Sentinels {
+    let addrs = place.sentinels.iter();
+    let addrs = addrs.map(|(host, port)| ConnectionAddr::Tcp(host.clone(), *port)).collect();
     // Two connections of the client ask after each loss; an answer that takes half of the time for
     // a connection leaves the other half for the connection.
     let patience: Duration = config.connect_timeout / 2;
-    Ok(Sentinels::new(clients, place.master.clone(), of_master, patience))
+    let of_sentinels = Login::of_sentinels(config);
+    Sentinels::new(addrs, of_sentinels, place.master.clone(), of_master, patience)
 }
 
 /// A client of redis-rs: nothing is sent here.
-pub(super) fn client(addr: ConnectionAddr, login: RedisConnectionInfo) -> Result<Client, Error> {
+pub(super) fn client(
+    addr: ConnectionAddr,
+    login: RedisConnectionInfo,
+) -> Result<Client, StoreError> {
     // Small messages that must not wait for each other's acknowledgement.
     let tcp = TcpSettings::default().set_nodelay(true);
     addr.into_connection_info()
         .map(|info| info.set_redis_settings(login).set_tcp_settings(tcp))
         .and_then(Client::open)
         .map_err(|error| Error::misuse(format!("the store's address cannot be used: {error}")))
+        .map_err(StoreError::refused)
 }

@@ -5,15 +5,13 @@
 //! failover only, and a majority of the Sentinels had to agree to it (Redis, "Sentinel spec").
 
 use super::classify::classify;
+use super::login::Login;
 use crate::backoff::Backoff;
 use crate::clock::lock;
 use crate::error::{Error, ErrorKind};
 use crate::store::StoreError;
 use redis::aio::MultiplexedConnection;
-use redis::{
-    AsyncConnectionConfig, Client, ConnectionAddr, PushInfo, PushKind, RedisConnectionInfo,
-    RedisError, Value,
-};
+use redis::{AsyncConnectionConfig, Client, ConnectionAddr, PushInfo, PushKind, RedisError, Value};
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -33,10 +31,12 @@ const SWITCHED: &str = "+switch-master";
 
 /// The Sentinels, and the master's name.
 pub(crate) struct Sentinels {
-    clients: Vec<Client>,
+    addrs: Vec<ConnectionAddr>,
+    /// The login of the Sentinels themselves.
+    own_login: Login,
     master: String,
     /// The login of the master.
-    login: RedisConnectionInfo,
+    login: Login,
     /// How long an answer may take.
     patience: Duration,
     /// Counts announcements that the master has moved.
@@ -62,20 +62,26 @@ enum Silence {
 
 impl Sentinels {
     pub(crate) fn new(
-        clients: Vec<Client>,
+        addrs: Vec<ConnectionAddr>,
+        own_login: Login,
         master: String,
-        login: RedisConnectionInfo,
+        login: Login,
         patience: Duration,
     ) -> Self {
         let moves = watch::Sender::new(0);
-        Self { clients, master, login, patience, moves, named: Mutex::default() }
+        Self { addrs, own_login, master, login, patience, moves, named: Mutex::default() }
     }
 
     /// The client of redis-rs for the present master.
     pub(crate) async fn master(&self) -> Result<Client, StoreError> {
         let named = self.ask().await?;
         *lock(&self.named) = Some(named.addr.clone());
-        super::place::client(named.addr, self.login.clone()).map_err(StoreError::refused)
+        super::place::client(named.addr, self.login.now().await?)
+    }
+
+    /// The login of the master.
+    pub(crate) fn login(&self) -> &Login {
+        &self.login
     }
 
     /// Counts the announcements that the master has moved.
@@ -92,17 +98,18 @@ impl Sentinels {
 
     async fn ask(&self) -> Result<Named, StoreError> {
         let mut asked = JoinSet::new();
-        for client in &self.clients {
-            let (client, master, patience) = (client.clone(), self.master.clone(), self.patience);
+        let login = self.own_login.now().await?;
+        for addr in &self.addrs {
+            let client = super::place::client(addr.clone(), login.clone())?;
+            let (place, master, patience) = (addr.to_string(), self.master.clone(), self.patience);
             asked.spawn(async move {
-                let place = client.get_connection_info().addr().to_string();
                 let answer = tokio::time::timeout(patience, ask(&client, &master)).await;
                 let late = || StoreError::unavailable("no answer in time".into(), false);
                 let answer = answer.unwrap_or_else(|_| Err(Silence::Failed(late())));
                 (place, answer)
             });
         }
-        let majority = self.clients.len() / 2 + 1;
+        let majority = self.addrs.len() / 2 + 1;
         let mut best: Option<Named> = None;
         let mut answers = 0;
         let mut silences = Vec::new();
@@ -150,22 +157,23 @@ impl Sentinels {
         let others = told.count();
         let error = failure.error.clone().at(format!("no Sentinel names a master; {place}"));
         let error = if others > 0 { error.at(format!("{} Sentinels", others + 1)) } else { error };
-        StoreError { error, doubt: false, passing: failure.passing }
+        let failure = StoreError { error, doubt: false, passing: failure.passing };
+        self.own_login.judge(failure)
     }
 
     /// Listens to announcements on one Sentinel at a time, for ever.
     pub(crate) async fn watch(&self) {
         let mut backoff = Backoff::default();
-        for client in self.clients.iter().cycle() {
+        for addr in self.addrs.iter().cycle() {
             let began = crate::clock::Moment::now();
-            self.listen(client).await;
+            self.listen(addr).await;
             backoff.settle(crate::clock::Moment::now().since(began));
             tokio::time::sleep(backoff.next()).await;
         }
     }
 
     /// Returns when the connection is lost.
-    async fn listen(&self, client: &Client) {
+    async fn listen(&self, addr: &ConnectionAddr) {
         let lost = Arc::new(Notify::new());
         let (tell, moves, master) = (Arc::clone(&lost), self.moves.clone(), self.master.clone());
         let config = AsyncConnectionConfig::new()
@@ -182,11 +190,14 @@ impl Sentinels {
                 Ok::<(), Infallible>(())
             });
         let connect = async {
-            let mut conn = client.get_multiplexed_async_connection_with_config(&config).await?;
-            conn.subscribe(SWITCHED).await?;
-            Ok::<_, RedisError>(conn)
+            let login = self.own_login.now().await.ok()?;
+            let client = super::place::client(addr.clone(), login).ok()?;
+            let conn = client.get_multiplexed_async_connection_with_config(&config).await;
+            let mut conn = conn.ok()?;
+            conn.subscribe(SWITCHED).await.ok()?;
+            Some(conn)
         };
-        let Ok(Ok(mut conn)) = tokio::time::timeout(self.patience, connect).await else { return };
+        let Ok(Some(mut conn)) = tokio::time::timeout(self.patience, connect).await else { return };
         loop {
             tokio::select! {
                 () = lost.notified() => return,

@@ -1,0 +1,94 @@
+//! The login of a connection: user, password and database, brought up to date before each one.
+
+use crate::config::Config;
+use crate::credentials::{Credentials, Password, no_login};
+use crate::error::{Error, ErrorKind};
+use crate::store::StoreError;
+use redis::{ProtocolVersion, RedisConnectionInfo};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{Semaphore, oneshot};
+
+/// Where logins come from.
+pub(crate) struct Login {
+    username: Option<String>,
+    password: Password,
+    database: i64,
+    /// One look at a file or callback at a time: one that hangs costs one thread, not one for each
+    /// attempt to connect.
+    turn: Arc<Semaphore>,
+    /// How long a look may take.
+    patience: Duration,
+}
+
+impl Login {
+    fn new(config: &Config, user: Option<&String>, password: &Password, database: u32) -> Self {
+        Self {
+            username: user.cloned(),
+            password: password.clone(),
+            database: database.into(),
+            turn: Arc::new(Semaphore::new(1)),
+            // The other half is for the connection itself.
+            patience: config.connect_timeout / 2,
+        }
+    }
+
+    /// For the servers that keep the locks.
+    pub(crate) fn of_servers(config: &Config) -> Self {
+        Self::new(config, config.username.as_ref(), &config.password, config.database)
+    }
+
+    /// For the Sentinels.
+    pub(crate) fn of_sentinels(config: &Config) -> Self {
+        Self::new(config, config.sentinel_username.as_ref(), &config.sentinel_password, 0)
+    }
+
+    /// The present one.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Denied`]; the next attempt may find a password.
+    pub(crate) async fn now(&self) -> Result<RedisConnectionInfo, StoreError> {
+        let found = if self.password.may_change() {
+            let late = |_| Err(no_login("who is asked for it has not answered in time".into()));
+            tokio::time::timeout(self.patience, self.ask()).await.unwrap_or_else(late)
+        } else {
+            self.password.read(self.username.as_ref())
+        };
+        let found = found.map_err(|error| StoreError { error, doubt: false, passing: true })?;
+        let mut login = RedisConnectionInfo::default()
+            .set_protocol(ProtocolVersion::RESP3)
+            .set_db(self.database);
+        if let Some(Credentials { username, password }) = found {
+            if let Some(name) = username {
+                login = login.set_username(name);
+            }
+            login = login.set_password(password.0);
+        }
+        Ok(login)
+    }
+
+    /// A refusal of this login passes if the next one may be another: the server's password may have
+    /// been changed before the file's.
+    pub(crate) fn judge(&self, failure: StoreError) -> StoreError {
+        let is_login = failure.error.kind() == ErrorKind::Denied;
+        StoreError { passing: failure.passing || is_login && self.password.may_change(), ..failure }
+    }
+
+    /// Looks on a thread of its own: files and callbacks may block, and beats go on meanwhile.
+    async fn ask(&self) -> Result<Option<Credentials>, Error> {
+        let turn = Arc::clone(&self.turn).acquire_owned().await;
+        let (username, password) = (self.username.clone(), self.password.clone());
+        let (tell, told) = oneshot::channel();
+        std::thread::Builder::new()
+            .name("fairlock-login".into())
+            .spawn(move || {
+                let found = password.read(username.as_ref());
+                // Before the answer: whoever asks next need not wait for the end of the thread.
+                drop(turn);
+                // The attempt may have been given up.
+                let _ = tell.send(found);
+            })
+            .map_err(|error| no_login(format!("no thread to ask for it: {error}")))?;
+        told.await.unwrap_or_else(|_| Err(no_login("the callback panicked".into())))
+    }
+}
