@@ -1,12 +1,14 @@
 /*
  * The wall clock of a server under a test's control. Loaded with LD_PRELOAD.
  *
- * FAIRLOCK_CLOCK names a file of 24 bytes, in the machine's byte order, which the test writes:
+ * FAIRLOCK_CLOCK names a file of 32 bytes, in the machine's byte order, which the test writes:
  *
  *   0  u32  sequence  odd while the test is writing
- *   4  u32  mode      0 true time, 1 true time + value, 2 exactly value
- *   8  i64  value     microseconds (mode 2: since the epoch)
+ *   4  u32  mode      0 true time, 1 true time + value, 2 exactly value, 3 true at `since`, and from
+ *                     there on faster by value
+ *   8  i64  value     microseconds (mode 2: since the epoch; mode 3: millionths)
  *  16  u64  reads     how often the clock was asked; ours, the test only looks
+ *  24  i64  since     mode 3: microseconds since the epoch
  *
  * Only the wall clock is replaced. The monotonic clock stays true, so that timeouts and the event
  * loop of the server go on while its wall clock stands still or jumps.
@@ -34,6 +36,7 @@ struct control {
     uint32_t mode;
     int64_t value_us;
     uint64_t reads;
+    int64_t since_us;
 };
 
 /* A writer takes two system calls between odd and even; one that died in between must not hang us. */
@@ -65,12 +68,14 @@ static int64_t floor_div(int64_t a, int64_t b) {
 static int shown_time(clockid_t clock, struct timespec *now) {
     uint32_t mode = 0;
     int64_t value_us = 0;
+    int64_t since_us = 0;
     if (control != NULL) {
         __atomic_add_fetch(&control->reads, 1, __ATOMIC_RELAXED);
         for (int spin = 0; spin < MAX_SPINS; spin++) {
             uint32_t before = __atomic_load_n(&control->sequence, __ATOMIC_ACQUIRE);
             mode = __atomic_load_n(&control->mode, __ATOMIC_RELAXED);
             value_us = __atomic_load_n(&control->value_us, __ATOMIC_RELAXED);
+            since_us = __atomic_load_n(&control->since_us, __ATOMIC_RELAXED);
             __atomic_thread_fence(__ATOMIC_ACQUIRE);
             uint32_t after = __atomic_load_n(&control->sequence, __ATOMIC_RELAXED);
             if (before == after && before % 2 == 0) break;
@@ -82,6 +87,12 @@ static int shown_time(clockid_t clock, struct timespec *now) {
         return 0;
     }
     int result = true_time(clock, now);
+    if (result == 0 && mode == 3) {
+        /* Divided in two steps, so that nothing overflows: microseconds times millionths would. */
+        int64_t true_us = (int64_t)now->tv_sec * 1000000 + now->tv_nsec / 1000;
+        value_us = (true_us - since_us) / 1000 * value_us / 1000;
+        mode = 1;
+    }
     if (result == 0 && mode == 1) {
         int64_t seconds = floor_div(value_us, 1000000);
         int64_t nanoseconds = now->tv_nsec + (value_us - seconds * 1000000) * 1000;

@@ -12,11 +12,12 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
 use std::{env, fs, process};
 
 /// The shim's source, which also says what the file looks like.
 const SOURCE: &str = include_str!("../shim/clock.c");
-const FILE_BYTES: usize = 24;
+const FILE_BYTES: usize = 32;
 const READS_AT: u64 = 16;
 
 /// The clock of one process. What is set holds from the next command the server reads.
@@ -35,6 +36,7 @@ enum Mode {
     Real = 0,
     Offset = 1,
     Frozen = 2,
+    Rate = 3,
 }
 
 impl ClockHandle {
@@ -49,7 +51,7 @@ impl ClockHandle {
         let mut options = File::options();
         let file = options.read(true).write(true).create_new(true).open(&path);
         let file = file.expect("a new file in our own folder");
-        file.write_all_at(&[0; FILE_BYTES], 0).expect("24 bytes of disk");
+        file.write_all_at(&[0; FILE_BYTES], 0).expect("32 bytes of disk");
         Some(Self { shim, path, file, sequence: Mutex::new(0) })
     }
 
@@ -73,6 +75,17 @@ impl ClockHandle {
         self.write(Mode::Frozen, micros);
     }
 
+    /// Shows a time that is true now and runs away from the true one by this many millionths.
+    ///
+    /// # Panics
+    ///
+    /// If the system's own clock is before 1970.
+    pub fn set_rate(&self, ppm: i64) {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock after 1970");
+        let since_us = i64::try_from(now.as_micros()).expect("before the year 292 000");
+        self.write_since(Mode::Rate, ppm, since_us);
+    }
+
     /// How often the server has asked for the time: proof that the clock is in use.
     pub fn reads(&self) -> u64 {
         let mut bytes = [0; 8];
@@ -80,16 +93,21 @@ impl ClockHandle {
         u64::from_ne_bytes(bytes)
     }
 
+    fn write(&self, mode: Mode, value_us: i64) {
+        self.write_since(mode, value_us, 0);
+    }
+
     /// Writes to the file are seen at once in the server's mapping of it. The odd sequence number
     /// before and the even one after keep it from taking half of a change.
-    fn write(&self, mode: Mode, value_us: i64) {
+    fn write_since(&self, mode: Mode, value: i64, since_us: i64) {
         let mut sequence = self.sequence.lock().unwrap_or_else(PoisonError::into_inner);
         let write = |at, bytes: &[u8]| {
             self.file.write_all_at(bytes, at).expect("the clock's own file");
         };
         write(0, &sequence.wrapping_add(1).to_ne_bytes());
         write(4, &(mode as u32).to_ne_bytes());
-        write(8, &value_us.to_ne_bytes());
+        write(8, &value.to_ne_bytes());
+        write(24, &since_us.to_ne_bytes());
         *sequence = sequence.wrapping_add(2);
         write(0, &sequence.to_ne_bytes());
     }
@@ -191,6 +209,27 @@ mod tests {
                 assert_eq!(gone.int(), 0, "{name}, round {round}");
             }
         });
+    }
+
+    #[test]
+    fn a_rate_runs_away_from_the_true_time() {
+        // A hundred times a percent, so that a moment shows it.
+        const PPM: i64 = 1_000_000;
+        each(|name, clock, raw| {
+            for ppm in [PPM, -PPM / 2] {
+                clock.set_rate(ppm);
+                let (true_us, shown_us) = (now_us(), time_in_script(raw));
+                std::thread::sleep(std::time::Duration::from_millis(200));
+                let (true_us, shown_us) = (now_us() - true_us, time_in_script(raw) - shown_us);
+                let wanted = true_us + true_us * ppm / 1_000_000;
+                assert!((shown_us - wanted).abs() < 90_000, "{name}: {shown_us} of {wanted}");
+            }
+        });
+    }
+
+    fn now_us() -> i64 {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+        i64::try_from(now.as_micros()).unwrap()
     }
 
     #[test]

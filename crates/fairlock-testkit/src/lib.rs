@@ -2,6 +2,7 @@
 //!
 //! - [`server`]: a private Redis or Valkey per test, of each supported generation;
 //! - [`clock`]: the wall clock of such a server under the test's control;
+//! - [`disk`]: a small disk to fill;
 //! - [`proxy`]: a fault proxy between client and server that acts on whole frames;
 //! - [`raw`]: a tiny synchronous client, so that a test can look at the server past fairlock;
 //! - [`redisson`]: the Java side of the shared queue without a JVM;
@@ -16,6 +17,7 @@
 //! a skipped test, loudly, and a failed one where `CI` is set.
 
 pub mod clock;
+pub mod disk;
 pub mod history;
 pub mod proxy;
 pub mod python;

@@ -9,11 +9,12 @@
 //! read is held. The side towards the server outlives the client's until the queue is delivered.
 
 use std::collections::VecDeque;
+use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex as StdMutex, PoisonError};
 
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::Mutex;
@@ -176,7 +177,7 @@ impl Connection {
             if request != Request::Subscription {
                 self.unanswered().push_back(request);
             }
-            if server.write_all(&frame.bytes).await.is_err() {
+            if self.carry(&mut server, &frame.bytes).await.is_err() {
                 break;
             }
         }
@@ -284,9 +285,25 @@ impl Connection {
             let Outgoing::Bytes { due, bytes } = outgoing else { return Err(Cut) };
             sleep_until(due).await;
             self.passes_to_client().await;
-            if client.lock().await.write_all(&bytes).await.is_err() {
+            if self.carry(&mut *client.lock().await, &bytes).await.is_err() {
                 break;
             }
+        }
+        Ok(())
+    }
+
+    /// Writes all of it: at once, or byte by byte.
+    async fn carry(&self, to: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> io::Result<()> {
+        // Counted from the beginning: a timer that is late must not make the link slower.
+        let mut due = Instant::now();
+        for (at, byte) in bytes.iter().enumerate() {
+            let Some(pause) = self.shared.look(|controls| controls.byte_pause) else {
+                return to.write_all(&bytes[at..]).await;
+            };
+            to.write_all(&[*byte]).await?;
+            self.shared.count(|counts| counts.single_bytes += 1);
+            due += pause;
+            sleep_until(due).await;
         }
         Ok(())
     }

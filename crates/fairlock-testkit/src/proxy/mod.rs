@@ -158,6 +158,12 @@ impl Proxy {
         self.shared.control(|controls| controls.delay_to_client = delay);
     }
 
+    /// Carries everything byte by byte, in both directions, each in a segment of its own and about
+    /// this long after the one before; `None` carries what there is.
+    pub fn byte_by_byte(&self, pause: Option<Duration>) {
+        self.shared.control(|controls| controls.byte_pause = pause);
+    }
+
     /// Loses published messages (`message`, `pmessage`, `smessage`), not the confirmations of
     /// subscriptions.
     pub fn swallow_pushes(&self, on: bool) {

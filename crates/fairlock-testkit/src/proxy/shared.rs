@@ -39,6 +39,8 @@ pub struct Counts {
     pub replies_black_holed: u64,
     /// Replies and messages delayed by `delay_to_client`.
     pub replies_delayed: u64,
+    /// Bytes that were carried alone, in both directions.
+    pub single_bytes: u64,
     /// Published messages that passed, each once.
     pub pushes: u64,
     /// Published messages that were lost.
@@ -61,6 +63,8 @@ pub(super) struct Controls {
     pub(super) black_hole_to_client: bool,
     pub(super) refuse: bool,
     pub(super) delay_to_client: Duration,
+    /// Set: one byte at a time, with this pause after each.
+    pub(super) byte_pause: Option<Duration>,
     pub(super) swallow_pushes: bool,
     pub(super) duplicate_pushes: u32,
     pub(super) delay_pushes: Duration,

@@ -306,3 +306,18 @@ fn what_is_not_read_fills_the_buffers() {
     let error = stream.write_all(&vec![b'x'; 64 << 20]).unwrap_err();
     assert!(matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut), "{error}");
 }
+
+#[test]
+fn single_bytes_arrive_as_the_frames_they_were() {
+    let Some(bed) = Bed::new() else { return };
+    let mut raw = bed.connected();
+    bed.proxy.byte_by_byte(Some(Duration::from_millis(1)));
+    let began = Instant::now();
+    assert_eq!(raw.call(&["ECHO", &"x".repeat(100)]).text(), "x".repeat(100));
+    assert!(began.elapsed() >= Duration::from_millis(200), "there and back");
+    assert!(bed.proxy.counts().single_bytes >= 200);
+    bed.proxy.byte_by_byte(None);
+    let carried = bed.proxy.counts().single_bytes;
+    raw.call(&["PING"]);
+    assert_eq!(bed.proxy.counts().single_bytes, carried);
+}

@@ -11,7 +11,7 @@ use fairlock_testkit::history::Event;
 use fairlock_testkit::redisson::{DEFAULT_WAIT_MS, JavaClient, WATCHDOG_LEASE_MS};
 use fairlock_testkit::server::{Generation, Server};
 use fairlock_testkit::tempdir::TempDir;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 const SECOND_US: i64 = 1_000_000;
 const HOUR_US: i64 = 3_600 * SECOND_US;
@@ -139,6 +139,44 @@ fn f65_the_servers_clock_jumps_back() {
             all_in_turn(places, D + HB + SLACK).await;
             measured(&format!("f65 {} -1 h to all served", generation.name()), began.elapsed());
             bed.history.assert_sound();
+        }
+    });
+}
+
+/// The server's clock runs a percent too fast, or too slow. The margin covers it: when the next one gets a
+/// lock whose lease has run out by the server's clock, the guard of the last one is lost by its own. Holds
+/// that are renewed stay held, and waiters live.
+#[test]
+fn f67_the_servers_clock_runs_fast_or_slow() {
+    /// A hundredth of it is more than the ten milliseconds that the margin is at least.
+    const FIXED: Duration = Duration::from_secs(4);
+    steady(|| async {
+        for generation in Generation::ALL {
+            for ppm in [10_000, -10_000] {
+                let Some(bed) = shimmed(generation) else { continue };
+                bed.server.clock().set_rate(ppm);
+                let (one, two) = (bed.client().await, bed.client().await);
+                let renewed = bed.take(&one, "renewed").await;
+                let waiter = bed.enter(&two, "renewed").await;
+                let fixed = bed.hold(one.fair_lock("fixed").lease(FIXED)).await;
+                let next = bed.enter(&two, "fixed").await;
+                let began = Instant::now();
+                let next = next.granted(FIXED + HB + SLACK).await;
+                // The state is what the guard's own clock says, whenever its task runs.
+                assert_eq!(fixed.guard.state(), GuardState::Lost, "both are valid");
+                let name = generation.name();
+                measured(&format!("f67 {name} {ppm:+} ppm: a lease of 4 s"), began.elapsed());
+                bed.history.record("fixed", &fixed.owner(), Event::Lost);
+                assert!(next.token() > fixed.token());
+                assert_eq!(next.release().await, Release::Released);
+                assert_eq!(fixed.release().await, Release::Lost);
+
+                assert_eq!(renewed.guard.state(), GuardState::Held);
+                assert!(!waiter.is_over());
+                assert_eq!(renewed.release().await, Release::Released);
+                waiter.granted(HB + SLACK).await.release().await;
+                assert_ordered(&bed);
+            }
         }
     });
 }

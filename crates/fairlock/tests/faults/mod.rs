@@ -8,11 +8,15 @@
 //! - `hung`: many clients hang at once, and what that costs with the default times
 //! - `restarts`: the server loses its memory, or keeps it
 //! - `operators`: keys are removed, changed and replaced behind our back
+//! - `stalls`: the server stands still, is kept by a script, or pauses
+//! - `refusals`: the server loads its data, has no connection left, cannot write its disk
+//! - `crowd`: a thousand waiters lose their server at once
 //! - `load`: scripts and connections are lost under load
 //! - `flood`: messages without number
 //! - `heartbeat`: connections that are open and silent, and who is told of it
 //! - `outcomes`: every kind of error and every outcome of a release
 //! - `partitions`: the network carries nothing, in one direction or both
+//! - `slow`: the network carries a byte at a time
 //! - `replies`: requests are cut, and replies lost after their request was carried out
 //! - `leaving`: locks are left to the store, and places given up, while replies are lost
 //! - `late`: requests arrive again, or long after they were given up
@@ -24,6 +28,7 @@ pub(crate) mod bed;
 pub(crate) mod worker;
 
 mod clocks;
+mod crowd;
 mod flood;
 mod heartbeat;
 mod hung;
@@ -36,5 +41,8 @@ mod operators;
 mod outcomes;
 mod partitions;
 mod processes;
+mod refusals;
 mod replies;
 mod restarts;
+mod slow;
+mod stalls;

@@ -215,7 +215,17 @@ pub(crate) async fn name_connection(
 
 /// A failure while a connection is made has done nothing.
 pub(super) fn made<T>(result: Result<T, RedisError>) -> Result<T, StoreError> {
-    result.map_err(|error| StoreError { doubt: false, ..classify(&error) })
+    result.map_err(|error| {
+        if error.is_connection_dropped() {
+            // A server without a free connection says so and closes, which may be heard first.
+            let message = format!(
+                "the server closed the new connection ({error}): has it no connection left \
+                 (`maxclients`), or does it expect TLS?"
+            );
+            return StoreError::unavailable(message, false);
+        }
+        StoreError { doubt: false, ..classify(&error) }
+    })
 }
 
 fn is_dead(error: &RedisError) -> bool {

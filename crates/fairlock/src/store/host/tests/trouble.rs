@@ -3,11 +3,9 @@ use super::bed::*;
 use super::worker::Worker;
 use crate::ErrorKind;
 use fairlock_core::{Body, Kind, Mode, Op};
+use fairlock_testkit::disk::Disk;
 use rustix::process::Signal;
 use std::fs;
-use std::io::Write;
-use std::path::Path;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// Another user of the file is stopped in the middle of a transaction: a call ends in time, with an
@@ -59,48 +57,6 @@ fn a_file_that_was_replaced_is_noticed() {
     }
     fs::rename(&aside, bed.path()).unwrap();
     assert_eq!(body(&mut file, "job", &release(1, token)), Body::Released);
-}
-
-/// A small disk of one's own; unmounted when dropped.
-struct Disk<'a>(&'a Path);
-
-impl<'a> Disk<'a> {
-    /// `None`, loudly, without the right to mount.
-    fn mount(at: &'a Path, size: &str) -> Option<Self> {
-        if !rustix::process::geteuid().is_root() {
-            let _ = writeln!(std::io::stderr(), "SKIPPED: a small disk needs root");
-            return None;
-        }
-        let options = format!("size={size},mode=700");
-        let done = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", &options, "fairlock"])
-            .arg(at)
-            .status();
-        if !done.is_ok_and(|status| status.success()) {
-            fairlock_testkit::skip("the right to mount (a tmpfs)");
-            return None;
-        }
-        Some(Self(at))
-    }
-
-    fn read_only(&self) {
-        let mut mount = Command::new("mount");
-        assert!(mount.args(["-o", "remount,ro"]).arg(self.0).status().unwrap().success());
-    }
-
-    /// Leaves no byte of it.
-    fn fill(&self) -> std::path::PathBuf {
-        let path = self.0.join("filler");
-        let mut file = fs::File::create(&path).unwrap();
-        while file.write_all(&[7; 512]).is_ok() {}
-        path
-    }
-}
-
-impl Drop for Disk<'_> {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(self.0).status();
-    }
 }
 
 /// The disk is full: the error says so, nothing is lost or half done, and locks that exist can still be

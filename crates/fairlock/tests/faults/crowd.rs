@@ -1,0 +1,118 @@
+//! A thousand waiters lose their server at once.
+
+use super::bed::{Bed, LEASE, SLACK, config, eventually, key, measured, within};
+use fairlock::{Client, GuardState};
+use fairlock_testkit::history::Event;
+use fairlock_testkit::raw::Raw;
+use fairlock_testkit::server::{Generation, Server};
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+use tokio::task::JoinSet;
+
+const CLIENTS: usize = 100;
+const WAITERS_OF_EACH: usize = 10;
+const WAITERS: usize = CLIENTS * WAITERS_OF_EACH;
+
+const BEAT: Duration = Duration::from_secs(2);
+
+/// The server is away so long that everybody has been refused several times.
+const AWAY: Duration = Duration::from_millis(1_500);
+
+/// For a crowd on a busy machine.
+const ALL_OF_THEM: Duration = Duration::from_secs(60);
+
+/// Commands of all kinds that the server has carried out since it was started.
+fn commands(raw: &mut Raw) -> u64 {
+    let info = raw.call(&["INFO", "commandstats"]);
+    let calls = |line: &str| line.split_once(":calls=")?.1.split(',').next()?.parse::<u64>().ok();
+    info.text().lines().filter_map(calls).sum()
+}
+
+/// F62: a server with a thousand waiters (of a hundred clients) dies and comes back with its log. They
+/// return spread over the pauses between attempts and not in one instant, cost at most twice
+/// what they cost while they wait, and are served in their old order.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn f62_a_thousand_waiters_reconnect() {
+    let Some(bed) = Bed::with(Server::builder(Generation::Redis70).persist(true)) else { return };
+    let mut clients = Vec::new();
+    for _ in 0..CLIENTS {
+        // The times of one client are too short for a crowd.
+        let config = config(&bed.server.url())
+            .heartbeat(BEAT)
+            .watchdog_lease(60 * LEASE)
+            .ping_interval(Duration::from_secs(5))
+            .ping_timeout(Duration::from_secs(5))
+            .response_timeout(Duration::from_secs(10))
+            .connect_timeout(Duration::from_secs(10));
+        clients.push(Client::with_config(config).await.unwrap());
+    }
+    let holder = bed.take(&clients[0], "job").await;
+    let mut waiters = JoinSet::new();
+    for n in 0..WAITERS {
+        let lock = clients[n % CLIENTS].fair_lock("job");
+        let mut turn = lock.enqueue().await.unwrap();
+        let history = bed.history.clone();
+        waiters.spawn(async move {
+            let guard = turn.wait().await.unwrap();
+            let owner = guard.owner().to_string();
+            history.record("job", &owner, Event::Granted { token: guard.token().get() });
+            history.record("job", &owner, Event::Released);
+            guard.release().await.unwrap();
+        });
+    }
+    let queue = bed.queue("job");
+    assert_eq!(queue.len(), WAITERS);
+    for owner in &queue {
+        bed.note_place("job", owner);
+    }
+
+    let mut raw = bed.server.client();
+    let before = commands(&mut raw);
+    // Time is what this is about: what the crowd costs in three heartbeats.
+    tokio::time::sleep(3 * BEAT).await;
+    let usual = commands(&mut raw) - before;
+
+    bed.server.kill9();
+    holder.becomes(GuardState::Suspect, 5 * SLACK).await;
+    tokio::time::sleep(AWAY).await;
+    bed.server.restart();
+    let began = Instant::now();
+    let mut raw = bed.server.client();
+    // When each inbox was back: on which channel somebody listens.
+    let mut arrived = Vec::new();
+    let mut seen = BTreeSet::new();
+    eventually("all inboxes are back", ALL_OF_THEM, || {
+        let channels = raw.call(&["PUBSUB", "CHANNELS", "fairlock_inbox:*"]);
+        for channel in channels.array() {
+            if seen.insert(channel.text().to_owned()) {
+                arrived.push(began.elapsed());
+            }
+        }
+        arrived.len() == CLIENTS
+    });
+    measured("f62 the first is back", arrived[0]);
+    measured("f62 half of them are back", arrived[CLIENTS / 2]);
+    measured("f62 all are back", arrived[CLIENTS - 1]);
+    tokio::time::sleep((3 * BEAT).saturating_sub(began.elapsed())).await;
+    let returning = commands(&mut raw);
+    println!("measured: f62 {usual} commands in three heartbeats, {returning} while they return");
+    assert!(usual >= 2 * CLIENTS as u64, "{usual}: no heartbeats");
+    assert!(returning <= 2 * usual, "{returning} commands, usually {usual}");
+    // Pauses between attempts were a second and more by then, and half of a pause is random.
+    let spread = arrived[CLIENTS * 9 / 10] - arrived[CLIENTS / 10];
+    assert!(spread > Duration::from_millis(200), "all in one instant: {spread:?}");
+
+    assert_eq!(bed.queue("job"), queue, "the order");
+    holder.becomes(GuardState::Held, ALL_OF_THEM).await;
+    let released = Instant::now();
+    holder.release().await;
+    within("all are served", ALL_OF_THEM, async {
+        while let Some(done) = waiters.join_next().await {
+            done.unwrap();
+        }
+    })
+    .await;
+    measured("f62 a thousand turns", released.elapsed());
+    bed.history.assert_sound();
+    assert_eq!(bed.call(&["EXISTS", &key("redisson_lock_queue", "job")]).int(), 0);
+}

@@ -1,0 +1,199 @@
+//! The server refuses: it reads its data, has no connection left, or cannot write its disk.
+
+use super::bed::{Bed, HB, LEASE, SLACK, all_in_turn, config, eventually, measured, ms, steady};
+use fairlock::{Client, ErrorKind, GuardState, Release};
+use fairlock_testkit::disk::Disk;
+use fairlock_testkit::resp::Value;
+use fairlock_testkit::server::{Generation, Server};
+use std::time::{Duration, Instant};
+use std::{fs, thread};
+
+/// Keys that the server has to read at its start, and how long it takes for each.
+const KEYS: &str = "20000";
+const LOAD_US: &str = "60";
+
+/// Outlasts reading them.
+const LONG: Duration = Duration::from_secs(8);
+
+async fn with_lease(bed: &Bed, lease: Duration) -> Client {
+    let config = config(&bed.server.url()).watchdog_lease(lease);
+    Client::with_config(config).await.unwrap()
+}
+
+/// How often the server has answered with this error since it was started.
+fn errors(bed: &Bed, code: &str) -> u64 {
+    let info = bed.call(&["INFO", "errorstats"]);
+    let prefix = format!("errorstat_{code}:count=");
+    let count = info.text().lines().find_map(|line| line.strip_prefix(&prefix)?.parse().ok());
+    count.unwrap_or(0)
+}
+
+/// F27: the server was killed, is back, and still reads its log: it accepts connections and answers
+/// LOADING. Everybody asks again until it has read all; holder and places are what they were.
+#[test]
+fn f27_the_server_still_loads() {
+    steady(|| async {
+        for generation in Generation::ALL {
+            let builder = Server::builder(generation).persist(true);
+            let Some(bed) = Bed::with(builder.arg("--key-load-delay", LOAD_US)) else { continue };
+            let clients = [with_lease(&bed, LONG).await, with_lease(&bed, LONG).await];
+            let held = bed.take(&clients[0], "job").await;
+            let mut places = Vec::new();
+            for n in [1, 0, 1] {
+                places.push(bed.enter(&clients[n], "job").await);
+            }
+            let queue = bed.queue("job");
+            // Scripts of a thousand writes each: between two of them the server looks up while it loads.
+            let fill = "for i = 1, 1000 do redis.call('SET', 'filler:' .. ARGV[1] .. i, 1) end";
+            for n in 0..KEYS.parse::<u32>().unwrap() / 1_000 {
+                bed.call(&["EVAL", fill, "0", &n.to_string()]);
+            }
+            bed.server.kill9();
+            held.becomes(GuardState::Suspect, SLACK).await;
+            let began = Instant::now();
+            // Returns when all is read.
+            thread::scope(|scope| {
+                scope.spawn(|| bed.server.restart());
+            });
+            measured(&format!("f27 {} loading", generation.name()), began.elapsed());
+            held.becomes(GuardState::Held, ms(2_000) + SLACK).await;
+            measured(&format!("f27 {} restart to Held", generation.name()), began.elapsed());
+            let refused = errors(&bed, "LOADING");
+            assert!(refused > 2, "{refused} refusals: the server was not seen loading");
+            assert_eq!(bed.queue("job"), queue);
+            bed.inboxes_are_back(&clients);
+            assert_eq!(held.release().await, Release::Released);
+            all_in_turn(places, HB + SLACK).await;
+            bed.history.assert_sound();
+        }
+    });
+}
+
+/// F30: the server has no connection left. A new client is told so; those that are connected renew,
+/// wait and hand on as if nothing were. One whose connection is lost then is in doubt, and is back
+/// when there is room.
+#[test]
+fn f30_no_connection_is_left() {
+    steady(|| async {
+        for generation in Generation::ALL {
+            let Some(bed) = Bed::start(generation) else { continue };
+            let clients = [bed.client().await, with_lease(&bed, LONG).await];
+            let held = bed.take(&clients[0], "job").await;
+            let places =
+                vec![bed.enter(&clients[1], "job").await, bed.enter(&clients[0], "job").await];
+            let other = bed.take(&clients[1], "other").await;
+            bed.call(&["CONFIG", "SET", "maxclients", "1"]);
+
+            for _ in 0..3 {
+                let began = Instant::now();
+                let error = Client::with_config(config(&bed.server.url())).await.unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+                let text = error.to_string();
+                // Its own words, or our guess where it was faster to close than we to hear them.
+                let told = text.contains("max number of clients") || text.contains("`maxclients`");
+                assert!(told, "{text}");
+                assert!(began.elapsed() < SLACK, "it was told at once");
+            }
+            // Time is what this is about: renewed more than once.
+            tokio::time::sleep(2 * LEASE).await;
+            assert_eq!(held.guard.state(), GuardState::Held);
+            assert_eq!(held.release().await, Release::Released);
+            all_in_turn(places, HB + SLACK).await;
+
+            bed.call(&["CLIENT", "KILL", "TYPE", "normal"]);
+            other.becomes(GuardState::Suspect, SLACK).await;
+            tokio::time::sleep(ms(300)).await;
+            assert_eq!(other.guard.state(), GuardState::Suspect, "there was room");
+            bed.call(&["CONFIG", "SET", "maxclients", "100"]);
+            other.becomes(GuardState::Held, ms(2_000) + SLACK).await;
+            assert_eq!(other.release().await, Release::Released);
+            bed.history.assert_sound();
+        }
+    });
+}
+
+/// What a server that may not write costs: new requests are refused with its reason, holders are in
+/// doubt and lost at their deadline, a release is repeated. When it may write again, waiters are served.
+async fn writes_stop(bed: &Bed, stop: impl FnOnce(), mend: impl FnOnce()) {
+    let client = bed.client().await;
+    let held = bed.take(&client, "job").await;
+    let brief = bed.hold(client.fair_lock("brief").lease(60 * LEASE)).await;
+    let place = bed.enter(&client, "job").await;
+    let began = Instant::now();
+    stop();
+    eventually("the server writes no more", 5 * SLACK, || {
+        let reply = bed.call(&["SET", "probe", "1"]);
+        matches!(reply, Value::Error(error) if error.starts_with("MISCONF"))
+    });
+    let short = config(&bed.server.url()).store_timeout(ms(300)).lazy_connect(true);
+    let short = Client::with_config(short).await.unwrap();
+    let error = short.fair_lock("new").lock().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(error.to_string().contains("MISCONF"), "{error}");
+
+    held.becomes(GuardState::Suspect, LEASE + SLACK).await;
+    let first = held.token();
+    held.lost(LEASE + SLACK).await;
+    measured("f32 to Lost", began.elapsed());
+    let (released, ()) = tokio::join!(brief.release(), async {
+        // Time is what this is about: it is asked for again and again.
+        tokio::time::sleep(ms(500)).await;
+        mend();
+    });
+    assert_eq!(released, Release::Released);
+    let next = place.granted(LEASE + ms(2_000) + SLACK).await;
+    assert!(next.token() > first);
+    measured("f32 to the next holder", began.elapsed());
+    next.release().await;
+    assert_eq!((bed.holder("new"), bed.queue("new")), (None, vec![]));
+    bed.hold(short.fair_lock("new")).await.release().await;
+    bed.history.assert_sound();
+}
+
+/// F32: the server cannot save its data, and therefore takes no writes.
+#[test]
+fn f32_saving_fails() {
+    steady(|| async {
+        for generation in Generation::ALL {
+            let Some(bed) = Bed::start(generation) else { continue };
+            bed.call(&["CONFIG", "SET", "save", "3600 100000"]);
+            // A file cannot take the place of a folder.
+            let blocked = bed.server.dir().join("dump.rdb");
+            let saved = |how: &str| {
+                bed.call(&["BGSAVE"]);
+                let wanted = format!("rdb_last_bgsave_status:{how}");
+                eventually("the saving has ended", 5 * SLACK, || {
+                    bed.call(&["INFO", "persistence"]).text().contains(&wanted)
+                });
+            };
+            let stop = || {
+                fs::create_dir(&blocked).unwrap();
+                saved("err");
+            };
+            let mend = || {
+                fs::remove_dir(&blocked).unwrap();
+                saved("ok");
+            };
+            writes_stop(&bed, stop, mend).await;
+        }
+    });
+}
+
+/// F32: the disk of the server's log is full.
+#[test]
+fn f32_the_disk_is_full() {
+    steady(|| async {
+        for generation in Generation::ALL {
+            let builder = Server::builder(generation);
+            let builder = builder.arg("--appendonly", "yes").arg("--appendfsync", "everysec");
+            let Some(bed) = Bed::with(builder) else { continue };
+            // Its folder is on the disk from its second start on.
+            bed.server.kill9();
+            let Some(disk) = Disk::mount(bed.server.dir(), "1m") else { return };
+            bed.server.restart();
+            let filler = bed.server.dir().join("filler");
+            let mend = || fs::remove_file(&filler).unwrap();
+            writes_stop(&bed, || drop(disk.fill()), mend).await;
+        }
+    });
+}

@@ -1,0 +1,66 @@
+//! A link that carries a byte at a time.
+
+use super::bed::{Bed, all_in_turn, eventually, measured};
+use fairlock::{Client, Config, GuardState, Release};
+use fairlock_testkit::proxy::Proxy;
+use fairlock_testkit::server::Generation;
+use std::time::{Duration, Instant};
+
+/// A script's request has some 500 bytes, and several of them share a connection.
+const TURN: Duration = Duration::from_secs(20);
+
+/// The times that are the default.
+async fn connect(url: &str) -> Client {
+    Client::with_config(Config::from_url(url).unwrap()).await.unwrap()
+}
+
+/// F61: every byte travels alone, a millisecond after the one before, in both directions. Requests and
+/// replies are torn at each byte; everything works as it does on a fast link, only slower, and nobody
+/// who is on the slow link is taken for dead.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn f61_byte_by_byte() {
+    for generation in Generation::ALL {
+        let Some(bed) = Bed::start(generation) else { continue };
+        let proxy = Proxy::start(bed.server.addr());
+        let (slow, fast) = (connect(&proxy.url()).await, connect(&bed.server.url()).await);
+        // The scripts' texts, 19 000 bytes each, have passed before: for those this link is too slow.
+        for client in [&fast, &slow] {
+            let held = bed.take(client, "warm").await;
+            let place = bed.enter(&fast, "warm").await;
+            held.release().await;
+            place.granted(TURN).await.release().await;
+        }
+        renewed_once(&bed).await;
+        proxy.byte_by_byte(Some(Duration::from_millis(1)));
+        let began = Instant::now();
+        let held = bed.take(&slow, "job").await;
+        measured(&format!("f61 {} an uncontended lock", generation.name()), began.elapsed());
+        let mut places = Vec::new();
+        for client in [&fast, &slow, &slow, &fast] {
+            places.push(bed.enter(client, "job").await);
+        }
+        let before = proxy.counts().single_bytes;
+        eventually("heartbeats and pings were carried", TURN, || {
+            proxy.counts().single_bytes > before + 2_000
+        });
+        assert_eq!(held.guard.state(), GuardState::Held);
+        let began = Instant::now();
+        assert_eq!(held.release().await, Release::Released);
+        all_in_turn(places, TURN).await;
+        measured(&format!("f61 {} four turns", generation.name()), began.elapsed());
+        let counts = proxy.counts();
+        assert_eq!(counts.connections, 2, "no connection was given up");
+        bed.history.assert_sound();
+    }
+}
+
+async fn renewed_once(bed: &Bed) {
+    let brief = bed.client().await;
+    let held = bed.take(&brief, "renewed").await;
+    let mut left = bed.ttl("renewed");
+    eventually("a renewal", TURN, || {
+        let before = std::mem::replace(&mut left, bed.ttl("renewed"));
+        left > before
+    });
+    held.release().await;
+}

@@ -1,0 +1,215 @@
+//! The server is there and does not serve: it stands still, a script keeps it, or it is told to pause.
+
+use super::bed::{
+    Bed, HB, Held, LEASE, Place, SLACK, all_in_turn, config, eventually, measured, ms, steady,
+};
+use fairlock::{Client, ErrorKind, GuardState, Release};
+use fairlock_testkit::raw::Raw;
+use fairlock_testkit::resp::Value;
+use fairlock_testkit::server::{Generation, Server};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// A lease that is longer than any of the short stalls here, and is renewed in the middle of one.
+const LONG: Duration = Duration::from_secs(4);
+
+/// How long the short stalls last: each holder is due for a renewal, and none is lost.
+const SHORT: Duration = Duration::from_millis(1_700);
+
+/// From when on the server answers others while a script runs.
+const BUSY_AFTER_MS: &str = "50";
+
+/// A holder and four waiters of two clients.
+async fn scene(bed: &Bed, lease: Duration) -> ([Client; 2], Held, Vec<Place>) {
+    let connect = || async {
+        let config = config(&bed.server.url()).watchdog_lease(lease);
+        Client::with_config(config).await.unwrap()
+    };
+    let clients = [connect().await, connect().await];
+    let held = bed.take(&clients[0], "job").await;
+    let mut places = Vec::new();
+    for n in [1, 0, 1, 0] {
+        places.push(bed.enter(&clients[n], "job").await);
+    }
+    (clients, held, places)
+}
+
+/// What everybody finds after a stall that was shorter than the lease.
+async fn nothing_was_lost(bed: &Bed, clients: &[Client], held: Held, places: Vec<Place>) {
+    let queue: Vec<_> = places.iter().map(|place| place.owner.clone()).collect();
+    held.becomes(GuardState::Held, 2 * SLACK + ms(2_000)).await;
+    // A waiter that has lost its inbox counts as dead at its turn, and would return to its place.
+    bed.inboxes_are_back(clients);
+    eventually("everybody stands where it stood", HB + SLACK, || bed.queue("job") == queue);
+    assert_eq!(held.release().await, Release::Released);
+    all_in_turn(places, HB + SLACK).await;
+    bed.history.assert_sound();
+}
+
+/// Who asks anew is told, with the server's own words, and leaves nothing.
+async fn new_ones_are_refused(bed: &Bed, word: &str) {
+    let config = config(&bed.server.url()).store_timeout(ms(300)).lazy_connect(true);
+    let short = Client::with_config(config).await.unwrap();
+    let error = short.fair_lock("other").lock().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(error.to_string().contains(word), "{error}");
+}
+
+/// F24, the shorter half: the server stands still (stopped, and in a command of its own) for less
+/// than a lease. The holder is in doubt and then holds on; all waiters stand where they stood.
+#[test]
+fn f24_a_stall_shorter_than_the_lease() {
+    steady(|| async {
+        for generation in Generation::ALL {
+            let Some(bed) = Bed::start(generation) else { continue };
+            let (clients, held, places) = scene(&bed, LONG).await;
+            let began = Instant::now();
+            bed.server.stop();
+            held.becomes(GuardState::Suspect, ms(300) + SLACK).await;
+            // Time is what this is about.
+            tokio::time::sleep(SHORT.saturating_sub(began.elapsed())).await;
+            assert_eq!(held.guard.state(), GuardState::Suspect);
+            bed.server.cont();
+            nothing_was_lost(&bed, &clients, held, places).await;
+
+            let (clients, held, places) = scene(&bed, LONG).await;
+            let mut raw = bed.server.client();
+            let seconds = SHORT.as_secs_f64().to_string();
+            raw.send(&["DEBUG", "SLEEP", &seconds]);
+            held.becomes(GuardState::Suspect, ms(300) + SLACK).await;
+            nothing_was_lost(&bed, &clients, held, places).await;
+        }
+    });
+}
+
+/// A script of somebody's that does not end.
+struct Endless(Option<thread::JoinHandle<Value>>);
+
+impl Endless {
+    /// Returns when the server says that it is busy.
+    fn begin(bed: &Bed, script: &'static str) -> Self {
+        let mut raw = bed.server.client();
+        let thread = thread::spawn(move || {
+            raw.send(&["EVAL", script, "0"]);
+            loop {
+                // Until it is killed, or the server is.
+                match raw.read_within(ms(500)) {
+                    Ok(None) => {}
+                    Ok(Some(reply)) => return reply,
+                    Err(_) => return Value::Nil,
+                }
+            }
+        });
+        eventually("the server is busy", 5 * SLACK, || {
+            let asked = Raw::connect(bed.server.addr()).try_call(&["PING"]);
+            matches!(asked, Ok(Value::Error(error)) if error.starts_with("BUSY"))
+        });
+        Self(Some(thread))
+    }
+
+    fn end(mut self) -> Value {
+        self.0.take().unwrap().join().unwrap()
+    }
+}
+
+fn with_short_scripts(generation: Generation) -> Option<Bed> {
+    Bed::with(Server::builder(generation).persist(true).arg("--lua-time-limit", BUSY_AFTER_MS))
+}
+
+/// F25: a script of another program does not end. The server refuses everybody meanwhile; calls are
+/// repeated, new ones end in time with its reason, and when the script is killed everything goes on.
+#[test]
+fn f25_a_script_does_not_end_and_is_killed() {
+    steady(|| async {
+        for generation in Generation::ALL {
+            let Some(bed) = with_short_scripts(generation) else { continue };
+            let (clients, held, places) = scene(&bed, LONG).await;
+            let began = Instant::now();
+            let endless = Endless::begin(&bed, "while true do end");
+            new_ones_are_refused(&bed, "BUSY").await;
+            tokio::time::sleep(SHORT.saturating_sub(began.elapsed())).await;
+            assert_eq!(held.guard.state(), GuardState::Suspect, "a renewal was refused");
+            assert_eq!(bed.call(&["SCRIPT", "KILL"]), Value::Simple("OK".into()));
+            let ended = endless.end();
+            assert!(matches!(&ended, Value::Error(error) if error.contains("killed")), "{ended:?}");
+            measured(&format!("f25 {} busy", generation.name()), began.elapsed());
+            nothing_was_lost(&bed, &clients, held, places).await;
+        }
+    });
+}
+
+/// F25: the script has written already, so that nobody can kill it but with the server. The holder is
+/// lost by its own clock, and when the server is back the waiters are served, in order.
+#[test]
+fn f25_a_script_cannot_be_killed() {
+    steady(|| async {
+        let Some(bed) = with_short_scripts(Generation::Redis70) else { return };
+        let (_clients, held, places) = scene(&bed, LEASE).await;
+        let write_first = "redis.call('SET', 'other', 1) while true do end";
+        let endless = Endless::begin(&bed, write_first);
+        let killed = bed.call(&["SCRIPT", "KILL"]);
+        assert!(
+            matches!(&killed, Value::Error(error) if error.starts_with("UNKILLABLE")),
+            "{killed:?}"
+        );
+        let took = held.lost(LEASE + SLACK).await;
+        measured("f25 unkillable: to Lost", took);
+        assert!(places.iter().all(|place| !place.is_over()), "nobody gave up");
+        bed.server.kill9();
+        endless.end();
+        bed.server.restart();
+        let began = Instant::now();
+        all_in_turn(places, LEASE + ms(2_000) + 2 * SLACK).await;
+        measured("f25 unkillable: restart to all served", began.elapsed());
+        bed.history.assert_sound();
+    });
+}
+
+/// F33: `CLIENT PAUSE` stops writes or everything, for less than a lease. Calls are executed late, each
+/// once; the holder is in doubt at most, nobody loses its place.
+#[test]
+fn f33_a_pause_shorter_than_the_lease() {
+    steady(|| async {
+        for generation in Generation::ALL {
+            for mode in ["WRITE", "ALL"] {
+                let Some(bed) = Bed::start(generation) else { continue };
+                let (clients, held, places) = scene(&bed, LONG).await;
+                let tokens_before = held.token();
+                let began = Instant::now();
+                bed.call(&["CLIENT", "PAUSE", &SHORT.as_millis().to_string(), mode]);
+                held.becomes(GuardState::Suspect, SHORT).await;
+                measured(&format!("f33 {} {mode}: to Suspect", generation.name()), began.elapsed());
+                nothing_was_lost(&bed, &clients, held, places).await;
+                assert!(began.elapsed() >= SHORT, "the pause was none");
+                // One more is one more: no copy of a late call stands in the queue.
+                let next = bed.take(&clients[0], "job").await;
+                assert!(next.token() > tokens_before);
+                assert_eq!(bed.queue("job"), Vec::<String>::new());
+                next.release().await;
+            }
+        }
+    });
+}
+
+/// F33: the same for longer than a lease. The holder is lost by its own clock in the middle of it, and
+/// the next has the lock only when the pause is over: keys do not expire meanwhile.
+#[test]
+fn f33_a_pause_longer_than_the_lease() {
+    steady(|| async {
+        for mode in ["WRITE", "ALL"] {
+            let Some(bed) = Bed::redis70() else { return };
+            let (_clients, held, places) = scene(&bed, LEASE).await;
+            let pause = 2 * LEASE + ms(500);
+            let began = Instant::now();
+            bed.call(&["CLIENT", "PAUSE", &pause.as_millis().to_string(), mode]);
+            held.lost(LEASE + SLACK).await;
+            let lost = began.elapsed();
+            measured(&format!("f33 {mode}: pause to Lost"), lost);
+            assert!(lost < pause, "by its own clock, while nobody answers");
+            all_in_turn(places, pause + 2 * SLACK + ms(2_000)).await;
+            measured(&format!("f33 {mode}: pause to all served"), began.elapsed());
+            assert!(began.elapsed() >= pause);
+            bed.history.assert_sound();
+        }
+    });
+}
