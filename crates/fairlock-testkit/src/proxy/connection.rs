@@ -300,8 +300,9 @@ impl Connection {
             let Some(pause) = self.shared.look(|controls| controls.byte_pause) else {
                 return to.write_all(&bytes[at..]).await;
             };
-            to.write_all(&[*byte]).await?;
+            // Before it is written: whoever has the last byte finds all of them counted.
             self.shared.count(|counts| counts.single_bytes += 1);
+            to.write_all(&[*byte]).await?;
             due += pause;
             sleep_until(due).await;
         }
