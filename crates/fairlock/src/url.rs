@@ -79,40 +79,74 @@ fn login(user: &str) -> Result<(Option<String>, Password), Error> {
     Ok(((!name.is_empty()).then_some(name), password))
 }
 
-/// Takes the options of a query; those that only this form of URL has are `own`, and `known` says what
-/// there is.
+/// Options that every server's URL can have.
+const OF_SERVERS: [&str; 2] = ["password-file", "password-env"];
+
+/// Reads what stands behind `?`: options that every server's URL can have and the scheme's own, each at
+/// most once. Unknown names are not repeated: where a password was not encoded, they are a part of it.
 fn options(
-    config: &mut Config,
+    mut config: Config,
+    scheme: &str,
     query: Option<&str>,
-    known: &'static str,
-    mut own: impl FnMut(&mut Config, &str, &str) -> Result<bool, Error>,
-) -> Result<(), Error> {
+    own: &[&str],
+) -> Result<Config, Error> {
+    let known = || OF_SERVERS.iter().chain(own);
+    let mut met = Vec::new();
     for option in query.iter().flat_map(|query| query.split('&')) {
-        let taken = match option.split_once('=') {
-            Some((name, value)) => login_option(config, name, value)? || own(config, name, value)?,
-            None => false,
-        };
-        if !taken {
-            return Err(Error::misuse(known));
+        let (name, value) = option.split_once('=').unwrap_or((option, ""));
+        if !known().any(|known| *known == name) {
+            let known: Vec<_> = known().map(|name| format!("`{name}`")).collect();
+            return Err(Error::misuse(format!(
+                "a `{scheme}:` URL takes only the options {}",
+                known.join(", ")
+            )));
         }
+        if met.contains(&name) {
+            return Err(Error::misuse(format!(
+                "the option `{name}` stands twice in the store URL"
+            )));
+        }
+        met.push(name);
+        if value.is_empty() {
+            return Err(Error::misuse(format!("the option `{name}` of the store URL is empty")));
+        }
+        set_option(&mut config, name, value)?;
+    }
+    Ok(config)
+}
+
+/// Sets one option: the only place that knows what each means.
+fn set_option(config: &mut Config, name: &str, value: &str) -> Result<(), Error> {
+    let text = decode(value, &format!("option `{name}`"))?;
+    match name {
+        "db" => config.database = database(value)?,
+        "username" => config.username = Some(text),
+        "password-file" => only(&mut config.password, Password::File(text.into()))?,
+        "password-env" => only(&mut config.password, Password::Variable(text))?,
+        "sentinel-username" => config.sentinel_username = Some(text),
+        "sentinel-password" => {
+            only(&mut config.sentinel_password, Password::Given(Secret(text)))?;
+        }
+        "sentinel-password-file" => {
+            only(&mut config.sentinel_password, Password::File(text.into()))?;
+        }
+        "sentinel-password-env" => only(&mut config.sentinel_password, Password::Variable(text))?,
+        "sharded-pubsub" => {
+            config.sharded_pubsub = match value {
+                "auto" => ShardedPubSub::Auto,
+                "on" => ShardedPubSub::On,
+                "off" => ShardedPubSub::Off,
+                _ => {
+                    return Err(Error::misuse(
+                        "the option `sharded-pubsub` of the store URL is `auto`, `on` or `off`",
+                    ));
+                }
+            };
+        }
+        // The lists of names are next to this one.
+        _ => return Err(Error::misuse("an option of the store URL is listed and not read")),
     }
     Ok(())
-}
-
-/// Where the password of the servers comes from, if the option says that.
-fn login_option(config: &mut Config, name: &str, value: &str) -> Result<bool, Error> {
-    let Some(password) = source(name, "password", value)? else { return Ok(false) };
-    only(&mut config.password, password)?;
-    Ok(true)
-}
-
-/// The options `KEY-file` and `KEY-env`.
-fn source(name: &str, key: &str, value: &str) -> Result<Option<Password>, Error> {
-    Ok(match name.strip_prefix(key) {
-        Some("-file") => Some(Password::File(decode(value, "password file's path")?.into())),
-        Some("-env") => Some(Password::Variable(decode(value, "password's variable")?)),
-        _ => None,
-    })
 }
 
 /// Two passwords: nobody knows which one was meant.
@@ -132,9 +166,7 @@ fn server(scheme: &str, rest: &str) -> Result<Config, Error> {
         (config.username, config.password) = login(user)?;
     }
     config.database = database(parts.path)?;
-    let known = "a `redis://` URL takes only the options `password-file` and `password-env`";
-    options(&mut config, parts.query, known, |_, _, _| Ok(false))?;
-    Ok(config)
+    options(config, scheme, parts.query, &[])
 }
 
 fn sentinel(scheme: &str, rest: &str) -> Result<Config, Error> {
@@ -155,27 +187,13 @@ fn sentinel(scheme: &str, rest: &str) -> Result<Config, Error> {
     if let Some(user) = parts.user {
         (config.username, config.password) = login(user)?;
     }
-    let known = "a Sentinel URL takes only the options `password-file`, `password-env`, \
-                 `sentinel-username`, `sentinel-password`, `sentinel-password-file` and \
-                 `sentinel-password-env`";
-    options(&mut config, parts.query, known, |config, name, value| {
-        let password = match name {
-            "sentinel-username" => {
-                config.sentinel_username = Some(decode(value, "user name of the Sentinels")?);
-                return Ok(true);
-            }
-            "sentinel-password" => {
-                Password::Given(Secret(decode(value, "password of the Sentinels")?))
-            }
-            _ => match source(name, "sentinel-password", value)? {
-                Some(password) => password,
-                None => return Ok(false),
-            },
-        };
-        only(&mut config.sentinel_password, password)?;
-        Ok(true)
-    })?;
-    Ok(config)
+    let own = [
+        "sentinel-username",
+        "sentinel-password",
+        "sentinel-password-file",
+        "sentinel-password-env",
+    ];
+    options(config, scheme, parts.query, &own)
 }
 
 fn cluster(scheme: &str, rest: &str) -> Result<Config, Error> {
@@ -186,17 +204,7 @@ fn cluster(scheme: &str, rest: &str) -> Result<Config, Error> {
         (config.username, config.password) = login(user)?;
     }
     config.database = database(parts.path)?;
-    let known = "a Cluster URL takes only the options `password-file`, `password-env` and \
-                 `sharded-pubsub`, which is `auto`, `on` or `off`";
-    options(&mut config, parts.query, known, |config, name, value| {
-        config.sharded_pubsub = match (name, value) {
-            ("sharded-pubsub", "auto") => ShardedPubSub::Auto,
-            ("sharded-pubsub", "on") => ShardedPubSub::On,
-            ("sharded-pubsub", "off") => ShardedPubSub::Off,
-            _ => return Ok(false),
-        };
-        Ok(true)
-    })?;
+    config = options(config, scheme, parts.query, &["sharded-pubsub"])?;
     // The same for URLs and settings: a Cluster has one database.
     config.check_address()?;
     Ok(config)
@@ -247,18 +255,8 @@ fn socket(rest: &str) -> Result<Config, Error> {
     if path.contains('\0') {
         return Err(Error::misuse("the socket path in the store URL has a zero byte"));
     }
-    let mut config = Config::for_address(Address::Unix(path.into()));
-    let known = "a `unix:` URL takes only the options `db`, `username`, `password-file` and \
-                 `password-env`";
-    options(&mut config, query, known, |config, name, value| {
-        match name {
-            "db" => config.database = database(value)?,
-            "username" => config.username = Some(decode(value, "user name")?),
-            _ => return Ok(false),
-        }
-        Ok(true)
-    })?;
-    Ok(config)
+    let config = Config::for_address(Address::Unix(path.into()));
+    options(config, "unix", query, &["db", "username"])
 }
 
 /// Absolute only: a relative path would mean another file in every folder, and so another lock.
@@ -395,6 +393,26 @@ mod tests {
         }
         assert!(Config::cluster([("h", 6379)]).database(1).check().is_err());
         assert!(Config::cluster(Vec::<(String, u16)>::new()).check().is_err());
+    }
+
+    #[test]
+    fn options_stand_once_and_have_a_value() {
+        for query in [
+            "",
+            "db",
+            "db=",
+            "db=1&db=1",
+            "db=1&",
+            "DB=1",
+            "db=1&sentinel-password=x",
+            "sentinel-password=CANARY",
+            "CANARY",
+        ] {
+            let error = parse(&format!("unix:/s?{query}")).unwrap_err().to_string();
+            assert!(!error.contains("CANARY"), "{error}");
+        }
+        let error = parse("redis+sentinel://h/m?sentinel-password=%zz").unwrap_err().to_string();
+        assert!(error.contains("`sentinel-password`"), "{error}");
     }
 
     #[test]

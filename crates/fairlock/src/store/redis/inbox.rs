@@ -3,6 +3,7 @@
 //! It needs no fast ping: a grant that was lost is found by the next heartbeat.
 
 use super::attempt::Attempt;
+use super::dial::Connection;
 use super::link::made;
 use super::place::{Moves, Place};
 use super::{keys, link, reply};
@@ -12,7 +13,6 @@ use crate::config::Config;
 use crate::error::Error;
 use crate::store::{Boxed, Event, Events, StoreError, Topic};
 use fairlock_core::ClientId;
-use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, PushInfo, PushKind, RedisResult, Value};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -35,7 +35,7 @@ pub(crate) struct Inbox {
     up: AtomicBool,
     broken: Arc<Notify>,
     topics: Mutex<HashMap<Vec<u8>, Wanted>>,
-    current: watch::Sender<Option<MultiplexedConnection>>,
+    current: watch::Sender<Option<Connection>>,
     attempt: Attempt,
 }
 
@@ -104,7 +104,7 @@ impl Inbox {
         }
     }
 
-    async fn connect(self: &Arc<Self>) -> Result<MultiplexedConnection, StoreError> {
+    async fn connect(self: &Arc<Self>) -> Result<Connection, StoreError> {
         let hear = Arc::clone(self);
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(self.connect_timeout))
@@ -114,10 +114,7 @@ impl Inbox {
                 Ok::<(), std::convert::Infallible>(())
             });
         let connect = async {
-            let client = self.place.client().await?;
-            let mut conn =
-                made(client.get_multiplexed_async_connection_with_config(&config).await)?;
-            self.place.accept(&mut conn).await?;
+            let mut conn = self.place.connect(config).await?;
             made(self.subscribe(&mut conn).await)?;
             Ok(conn)
         };
@@ -125,7 +122,7 @@ impl Inbox {
         tokio::time::timeout(self.connect_timeout, connect).await.map_err(late)?
     }
 
-    async fn subscribe(&self, conn: &mut MultiplexedConnection) -> RedisResult<()> {
+    async fn subscribe(&self, conn: &mut Connection) -> RedisResult<()> {
         link::name_connection(conn, &self.name).await?;
         conn.subscribe(&self.channel).await?;
         let wanted: Vec<Vec<u8>> = lock(&self.topics).keys().cloned().collect();
@@ -135,7 +132,7 @@ impl Inbox {
         Ok(())
     }
 
-    async fn watch(&self, mut conn: MultiplexedConnection, moves: &mut Moves) {
+    async fn watch(&self, mut conn: Connection, moves: &mut Moves) {
         loop {
             tokio::select! {
                 () = self.broken.notified() => return,

@@ -2,6 +2,7 @@
 
 use super::attempt::Attempt;
 use super::classify::classify;
+use super::dial::Connection;
 use super::keys::Keys;
 use super::place::{Moves, Place};
 use super::record::{Record, WRITE_REPLIES};
@@ -11,7 +12,6 @@ use crate::config::Config;
 use crate::error::{Error, ErrorKind};
 use crate::store::{Event, Events, StoreError};
 use fairlock_core::{LockName, Op};
-use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, RedisError};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -27,7 +27,7 @@ pub(crate) struct Link {
     ping_timeout: Duration,
     record: Option<Arc<Record>>,
     events: Events,
-    current: watch::Sender<Option<MultiplexedConnection>>,
+    current: watch::Sender<Option<Connection>>,
     /// When the server last answered anything: a busy connection needs no ping.
     last_answer: Mutex<Moment>,
     /// A call saw the connection fail.
@@ -63,7 +63,7 @@ impl Link {
         })
     }
 
-    pub(crate) fn connection(&self) -> Option<MultiplexedConnection> {
+    pub(crate) fn connection(&self) -> Option<Connection> {
         self.current.borrow().clone()
     }
 
@@ -130,15 +130,12 @@ impl Link {
         }
     }
 
-    async fn connect(&self) -> Result<MultiplexedConnection, StoreError> {
+    async fn connect(&self) -> Result<Connection, StoreError> {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(self.connect_timeout))
             .set_response_timeout(Some(self.response_timeout));
         let connect = async {
-            let client = self.place.client().await?;
-            let mut conn =
-                made(client.get_multiplexed_async_connection_with_config(&config).await)?;
-            self.place.accept(&mut conn).await?;
+            let mut conn = self.place.connect(config).await?;
             made(self.introduce(&mut conn).await)?;
             Ok(conn)
         };
@@ -148,7 +145,7 @@ impl Link {
 
     /// Says whose connection it is, and who this client is. Whatever the server says to the
     /// latter: locks work without.
-    async fn introduce(&self, conn: &mut MultiplexedConnection) -> Result<(), RedisError> {
+    async fn introduce(&self, conn: &mut Connection) -> Result<(), RedisError> {
         let Some(record) = &self.record else { return name_connection(conn, &self.name).await };
         if record.connected() {
             record.note_time(conn.send_packed_command(&redis::cmd("TIME")).await?);
@@ -159,7 +156,7 @@ impl Link {
 
     /// Returns when the connection is dead: a call failed on it, a ping was not answered, or another
     /// server is the master now.
-    async fn watch(&self, mut conn: MultiplexedConnection, moves: &mut Moves) {
+    async fn watch(&self, mut conn: Connection, moves: &mut Moves) {
         loop {
             let idle = Moment::now().since(*lock(&self.last_answer));
             let wait = self.ping_interval.saturating_sub(idle);
@@ -197,7 +194,7 @@ pub(crate) async fn keep_record(link: Arc<Link>, record: Arc<Record>, period: Du
     }
 }
 
-async fn announce(conn: &mut MultiplexedConnection, record: &Record) -> Result<(), RedisError> {
+async fn announce(conn: &mut Connection, record: &Record) -> Result<(), RedisError> {
     if let Some(write) = record.write() {
         record.note(conn.send_packed_commands(&write, 0, WRITE_REPLIES).await?);
     }
@@ -205,10 +202,7 @@ async fn announce(conn: &mut MultiplexedConnection, record: &Record) -> Result<(
 }
 
 /// Tells operators whose connection it is.
-pub(crate) async fn name_connection(
-    conn: &mut MultiplexedConnection,
-    name: &str,
-) -> Result<(), RedisError> {
+pub(crate) async fn name_connection(conn: &mut Connection, name: &str) -> Result<(), RedisError> {
     let reply = conn.send_packed_command(redis::cmd("CLIENT").arg("SETNAME").arg(name)).await?;
     reply.extract_error().map(drop)
 }
@@ -235,7 +229,7 @@ fn is_dead(error: &RedisError) -> bool {
 /// Finds out which key of the lock has a wrong type: asked only after an error, so that the
 /// common path does not pay for it.
 pub(crate) async fn name_wrong_type(
-    conn: &mut MultiplexedConnection,
+    conn: &mut Connection,
     name: &LockName,
     op: &Op,
 ) -> Option<StoreError> {

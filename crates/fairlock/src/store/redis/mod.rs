@@ -6,6 +6,7 @@
 
 mod attempt;
 mod classify;
+mod dial;
 #[cfg(test)]
 mod differential;
 mod inbox;
@@ -27,13 +28,13 @@ use crate::clock::Moment;
 use crate::config::Config;
 use crate::error::Error;
 use classify::classify;
+use dial::Connection;
 use fairlock_core::{ClientId, LockName, Op, Rules};
 use inbox::Inbox;
 use link::Link;
 use place::Place;
 use record::Record;
 use redis::Value;
-use redis::aio::MultiplexedConnection;
 use script::By;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -84,7 +85,7 @@ impl RedisStore {
 
     async fn send(
         &self,
-        conn: &mut MultiplexedConnection,
+        conn: &mut Connection,
         by: By,
         name: &LockName,
         op: &Op,

@@ -1,13 +1,12 @@
 //! Where the server is: known from the start, or asked of Sentinels before each connection.
 
+use super::dial::{Connection, Endpoint, Target};
 use super::login::Login;
 use super::sentinels::Sentinels;
 use crate::config::{Address, Config, SentinelPlace};
 use crate::error::Error;
 use crate::store::StoreError;
-use redis::aio::MultiplexedConnection;
-use redis::io::tcp::TcpSettings;
-use redis::{Client, ConnectionAddr, IntoConnectionInfo, RedisConnectionInfo, RedisError, Value};
+use redis::{AsyncConnectionConfig, RedisError, Value};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -15,7 +14,7 @@ use tokio::sync::watch;
 /// What connections are made to.
 pub(crate) enum Place {
     /// One server.
-    Fixed { addr: ConnectionAddr, login: Login },
+    Fixed(Endpoint),
     /// Whatever server the Sentinels name at the time.
     Sentinels(Sentinels),
 }
@@ -24,12 +23,14 @@ impl Place {
     /// # Errors
     /// When the settings cannot name a server.
     pub(crate) fn new(config: &Config) -> Result<Arc<Self>, Error> {
-        let login = Login::of_servers(config);
+        let login = Arc::new(Login::of_servers(config));
         let place = match &config.address {
             Address::Tcp { host, port } => {
-                Self::Fixed { addr: ConnectionAddr::Tcp(host.clone(), *port), login }
+                Self::Fixed(Endpoint { target: Target::Tcp(host.clone(), *port), login })
             }
-            Address::Unix(path) => Self::Fixed { addr: ConnectionAddr::Unix(path.clone()), login },
+            Address::Unix(path) => {
+                Self::Fixed(Endpoint { target: Target::Unix(path.clone()), login })
+            }
             Address::Sentinel(place) => Self::Sentinels(sentinels(config, place, login)),
             Address::Cluster(_) => {
                 return Err(Error::misuse("Cluster is not built yet: its locks cannot be used"));
@@ -40,18 +41,23 @@ impl Place {
         Ok(Arc::new(place))
     }
 
-    /// The client of redis-rs for the server to connect to now.
-    pub(crate) async fn client(&self) -> Result<Client, StoreError> {
-        match self {
-            Self::Fixed { addr, login } => client(addr.clone(), login.now().await?),
-            Self::Sentinels(sentinels) => sentinels.master().await,
-        }
+    /// A new connection to the server to talk to now. The caller bounds the time.
+    pub(crate) async fn connect(
+        &self,
+        config: AsyncConnectionConfig,
+    ) -> Result<Connection, StoreError> {
+        let mut conn = match self {
+            Self::Fixed(endpoint) => endpoint.connect(config).await?,
+            Self::Sentinels(sentinels) => sentinels.master().await?.connect(config).await?,
+        };
+        self.accept(&mut conn).await?;
+        Ok(conn)
     }
 
     /// Whether the server behind a new connection is the one to talk to: what Sentinels name may
     /// have become a replica meanwhile.
-    pub(crate) async fn accept(&self, conn: &mut MultiplexedConnection) -> Result<(), StoreError> {
-        if matches!(self, Self::Fixed { .. }) {
+    async fn accept(&self, conn: &mut Connection) -> Result<(), StoreError> {
+        if matches!(self, Self::Fixed(_)) {
             return Ok(());
         }
         let role = conn.send_packed_command(&redis::cmd("ROLE")).await;
@@ -91,7 +97,7 @@ impl Place {
     /// An attempt to connect failed: says to whom.
     pub(crate) fn at(&self, failure: StoreError) -> StoreError {
         let (place, login) = match self {
-            Self::Fixed { addr, login } => (addr.to_string(), login),
+            Self::Fixed(endpoint) => (endpoint.target.to_string(), &*endpoint.login),
             Self::Sentinels(sentinels) => (sentinels.describe(), sentinels.login()),
         };
         let failure = login.judge(failure);
@@ -131,26 +137,15 @@ fn says(word: &Value, expected: &[u8]) -> bool {
     }
 }
 
-fn sentinels(config: &Config, place: &SentinelPlace, of_master: Login) -> Sentinels {
-    let addrs = place.sentinels.iter();
-    let addrs = addrs.map(|(host, port)| ConnectionAddr::Tcp(host.clone(), *port)).collect();
+fn sentinels(config: &Config, place: &SentinelPlace, of_master: Arc<Login>) -> Sentinels {
+    let own_login = Arc::new(Login::of_sentinels(config));
+    let endpoint = |(host, port): &(String, u16)| {
+        let target = Target::Tcp(host.clone(), *port);
+        Endpoint { target, login: Arc::clone(&own_login) }
+    };
+    let endpoints = place.sentinels.iter().map(endpoint).collect();
     // Two connections of the client ask after each loss; an answer that takes half of the time for
     // a connection leaves the other half for the connection.
     let patience: Duration = config.connect_timeout / 2;
-    let of_sentinels = Login::of_sentinels(config);
-    Sentinels::new(addrs, of_sentinels, place.master.clone(), of_master, patience)
-}
-
-/// A client of redis-rs: nothing is sent here.
-pub(super) fn client(
-    addr: ConnectionAddr,
-    login: RedisConnectionInfo,
-) -> Result<Client, StoreError> {
-    // Small messages that must not wait for each other's acknowledgement.
-    let tcp = TcpSettings::default().set_nodelay(true);
-    addr.into_connection_info()
-        .map(|info| info.set_redis_settings(login).set_tcp_settings(tcp))
-        .and_then(Client::open)
-        .map_err(|error| Error::misuse(format!("the store's address cannot be used: {error}")))
-        .map_err(StoreError::refused)
+    Sentinels::new(endpoints, own_login, place.master.clone(), of_master, patience)
 }

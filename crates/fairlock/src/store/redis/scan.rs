@@ -5,12 +5,12 @@
 //! ours leaves for a week, and the queue.
 
 use super::classify::classify;
+use super::dial::Connection;
 use super::keys::{self, Family};
 use crate::error::{Error, ErrorKind};
 use crate::listing::LockEntry;
 use crate::store::{Cursor, Page, StoreError};
 use fairlock_core::{Kind, LockName};
-use redis::aio::MultiplexedConnection;
 use redis::{Pipeline, RedisError, Value};
 use std::collections::BTreeSet;
 
@@ -45,11 +45,7 @@ impl From<RedisError> for Failed {
 }
 
 /// One step: a `SCAN` of about `keys` keys, and a look at what it found.
-pub(crate) async fn page(
-    conn: &mut MultiplexedConnection,
-    at: Cursor,
-    keys: u32,
-) -> Result<Page, Failed> {
+pub(crate) async fn page(conn: &mut Connection, at: Cursor, keys: u32) -> Result<Page, Failed> {
     let from = match at {
         Cursor::Scan(from) => from,
         _ => 0,

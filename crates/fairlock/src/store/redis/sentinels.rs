@@ -5,13 +5,14 @@
 //! failover only, and a majority of the Sentinels had to agree to it (Redis, "Sentinel spec").
 
 use super::classify::classify;
+use super::dial::{Endpoint, Target};
+use super::link::made;
 use super::login::Login;
 use crate::backoff::Backoff;
 use crate::clock::lock;
 use crate::error::{Error, ErrorKind};
 use crate::store::StoreError;
-use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, ConnectionAddr, PushInfo, PushKind, RedisError, Value};
+use redis::{AsyncConnectionConfig, PushInfo, PushKind, RedisConnectionInfo, RedisError, Value};
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -31,25 +32,25 @@ const SWITCHED: &str = "+switch-master";
 
 /// The Sentinels, and the master's name.
 pub(crate) struct Sentinels {
-    addrs: Vec<ConnectionAddr>,
+    endpoints: Vec<Endpoint>,
     /// The login of the Sentinels themselves.
-    own_login: Login,
+    own_login: Arc<Login>,
     master: String,
     /// The login of the master.
-    login: Login,
+    login: Arc<Login>,
     /// How long an answer may take.
     patience: Duration,
     /// Counts announcements that the master has moved.
     moves: watch::Sender<u64>,
     /// The master that was named last, for messages.
-    named: Mutex<Option<ConnectionAddr>>,
+    named: Mutex<Option<Target>>,
 }
 
 /// What one Sentinel says.
 #[derive(Debug)]
 struct Named {
     epoch: u64,
-    addr: ConnectionAddr,
+    target: Target,
 }
 
 /// What one Sentinel's silence means.
@@ -62,21 +63,21 @@ enum Silence {
 
 impl Sentinels {
     pub(crate) fn new(
-        addrs: Vec<ConnectionAddr>,
-        own_login: Login,
+        endpoints: Vec<Endpoint>,
+        own_login: Arc<Login>,
         master: String,
-        login: Login,
+        login: Arc<Login>,
         patience: Duration,
     ) -> Self {
         let moves = watch::Sender::new(0);
-        Self { addrs, own_login, master, login, patience, moves, named: Mutex::default() }
+        Self { endpoints, own_login, master, login, patience, moves, named: Mutex::default() }
     }
 
-    /// The client of redis-rs for the present master.
-    pub(crate) async fn master(&self) -> Result<Client, StoreError> {
+    /// The present master.
+    pub(crate) async fn master(&self) -> Result<Endpoint, StoreError> {
         let named = self.ask().await?;
-        *lock(&self.named) = Some(named.addr.clone());
-        super::place::client(named.addr, self.login.now().await?)
+        *lock(&self.named) = Some(named.target.clone());
+        Ok(Endpoint { target: named.target, login: Arc::clone(&self.login) })
     }
 
     /// The login of the master.
@@ -91,25 +92,28 @@ impl Sentinels {
 
     pub(crate) fn describe(&self) -> String {
         match &*lock(&self.named) {
-            Some(addr) => format!("{addr}, named as master `{}` by the Sentinels", self.master),
+            Some(target) => format!("{target}, named as master `{}` by the Sentinels", self.master),
             None => format!("the Sentinels of `{}`", self.master),
         }
     }
 
     async fn ask(&self) -> Result<Named, StoreError> {
         let mut asked = JoinSet::new();
+        // One look at the password for all of them.
         let login = self.own_login.now().await?;
-        for addr in &self.addrs {
-            let client = super::place::client(addr.clone(), login.clone())?;
-            let (place, master, patience) = (addr.to_string(), self.master.clone(), self.patience);
+        for endpoint in &self.endpoints {
+            let (endpoint, login) = (endpoint.clone(), login.clone());
+            let (master, patience) = (self.master.clone(), self.patience);
             asked.spawn(async move {
-                let answer = tokio::time::timeout(patience, ask(&client, &master)).await;
+                let place = endpoint.target.to_string();
+                let asking = ask(&endpoint, &login, &master);
+                let answer = tokio::time::timeout(patience, asking).await;
                 let late = || StoreError::unavailable("no answer in time".into(), false);
                 let answer = answer.unwrap_or_else(|_| Err(Silence::Failed(late())));
                 (place, answer)
             });
         }
-        let majority = self.addrs.len() / 2 + 1;
+        let majority = self.endpoints.len() / 2 + 1;
         let mut best: Option<Named> = None;
         let mut answers = 0;
         let mut silences = Vec::new();
@@ -164,16 +168,16 @@ impl Sentinels {
     /// Listens to announcements on one Sentinel at a time, for ever.
     pub(crate) async fn watch(&self) {
         let mut backoff = Backoff::default();
-        for addr in self.addrs.iter().cycle() {
+        for endpoint in self.endpoints.iter().cycle() {
             let began = crate::clock::Moment::now();
-            self.listen(addr).await;
+            self.listen(endpoint).await;
             backoff.settle(crate::clock::Moment::now().since(began));
             tokio::time::sleep(backoff.next()).await;
         }
     }
 
     /// Returns when the connection is lost.
-    async fn listen(&self, addr: &ConnectionAddr) {
+    async fn listen(&self, endpoint: &Endpoint) {
         let lost = Arc::new(Notify::new());
         let (tell, moves, master) = (Arc::clone(&lost), self.moves.clone(), self.master.clone());
         let config = AsyncConnectionConfig::new()
@@ -190,14 +194,11 @@ impl Sentinels {
                 Ok::<(), Infallible>(())
             });
         let connect = async {
-            let login = self.own_login.now().await.ok()?;
-            let client = super::place::client(addr.clone(), login).ok()?;
-            let conn = client.get_multiplexed_async_connection_with_config(&config).await;
-            let mut conn = conn.ok()?;
-            conn.subscribe(SWITCHED).await.ok()?;
-            Some(conn)
+            let mut conn = endpoint.connect(config).await?;
+            made(conn.subscribe(SWITCHED).await)?;
+            Ok::<_, StoreError>(conn)
         };
-        let Ok(Some(mut conn)) = tokio::time::timeout(self.patience, connect).await else { return };
+        let Ok(Ok(mut conn)) = tokio::time::timeout(self.patience, connect).await else { return };
         loop {
             tokio::select! {
                 () = lost.notified() => return,
@@ -220,11 +221,15 @@ fn is_of(data: &[Value], name: &str) -> bool {
     }
 }
 
-async fn ask(client: &Client, master: &str) -> Result<Named, Silence> {
+async fn ask(
+    endpoint: &Endpoint,
+    login: &RedisConnectionInfo,
+    master: &str,
+) -> Result<Named, Silence> {
     let failed = |error: RedisError| Silence::Failed(classify(&error));
     let config = AsyncConnectionConfig::new();
-    let mut conn: MultiplexedConnection =
-        client.get_multiplexed_async_connection_with_config(&config).await.map_err(failed)?;
+    let conn = endpoint.connect_as(login, config).await;
+    let mut conn = conn.map_err(Silence::Failed)?;
     // The first has the epoch. The second is what knows the new master already while its failover
     // goes on; only then the announcement and the first follow.
     let mut both = redis::pipe();
@@ -245,7 +250,7 @@ async fn ask(client: &Client, master: &str) -> Result<Named, Silence> {
         [of_master, addr] => epoch(of_master).zip(address(addr)),
         _ => None,
     };
-    named.map(|(epoch, addr)| Named { epoch, addr }).ok_or_else(|| {
+    named.map(|(epoch, target)| Named { epoch, target }).ok_or_else(|| {
         let message = "its answer to SENTINEL names no address; is it a Sentinel?";
         Silence::Failed(StoreError::refused(Error::new(ErrorKind::Protocol, message)))
     })
@@ -264,11 +269,11 @@ fn epoch(reply: &Value) -> Option<u64> {
 }
 
 /// A reply to `SENTINEL GET-MASTER-ADDR-BY-NAME`.
-fn address(reply: &Value) -> Option<ConnectionAddr> {
+fn address(reply: &Value) -> Option<Target> {
     let Value::Array(words) = reply else { return None };
     let [host, port] = &words[..] else { return None };
     let (host, port) = (text(host)?, text(port)?.parse().ok()?);
-    (!host.is_empty() && port > 0).then(|| ConnectionAddr::Tcp(host.to_owned(), port))
+    (!host.is_empty() && port > 0).then(|| Target::Tcp(host.to_owned(), port))
 }
 
 fn text(value: &Value) -> Option<&str> {
@@ -305,7 +310,7 @@ mod tests {
 
     #[test]
     fn an_address_has_a_host_and_a_port() {
-        let expected = ConnectionAddr::Tcp("10.0.0.7".into(), 7000);
+        let expected = Target::Tcp("10.0.0.7".into(), 7000);
         assert_eq!(address(&list(&["10.0.0.7", "7000"])), Some(expected));
         for words in [&["h"][..], &["", "1"], &["h", "0"], &["h", "70000"], &["h", "1", "2"], &[]] {
             assert_eq!(address(&list(words)), None, "{words:?}");
