@@ -1,4 +1,4 @@
-//! `host`: the host store, beside `flock`. `soak`: what cycles of lock and release leave behind. `placement`: what the background thread costs.
+//! `memory`: the store inside the process. `host`: the host store, beside `flock`. `soak`: what cycles of lock and release leave behind. `placement`: what the background thread costs.
 //!
 //! `cargo run --release -p fairlock-bench [SECONDS]`: hand-over and uncontended cost of fair
 //! locks on a private server, beside the server's PING in the same run. Ratios count; the
@@ -24,6 +24,8 @@ fn main() {
     match args[..] {
         ["soak"] => soak(1_000_000),
         ["soak", cycles] => soak(cycles.parse().expect("CYCLES")),
+        ["memory"] => memory::report(Duration::from_secs(5)),
+        ["memory", seconds] => memory::report(span(seconds)),
         ["host"] => host::report(Duration::from_secs(2)),
         ["host", seconds] if seconds.parse::<f64>().is_ok() => host::report(span(seconds)),
         ["host", ref process @ ..] => host::process(process),
@@ -32,7 +34,7 @@ fn main() {
         [] => costs(Duration::from_secs(2)),
         [seconds] => costs(span(seconds)),
         _ => panic!(
-            "fairlock-bench [SECONDS] | host [SECONDS] | soak [CYCLES] | placement [SECONDS]"
+            "fairlock-bench [SECONDS] | memory [SECONDS] | host [SECONDS] | soak [CYCLES] | placement [SECONDS]"
         ),
     }
 }

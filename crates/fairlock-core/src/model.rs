@@ -30,11 +30,31 @@ impl Model {
         rules: &Rules,
         world: &dyn World,
     ) -> Result<(Answer, Vec<Effect>), CoreError> {
+        self.apply_then(now_us, name, op, rules, world, |_| ())
+            .map(|(answer, effects, ())| (answer, effects))
+    }
+
+    /// The same, and what `then` says of the lock after it.
+    ///
+    /// # Errors
+    /// As [`LockState::apply`].
+    pub fn apply_then<T>(
+        &mut self,
+        now_us: u64,
+        name: &LockName,
+        op: &Op,
+        rules: &Rules,
+        world: &dyn World,
+        then: impl FnOnce(&LockState) -> T,
+    ) -> Result<(Answer, Vec<Effect>, T), CoreError> {
         if let Some(lock) = self.locks.get_mut(name) {
-            return lock.apply(now_us, op, rules, world);
+            let (answer, effects) = lock.apply(now_us, op, rules, world)?;
+            return Ok((answer, effects, then(lock)));
         }
         self.sweep(now_us / 1_000);
-        self.locks.entry(name.clone()).or_default().apply(now_us, op, rules, world)
+        let lock = self.locks.entry(name.clone()).or_default();
+        let (answer, effects) = lock.apply(now_us, op, rules, world)?;
+        Ok((answer, effects, then(lock)))
     }
 
     /// The lock `name`, if it was ever used and not forgotten.

@@ -13,8 +13,9 @@ pub struct RenewalPlan {
 impl RenewalPlan {
     /// Plans the renewal of hold `id` for `at_ns`, instead of any earlier plan for it.
     pub fn set(&mut self, id: u64, at_ns: u64) {
-        self.remove(id);
-        self.due.insert(id, at_ns);
+        if let Some(earlier) = self.due.insert(id, at_ns) {
+            self.by_time.remove(&(earlier, id));
+        }
         self.by_time.insert((at_ns, id));
     }
 

@@ -7,7 +7,8 @@
 use crate::config::{Address, Config};
 use crate::error::{Error, ErrorKind};
 use crate::process;
-use crate::shared::{ConnectionState, Shared, random_bits};
+use crate::random::random_bits;
+use crate::shared::{ConnectionState, Shared};
 use crate::store::memory::MemoryStore;
 use crate::store::{Event, Events};
 use crate::watchdog;

@@ -204,11 +204,11 @@ impl Guard {
             std::mem::forget(self);
             return Err(error);
         }
-        let (hold, change) = self.end();
-        let shared = Arc::clone(self.client.shared());
-        if let Some(outcome) = release_now(&self.client, &hold, change) {
+        let change = self.end();
+        if let Some(outcome) = release_now(&self.client, &self.hold, change) {
             return Ok(outcome);
         }
+        let (shared, hold) = (Arc::clone(self.client.shared()), Arc::clone(&self.hold));
         let ticket = Ticket::new(&shared);
         let outcome = self.client.on_background(async move {
             let outcome = reaper::release(&shared, &hold, change).await;
@@ -219,13 +219,13 @@ impl Guard {
     }
 
     /// Notes that this guard is over; from here on the hold is not renewed for it.
-    fn end(&mut self) -> (Arc<Hold>, Change) {
+    fn end(&mut self) -> Change {
         self.done = true;
-        let change = self.hold.leave();
-        if self.hold.is_unattended() {
+        let (change, unattended) = self.hold.leave();
+        if unattended {
             self.client.shared().watchdog.forget(&self.hold);
         }
-        (Arc::clone(&self.hold), change)
+        change
     }
 }
 
@@ -294,9 +294,9 @@ impl Drop for Guard {
             std::mem::forget((Arc::clone(&self.hold), self.client.clone()));
             return;
         }
-        let (hold, change) = self.end();
-        if release_now(&self.client, &hold, change).is_none() {
-            reaper::release_later(self.client.shared(), hold, change, None);
+        let change = self.end();
+        if release_now(&self.client, &self.hold, change).is_none() {
+            reaper::release_later(self.client.shared(), self.hold(), change, None);
         }
     }
 }

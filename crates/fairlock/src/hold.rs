@@ -1,15 +1,17 @@
 //! One hold of a lock: what guards, watchdog and reaper share.
 
+mod standing;
+
 use crate::clock::{Moment, lock};
 use crate::error::{Error, ErrorKind};
 use crate::observe;
 use crate::owner::Seat;
 use crate::process::Home;
 use fairlock_core::{Body, Kind, LockName, Op, OwnerId, RequestId, Token};
+use standing::Standing;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tokio::sync::watch;
 
 /// Whether a guard still protects. There are these three states and no others, in this order of
 /// trust, so that a `match` may be complete: Held and Suspect guards are valid, Lost ones are not.
@@ -67,7 +69,7 @@ pub(crate) struct Hold {
     whole_lease: AtomicBool,
     inner: Mutex<Inner>,
     pub(crate) story: observe::Story,
-    state: watch::Sender<GuardState>,
+    standing: Standing,
 }
 
 struct Inner {
@@ -131,14 +133,13 @@ impl Hold {
                 taken_by: None,
             }),
             story: observe::Story::default(),
-            state: watch::Sender::new(GuardState::Held),
+            standing: Standing::default(),
         }
     }
 
     /// Can be held in this process only.
-    pub(crate) fn at_home(mut self, home: Home) -> Self {
+    pub(crate) fn stay_at(&mut self, home: Home) {
         self.home = Some(home);
-        self
     }
 
     /// The call that renews this hold.
@@ -152,7 +153,13 @@ impl Hold {
     }
 
     pub(crate) fn lease(&self) -> Lease {
-        lock(&self.inner).lease
+        self.times().0
+    }
+
+    /// The lease, and until when the hold is valid.
+    pub(crate) fn times(&self) -> (Lease, Moment) {
+        let inner = lock(&self.inner);
+        (inner.lease, inner.valid_until)
     }
 
     /// How many guards hold it, and those that were detached.
@@ -169,7 +176,7 @@ impl Hold {
     }
 
     pub(crate) fn valid_until(&self) -> Moment {
-        lock(&self.inner).valid_until
+        self.times().1
     }
 
     pub(crate) fn remaining(&self) -> Duration {
@@ -185,7 +192,7 @@ impl Hold {
         if self.home.is_some_and(Home::is_left) {
             return GuardState::Lost;
         }
-        let known = *self.state.borrow();
+        let known = self.standing.known();
         if known != GuardState::Lost && self.valid_until().left().is_zero() {
             self.lose();
             return GuardState::Lost;
@@ -195,14 +202,14 @@ impl Hold {
 
     /// The next state that differs from `from`.
     pub(crate) async fn state_changed(&self, from: GuardState) -> GuardState {
-        let mut states = self.state.subscribe();
         loop {
+            // Before the look, so that no change falls between.
+            let change = self.standing.change();
             let state = self.state();
             if state != from {
                 return state;
             }
-            // The sender lives in the hold, so this cannot fail.
-            let _ = states.changed().await;
+            change.await;
         }
     }
 
@@ -243,25 +250,13 @@ impl Hold {
     }
 
     pub(crate) fn lose(&self) {
-        let is_new = self.state.send_if_modified(|state| {
-            let changed = *state != GuardState::Lost;
-            *state = GuardState::Lost;
-            changed
-        });
-        if is_new {
+        if self.standing.lose() {
             observe::lost(self);
         }
     }
 
     pub(crate) fn suspect(&self) {
-        let is_new = self.state.send_if_modified(|state| {
-            let changed = *state == GuardState::Held;
-            if changed {
-                *state = GuardState::Suspect;
-            }
-            changed
-        });
-        if is_new {
+        if self.standing.suspect() {
             observe::suspect(self);
         }
     }
@@ -271,7 +266,7 @@ impl Hold {
     /// its old deadline, with the reply waiting to be read, has lost nothing if nobody looked
     /// meanwhile.
     pub(crate) fn renewed(&self, sent: Moment, ttl_ms: u64) {
-        if *self.state.borrow() == GuardState::Lost {
+        if self.standing.known() == GuardState::Lost {
             return;
         }
         {
@@ -282,13 +277,7 @@ impl Hold {
         if self.state() == GuardState::Lost {
             return;
         }
-        self.state.send_if_modified(|state| {
-            let changed = *state == GuardState::Suspect;
-            if changed {
-                *state = GuardState::Held;
-            }
-            changed
-        });
+        self.standing.trust();
     }
 
     /// Whether the last guard is gone.
@@ -307,19 +296,20 @@ impl Hold {
         Some(Change { count: inner.count, number: inner.change })
     }
 
-    /// One guard less; at 0 the hold ends.
-    pub(crate) fn leave(&self) -> Change {
-        let change = {
+    /// One guard less; at 0 the hold ends. Says also whether it is unattended now.
+    pub(crate) fn leave(&self) -> (Change, bool) {
+        let (change, unattended) = {
             let mut inner = lock(&self.inner);
             inner.count = inner.count.saturating_sub(1);
             inner.change += 1;
             inner.ended = inner.count == 0;
-            Change { count: inner.count, number: inner.change }
+            let change = Change { count: inner.count, number: inner.change };
+            (change, inner.is_unattended())
         };
         if change.count == 0 {
             observe::let_go(self);
         }
-        change
+        (change, unattended)
     }
 
     /// One guard leaves its part of the hold to the store: it is never given back, and from now
@@ -334,8 +324,13 @@ impl Hold {
 
     /// Whether no guard is left: all were released or detached.
     pub(crate) fn is_unattended(&self) -> bool {
-        let inner = lock(&self.inner);
-        inner.count == inner.detached
+        lock(&self.inner).is_unattended()
+    }
+}
+
+impl Inner {
+    fn is_unattended(&self) -> bool {
+        self.count == self.detached
     }
 }
 

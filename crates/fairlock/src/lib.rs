@@ -110,6 +110,7 @@ mod lock;
 mod observe;
 mod owner;
 mod process;
+mod random;
 mod reaper;
 mod shared;
 mod shepherd;

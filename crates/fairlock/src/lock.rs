@@ -9,7 +9,6 @@ use crate::guard::Guard;
 use crate::observe;
 use crate::owner::Owner;
 use crate::reaper::{self, Abandoned, Ticket};
-use crate::shared::new_request;
 use crate::status::{self, Holder, LockStatus};
 use crate::turn::{Link, Turn};
 use crate::with::{self, Done, Held};
@@ -325,7 +324,7 @@ impl Lock {
             return Ok(None);
         }
         let owner = shared.new_owner()?;
-        let request = new_request()?;
+        let request = shared.new_request()?;
         let mut op = wanted.op(shared, &owner, request);
         op.mode = Mode::Try;
         let Some(reply) = shared.store.call_now(&wanted.name, &Op::Acquire(op)) else {

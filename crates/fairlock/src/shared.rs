@@ -7,6 +7,7 @@ use crate::hub::Hub;
 use crate::observe;
 use crate::owner::Owners;
 use crate::process::Home;
+use crate::random::Requests;
 use crate::reaper::Pending;
 use crate::store::{Event, Store};
 use crate::watchdog::Watchdog;
@@ -48,6 +49,7 @@ pub(crate) struct Shared {
     pub(crate) connection: watch::Sender<ConnectionState>,
     observed: observe::Connection,
     numbers: AtomicU64,
+    requests: Requests,
     nudging: Mutex<HashSet<LockName>>,
 }
 
@@ -76,6 +78,7 @@ impl Shared {
             connection: watch::Sender::new(ConnectionState::Reconnecting),
             observed: observe::Connection::new(),
             numbers: AtomicU64::new(1),
+            requests: Requests::default(),
             nudging: Mutex::default(),
         })
     }
@@ -94,6 +97,11 @@ impl Shared {
     pub(crate) fn new_owner(&self) -> Result<OwnerId, Error> {
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
         Ok(OwnerId::ours(self.client_id, number)?)
+    }
+
+    /// A request id that nobody used before, and nobody can guess.
+    pub(crate) fn new_request(&self) -> Result<RequestId, Error> {
+        self.requests.draw()
     }
 
     /// Whether this is a forked child's copy, in which nothing may be touched. A store inside the
@@ -207,56 +215,5 @@ impl Shared {
             }
             lock(&shared.nudging).remove(&name);
         });
-    }
-}
-
-/// 128 random bits from the operating system.
-pub(crate) fn random_bits() -> Result<u128, Error> {
-    let mut bytes = [0; 16];
-    getrandom::fill(&mut bytes).map_err(|error| {
-        Error::new(
-            crate::ErrorKind::Unavailable,
-            format!("the operating system gives no random numbers: {error}"),
-        )
-    })?;
-    Ok(u128::from_le_bytes(bytes))
-}
-
-/// A new request id.
-pub(crate) fn new_request() -> Result<RequestId, Error> {
-    random_bits().map(RequestId::from_random)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// F89. A million draws without a repeat: with fewer than 2^36 different values there would be one
-    /// (a chance below e^-7 of none). Each of the 128 bits is set in half of them, to within six
-    /// standard deviations, so none is fixed. That ten million ids of 122 such bits repeat with a
-    /// chance below 10^-23 is arithmetic; a test of it could not run long enough to fail.
-    #[test]
-    fn random_bits_do_not_repeat_and_none_is_fixed() {
-        const DRAWS: usize = 1_000_000;
-        let mut all: Vec<u128> = std::thread::scope(|scope| {
-            let draw = || (0..DRAWS / 4).map(|_| random_bits().unwrap()).collect::<Vec<_>>();
-            let threads: Vec<_> = (0..4).map(|_| scope.spawn(draw)).collect();
-            threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
-        });
-        let mut set = [0_u32; 128];
-        for bits in all.iter().step_by(10) {
-            for (bit, count) in set.iter_mut().enumerate() {
-                *count += (bits >> bit & 1) as u32;
-            }
-        }
-        let looked_at = DRAWS as f64 / 10.0;
-        let deviation = (looked_at / 4.0).sqrt();
-        for (bit, count) in set.into_iter().enumerate() {
-            let off = (f64::from(count) - looked_at / 2.0).abs() / deviation;
-            assert!(off < 6.0, "bit {bit} is set in {count} of {looked_at}");
-        }
-        all.sort_unstable();
-        let repeats = all.windows(2).filter(|pair| pair[0] == pair[1]).count();
-        assert_eq!(repeats, 0);
     }
 }

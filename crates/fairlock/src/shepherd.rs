@@ -6,7 +6,7 @@ use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
 use crate::hub::{Entry, Queue};
 use crate::observe;
-use crate::shared::{Shared, new_request};
+use crate::shared::Shared;
 use crate::store::{StoreError, Topic};
 use fairlock_core::{Acquire, Body, Grant, Kind, Mode, Op, OwnerId};
 use std::sync::Arc;
@@ -207,7 +207,7 @@ async fn bring_back(shared: &Arc<Shared>, queue: &Arc<Queue>) -> Result<(), Stor
 }
 
 async fn return_to_place(shared: &Arc<Shared>, entry: &Arc<Entry>) -> Result<(), StoreError> {
-    let fresh = new_request().map_err(StoreError::refused)?;
+    let fresh = shared.new_request().map_err(StoreError::refused)?;
     let Some((request, order)) = shared.hub.renew_request(entry, fresh) else { return Ok(()) };
     let op = Op::Acquire(Acquire {
         kind: Kind::Fair,

@@ -12,6 +12,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
+#[cfg(test)]
+#[cfg(feature = "test-util")]
+mod sleeping_tests;
+
 /// Renewals under way at once on one connection: enough to fill a round trip, few enough to bound
 /// what a stalled server has to work off.
 const RENEWALS_MAX: usize = 100;
@@ -21,7 +25,9 @@ const RENEWALS_MAX: usize = 100;
 const LOOKS_MAX: usize = 1_000;
 
 /// Longest sleep while there are holds: timers stand still while the machine is suspended, the time
-/// that leases are counted in does not. After waking up, a loss is told within this time.
+/// that leases are counted in does not. After waking up, a loss is told within this time. It sleeps
+/// no longer than this after the last hold either, so that a client that takes and frees locks all
+/// the time finds it about to look anyway, and need not wake its thread for each of them.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
 
 /// The first renewal after a grant by message: its TTL is short, and a critical section that is
@@ -45,6 +51,31 @@ struct State {
     waiting: RenewalPlan,
     /// For the renewals of the present connection.
     slots: Arc<Semaphore>,
+    sleep: Sleep,
+    /// Whether anything was planned since it fell asleep for the last time.
+    used: bool,
+}
+
+/// How long the watchdog sleeps, as far as those must know who plan something meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sleep {
+    /// It looks at the plan before it sleeps again, or was told to.
+    Awake,
+    /// Until this moment, in nanoseconds.
+    Until(u64),
+    Endless,
+}
+
+impl Sleep {
+    /// Whether it would miss what is due at `at_ns`. A sleep that should be over is not relied upon:
+    /// the machine may have been suspended, and the timer be late by as much.
+    fn misses(self, now_ns: u64, at_ns: u64) -> bool {
+        match self {
+            Self::Awake => false,
+            Self::Until(end_ns) => at_ns < end_ns || end_ns <= now_ns,
+            Self::Endless => true,
+        }
+    }
 }
 
 impl Default for State {
@@ -54,7 +85,39 @@ impl Default for State {
             plan: RenewalPlan::default(),
             waiting: RenewalPlan::default(),
             slots: new_slots(),
+            sleep: Sleep::Awake,
+            used: false,
         }
+    }
+}
+
+impl State {
+    /// Plans a look, and says whether the watchdog must be woken for it.
+    fn plan(&mut self, id: u64, now: Moment, at: Moment) -> bool {
+        self.plan.set(id, at.nanos());
+        self.used = true;
+        let missed = self.sleep.misses(now.nanos(), at.nanos());
+        if missed {
+            self.sleep = Sleep::Awake;
+        }
+        missed
+    }
+
+    /// How long it can sleep from now on. With nothing planned only if nothing was for a while.
+    fn fall_asleep(&mut self) -> Option<Duration> {
+        let now = Moment::now();
+        let used = std::mem::take(&mut self.used);
+        let next = match self.plan.next_ns() {
+            Some(ns) => Duration::from_nanos(ns.saturating_sub(now.nanos())),
+            None if used => SLEEP_MAX,
+            None => {
+                self.sleep = Sleep::Endless;
+                return None;
+            }
+        };
+        let length = next.min(SLEEP_MAX);
+        self.sleep = Sleep::Until(now.plus(length).nanos());
+        Some(length)
     }
 }
 
@@ -67,20 +130,20 @@ impl Watchdog {
     pub(crate) fn watch(&self, hold: &Arc<Hold>, full: bool) {
         hold.set_whole_lease(full);
         let now = Moment::now();
+        let (lease, valid_until) = hold.times();
         let at = if !full {
             now.plus_ms(CONFIRM_AFTER_MS)
-        } else if hold.lease().renewed {
-            now.plus_ms(hold.lease().ms / 3)
+        } else if lease.renewed {
+            now.plus_ms(lease.ms / 3)
         } else {
-            hold.valid_until()
+            valid_until
         };
-        let at = at.min(hold.valid_until());
+        let at = at.min(valid_until);
         let mut state = lock(&self.state);
-        let first = state.plan.next_ns().is_none_or(|next| at.nanos() < next);
-        state.plan.set(hold.id, at.nanos());
+        let missed = state.plan(hold.id, now, at);
         state.holds.insert(hold.id, Arc::clone(hold));
         drop(state);
-        if first {
+        if missed {
             self.changed.notify_one();
         }
     }
@@ -89,7 +152,9 @@ impl Watchdog {
     pub(crate) fn forget(&self, hold: &Hold) {
         let mut state = lock(&self.state);
         state.plan.remove(hold.id);
-        state.waiting.remove(hold.id);
+        if !state.waiting.is_empty() {
+            state.waiting.remove(hold.id);
+        }
         state.holds.remove(&hold.id);
     }
 
@@ -129,11 +194,9 @@ impl Watchdog {
         if !state.holds.contains_key(&hold.id) {
             return;
         }
-        let first = state.plan.next_ns().is_none_or(|next| at.nanos() < next);
-        state.plan.set(hold.id, at.nanos());
+        let missed = state.plan(hold.id, Moment::now(), at);
         drop(state);
-        if first {
-            // The watchdog sleeps for as long as the plan was when it last looked.
+        if missed {
             self.changed.notify_one();
         }
     }
@@ -163,17 +226,14 @@ impl Watchdog {
 
     /// Resolves when something is due, or may be.
     async fn due(&self) {
-        let (next, starved) = {
-            let state = lock(&self.state);
+        let (length, starved) = {
+            let mut state = lock(&self.state);
             let starved = (!state.waiting.is_empty()).then(|| Arc::clone(&state.slots));
-            (state.plan.next_ns(), starved)
+            (state.fall_asleep(), starved)
         };
         let planned = async {
-            match next {
-                Some(ns) => {
-                    let left = ns.saturating_sub(Moment::now().nanos());
-                    tokio::time::sleep(Duration::from_nanos(left).min(SLEEP_MAX)).await;
-                }
+            match length {
+                Some(length) => tokio::time::sleep(length).await,
                 None => std::future::pending().await,
             }
         };
@@ -189,6 +249,7 @@ impl Watchdog {
             () = slot => {}
             () = self.changed.notified() => {}
         }
+        lock(&self.state).sleep = Sleep::Awake;
     }
 }
 

@@ -40,8 +40,8 @@ impl Drop for Delivery {
             std::mem::forget((hold, Arc::clone(&self.shared)));
             return;
         }
-        let change = hold.leave();
-        if hold.is_unattended() {
+        let (change, unattended) = hold.leave();
+        if unattended {
             self.shared.watchdog.forget(&hold);
         }
         reaper::release_later(&self.shared, hold, change, self.link.take());

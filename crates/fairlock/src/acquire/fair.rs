@@ -8,7 +8,7 @@ use crate::error::{Error, ErrorKind};
 use crate::hold::Hold;
 use crate::hub::{Entry, Outcome, Waiter};
 use crate::observe::{self, Way};
-use crate::shared::{Shared, new_request};
+use crate::shared::Shared;
 use crate::store::Topic;
 use fairlock_core::{Acquire, Body, Grant, OwnerId};
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub(super) async fn fair(
     let mut over = 0;
     let mut doubtful = Vec::new();
     loop {
-        let request = new_request()?;
+        let request = shared.new_request()?;
         let lease_ms = wanted.lease_ms(shared);
         let waiter = Waiter {
             name: wanted.name.clone(),

@@ -9,7 +9,7 @@ use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
 use crate::hold::Hold;
 use crate::observe::{self, Way};
-use crate::shared::{Shared, new_request};
+use crate::shared::Shared;
 use crate::store::Topic;
 use fairlock_core::{Body, Grant, OwnerId, RequestId};
 use std::sync::Arc;
@@ -33,7 +33,7 @@ pub(super) async fn plain(
     owner: OwnerId,
     caller: &mut Caller,
 ) -> Result<Option<Arc<Hold>>, Error> {
-    let request = new_request()?;
+    let request = shared.new_request()?;
     let mut copies = Copies::default();
     let queue = shared.hub.enter_plain(&wanted.name);
     let until = wanted.until.filter(|_| !wanted.try_once);

@@ -74,6 +74,9 @@ impl Wanted {
             Hold::new(self.name.clone(), self.kind, owner, grant.token, lease, until, doubtful);
         hold.seat = self.seat.clone();
         // A store inside the process is copied with it.
-        if shared.is_embedded { hold } else { hold.at_home(shared.home) }
+        if !shared.is_embedded {
+            hold.stay_at(shared.home);
+        }
+        hold
     }
 }

@@ -8,8 +8,8 @@ use crate::error::{Error, ErrorKind};
 use crate::listing::LockEntry;
 use crate::observe;
 use fairlock_core::{
-    Answer, Body, Channel, ClientId, CoreError, Effect, Kind, LockName, Model, Op, OwnerId,
-    Payload, Rules, World,
+    Answer, Body, Channel, ClientId, CoreError, Effect, Kind, LockName, LockState, Model, Op,
+    OwnerId, Payload, Rules, World,
 };
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex};
@@ -87,15 +87,16 @@ impl MemoryStore {
         op: &Op,
     ) -> Result<(Answer, Vec<Effect>), CoreError> {
         let mut state = lock(&self.state);
-        let done = state.model.apply(now_us, name, op, &self.rules, &Inside)?;
-        let waits = state.model.get(name).and_then(|l| {
+        let deadline = |l: &LockState| {
             // Without waiters nothing needs to be done when a lease ends.
             (!l.snapshot().queue.is_empty())
                 .then(|| l.next_deadline_ms(now_us / 1_000, &self.rules))
                 .flatten()
-        });
+        };
+        let (answer, effects, waits) =
+            state.model.apply_then(now_us, name, op, &self.rules, &Inside, deadline)?;
         state.set_deadline(name, waits, &self.sooner);
-        Ok(done)
+        Ok((answer, effects))
     }
 
     fn page_now(&self, after: Option<&LockName>, limit: usize) -> Page {
@@ -166,6 +167,9 @@ impl MemoryStore {
 
 impl State {
     fn set_deadline(&mut self, name: &LockName, at: Option<u64>, sooner: &Notify) {
+        if at.is_none() && self.deadline_of.is_empty() {
+            return;
+        }
         let known = self.deadline_of.get(name).copied();
         if known == at {
             return;

@@ -1,0 +1,60 @@
+//! What is known of a hold, in one word, and a way to hear of changes. Most holds are over before
+//! anybody listens: making one of these and dropping it costs nothing.
+
+use super::GuardState;
+use std::sync::atomic::{AtomicU8, Ordering};
+use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
+
+const HELD: u8 = 0;
+const SUSPECT: u8 = 1;
+const LOST: u8 = 2;
+
+#[derive(Default)]
+pub(super) struct Standing {
+    known: AtomicU8,
+    changed: Notify,
+}
+
+impl Standing {
+    pub(super) fn known(&self) -> GuardState {
+        match self.known.load(Ordering::Acquire) {
+            HELD => GuardState::Held,
+            SUSPECT => GuardState::Suspect,
+            _ => GuardState::Lost,
+        }
+    }
+
+    /// Lost for good. Says whether that is new.
+    pub(super) fn lose(&self) -> bool {
+        let is_new = self.known.swap(LOST, Ordering::AcqRel) != LOST;
+        self.tell(is_new)
+    }
+
+    /// Suspect, if it was held. Says whether it was.
+    pub(super) fn suspect(&self) -> bool {
+        self.turn(HELD, SUSPECT)
+    }
+
+    /// Held again, if it was suspect.
+    pub(super) fn trust(&self) -> bool {
+        self.turn(SUSPECT, HELD)
+    }
+
+    /// Resolves at the next change from now on, polled or not.
+    pub(super) fn change(&self) -> Notified<'_> {
+        self.changed.notified()
+    }
+
+    fn turn(&self, from: u8, to: u8) -> bool {
+        let turned = self.known.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed);
+        self.tell(turned.is_ok())
+    }
+
+    fn tell(&self, is_new: bool) -> bool {
+        if is_new {
+            self.changed.notify_waiters();
+        }
+        is_new
+    }
+}
