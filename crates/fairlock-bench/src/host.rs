@@ -7,6 +7,7 @@ use fairlock::Client;
 use fairlock_testkit::tempdir::TempDir;
 use rustix::fs::{FlockOperation, flock};
 use rustix::time::{ClockId, clock_gettime};
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
@@ -24,8 +25,9 @@ const COMMANDS: u32 = 100;
 
 const WAITERS: u32 = 100;
 
-/// Until every waiter sleeps.
-const SETTLE: Duration = Duration::from_secs(5);
+/// Until every waiter sleeps, and the threads that tokio keeps for blocking work have ended: they go
+/// after ten seconds, and what they have used goes with them.
+const SETTLE: Duration = Duration::from_secs(12);
 
 type Line = Result<String, std::io::Error>;
 
@@ -116,8 +118,22 @@ fn turns_flock(path: &str) -> Vec<(&'static str, u64)> {
     seen
 }
 
+/// `cargo run -p fairlock-bench` builds the bench alone, and the program that lies beside it may be an old
+/// one, or none.
+fn build_program() {
+    let Some(cargo) = std::env::var_os("CARGO") else { return };
+    let profile: &[&str] = if cfg!(debug_assertions) { &[] } else { &["--release"] };
+    let build =
+        Command::new(cargo).args(["build", "--quiet", "-p", "fairlock-cli"]).args(profile).status();
+    assert!(
+        build.is_ok_and(|status| status.success()),
+        "fairlock-cli must be built to be measured"
+    );
+}
+
 /// The same for commands: the end of one to the start of the next.
 fn commands(path: &Path) {
+    build_program();
     let own = std::env::current_exe().unwrap();
     let fairlock = own.with_file_name("fairlock");
     let (url, other) = (format!("sqlite:{}", path.display()), path.with_extension("flock"));
@@ -131,9 +147,7 @@ fn commands(path: &Path) {
         };
         match (0..COMMANDS).map(|_| start()).collect() {
             Ok(children) => print_turns(&format!("{COMMANDS} commands, {what}"), hear(children)),
-            Err(error) => {
-                println!("host: SKIPPED: {what}: {error} (cargo build --release -p fairlock-cli)");
-            }
+            Err(error) => println!("host: SKIPPED: {what}: {error}"),
         }
     }
 }
@@ -193,11 +207,10 @@ fn waiting(url: &str, span: Duration) {
     };
     let mut children: Vec<_> = (0..WAITERS).map(|_| start()).collect();
     std::thread::sleep(SETTLE);
-    let used =
-        |children: &[Child]| -> u64 { children.iter().map(|child| cpu_ns(child.id())).sum() };
-    let (before, began) = (used(&children), Instant::now());
+    let (before, began) = (cpu_ns(&children), Instant::now());
     std::thread::sleep(span.max(Duration::from_secs(10)));
-    let used = (used(&children) - before) as f64 / 1e6;
+    let since = |(task, ns): (&PathBuf, &u64)| ns - before.get(task).unwrap_or(&0);
+    let used = cpu_ns(&children).iter().map(since).sum::<u64>() as f64 / 1e6;
     let minutes = began.elapsed().as_secs_f64() / 60.0;
     println!(
         "host: {WAITERS} idle waiters, a process each: {:.2} ms of CPU a minute for each",
@@ -209,14 +222,17 @@ fn waiting(url: &str, span: Duration) {
     }
 }
 
-/// Nanoseconds that all threads of a process have run.
-fn cpu_ns(pid: u32) -> u64 {
-    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
-    let of = |task: PathBuf| -> u64 {
-        let text = std::fs::read_to_string(task.join("schedstat")).unwrap_or_default();
-        text.split(' ').next().and_then(|ns| ns.parse().ok()).unwrap_or(0)
+/// Nanoseconds that each thread of these processes has run. A thread that ends takes its own along, so
+/// only threads can be compared, and not their sums.
+fn cpu_ns(children: &[Child]) -> HashMap<PathBuf, u64> {
+    let of = |task: PathBuf| {
+        let text = std::fs::read_to_string(task.join("schedstat")).ok()?;
+        Some((task, text.split(' ').next()?.parse().ok()?))
     };
-    tasks.filter_map(Result::ok).map(|task| of(task.path())).sum()
+    let tasks = children.iter().flat_map(|child| {
+        std::fs::read_dir(format!("/proc/{}/task", child.id())).unwrap().filter_map(Result::ok)
+    });
+    tasks.filter_map(|task| of(task.path())).collect()
 }
 
 fn this(args: &[&str]) -> Command {
