@@ -8,6 +8,7 @@ use std::time::Duration;
 use clap::builder::TypedValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use fairlock::Replicas;
 
 use crate::duration;
 use crate::exit::{self, Code};
@@ -171,6 +172,11 @@ pub(crate) struct Run {
     /// file, then the command's name.
     #[arg(long, value_name = "TEXT")]
     pub(crate) label: Option<String>,
+
+    /// How many replicas of the server must have the lock before the command runs, and for as long as
+    /// it does: a number, all, any or none. Default: the configuration file, then the URL, then none.
+    #[arg(long, value_name = "N", help_heading = STORE)]
+    pub(crate) replicas: Option<Replicas>,
 
     /// The kind of lock; all its users must name the same one.
     #[arg(long, value_enum, default_value_t = Kind::Fair)]

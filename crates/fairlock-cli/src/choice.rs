@@ -6,6 +6,7 @@ use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
+use fairlock::Replicas;
 use serde_json::{Value, json};
 
 use crate::account::Account;
@@ -39,6 +40,7 @@ Settings:
   password-file = \"/etc/fairlock/password\"
   scope = \"fleet\"
   label = \"web-1\"
+  replicas = \"all\"
 
 Environment:
   FAIRLOCK_URL        the store, as --url
@@ -55,6 +57,8 @@ pub(crate) struct Choice {
     pub(crate) password_file: Option<PathBuf>,
     /// From the configuration.
     pub(crate) label: Option<String>,
+    /// From the configuration; of a store that has any.
+    pub(crate) replicas: Option<Replicas>,
 }
 
 /// Who named the store.
@@ -200,7 +204,9 @@ fn decide(
             (url, source, None)
         }
     };
-    Ok(Choice { url, source, password_file, label })
+    let replicas = files.iter().find_map(|file| file.replicas);
+    let replicas = replicas.filter(|_| Reach::of(&url) == Reach::Fleet);
+    Ok(Choice { url, source, password_file, label, replicas })
 }
 
 /// What the command line or the environment says.

@@ -56,7 +56,9 @@ impl Code {
         match kind {
             ErrorKind::Misuse | ErrorKind::LeaseTooShort | ErrorKind::WrongType => Self::USAGE,
             ErrorKind::Denied => Self::DENIED,
-            ErrorKind::Unavailable | ErrorKind::Unknown => Self::UNAVAILABLE,
+            ErrorKind::Unavailable | ErrorKind::Unknown | ErrorKind::NotReplicated => {
+                Self::UNAVAILABLE
+            }
             ErrorKind::Lost => Self::LOST,
             // The kinds may grow; a new one is no reason to guess.
             _ => Self::INTERNAL,
@@ -82,7 +84,7 @@ Exit codes:
   (any)    the command's own code; 128 + n when signal n ended it,
            or when signal n ended the wait or the hold
   64       wrong usage, or a wrong setting
-  69       the store cannot be reached
+  69       the store cannot be reached, or too few replicas have the lock
   70       internal error
   75       not acquired within --wait (--conflict-exit-code)
   76       the lock was lost or in doubt (--lost-exit-code)
@@ -177,6 +179,7 @@ mod tests {
             (ErrorKind::Denied, Code::DENIED),
             (ErrorKind::Unavailable, Code::UNAVAILABLE),
             (ErrorKind::Unknown, Code::UNAVAILABLE),
+            (ErrorKind::NotReplicated, Code::UNAVAILABLE),
             (ErrorKind::Lost, Code::LOST),
         ] {
             assert_eq!(Code::of(kind), code);

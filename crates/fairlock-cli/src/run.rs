@@ -33,6 +33,9 @@ pub(crate) async fn run(args: Run) -> Result<Code, Failure> {
         return Err(Failure::usage(format!("no COMMAND follows `--`; {advice}")));
     }
     let mut store = Store::resolve(&args.store)?;
+    if let Some(replicas) = args.replicas.or_else(|| store.choice().replicas) {
+        store = store.replicas(replicas);
+    }
     let label = args.label.clone().or_else(|| store.choice().label.clone());
     if let Some(label) = label.or_else(|| default_label(&args.command)) {
         store = store.label(&label);

@@ -5,12 +5,14 @@
 //! password-file = "/etc/fairlock/password"
 //! scope = "fleet"
 //! label = "web-1"
+//! replicas = "all"
 //! ```
 
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use fairlock::Replicas;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -28,6 +30,7 @@ pub(crate) struct Settings {
     pub(crate) password_file: Option<PathBuf>,
     pub(crate) scope: Option<Scope>,
     pub(crate) label: Option<String>,
+    pub(crate) replicas: Option<Replicas>,
 }
 
 impl Settings {
@@ -92,9 +95,15 @@ impl Settings {
                 });
             }
             "label" => self.label = Some(text()?),
+            "replicas" => {
+                let known =
+                    "`replicas` is \"all\", \"any\", \"none\" or a number in quotes, at most 100";
+                let count = text()?.parse().map_err(|_| (true, known.to_owned()))?;
+                self.replicas = Some(count);
+            }
             _ => {
                 let name = message::printable(name.as_ref());
-                let known = "there are url, password-file, scope and label";
+                let known = "there are url, password-file, scope, label and replicas";
                 return Err((false, format!("unknown setting `{name}`; {known}")));
             }
         }
@@ -122,11 +131,12 @@ mod tests {
 
     #[test]
     fn all_settings() {
-        let text = "# ours\nurl = \"redis://h\"\npassword-file = '/p'\nscope = \"fleet\"\nlabel = \"a b\"\n";
+        let text = "# ours\nurl = \"redis://h\"\npassword-file = '/p'\nscope = \"fleet\"\nlabel = \"a b\"\nreplicas = \"2\"\n";
         let settings = parse(text).unwrap();
         assert_eq!(settings.url.as_deref(), Some("redis://h"));
         assert_eq!(settings.password_file.as_deref(), Some(Path::new("/p")));
         assert_eq!((settings.scope, settings.label.as_deref()), (Some(Scope::Fleet), Some("a b")));
+        assert_eq!(settings.replicas, Some(Replicas::AtLeast(2)));
         assert_eq!(parse("").unwrap(), Settings { path: "/c.toml".into(), ..Settings::default() });
     }
 
@@ -135,6 +145,7 @@ mod tests {
         for (text, error) in [
             ("url = \"a\"\nurll = \"b\"\n", "/c.toml:2: unknown setting `urll`; there are url"),
             ("\n\nscope = \"galaxy\"", "/c.toml:3: `scope` is \"host\" or \"fleet\""),
+            ("replicas = \"most\"", "/c.toml:1: `replicas` is \"all\""),
             ("url = 5", "/c.toml:1: `url` is a text"),
             ("url = \"\"", "/c.toml:1: `url` is empty"),
             ("password-file = \"p\"", "/c.toml:1: `password-file` is an absolute path"),

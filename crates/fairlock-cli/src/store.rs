@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal as _};
 use std::time::Duration;
 
-use fairlock::{Client, Config, Lock};
+use fairlock::{Client, Config, Lock, Replicas};
 use tokio::time;
 
 use crate::args::{self, Kind};
@@ -75,6 +75,12 @@ impl Store {
     /// The lock is handed on only when the command is gone, too, whatever becomes of us.
     pub(crate) fn kept_by_children(mut self) -> Self {
         self.config = self.config.children_keep_alive(true);
+        self
+    }
+
+    /// Locks count when so many replicas have them.
+    pub(crate) fn replicas(mut self, replicas: Replicas) -> Self {
+        self.config = self.config.replicas(replicas);
         self
     }
 

@@ -184,3 +184,32 @@ fn a_label_in_the_file() {
         assert_eq!(json["holder"]["client"]["label"], label, "{json}");
     }
 }
+
+/// Of a server without a replica nobody gets a lock that wants one, whoever says so; the last word has
+/// the command line.
+#[test]
+fn replicas_in_the_file_in_the_url_and_as_an_option() {
+    let Some(server) = Server::start(Generation::Redis70) else { return };
+    let dir = TempDir::new();
+    let url = server.url();
+    let waiting = format!("{url}?replicas=1&replicas-timeout-ms=50");
+    let file =
+        write(&dir, &format!("url = \"{url}?replicas-timeout-ms=50\"\nreplicas = \"all\"\n"));
+    let none = PathBuf::from("/dev/null");
+    for (file, options, ends) in [
+        (&file, &[][..], 69),
+        (&file, &["--replicas", "none"], 0),
+        (&none, &["--url", &waiting], 69),
+        (&none, &["--url", &waiting, "--replicas", "any"], 0),
+        (&none, &["--url", "memory:", "--replicas", "1"], 64),
+        (&none, &["--url", &url, "--replicas", "101"], 64),
+        // A store of this host has none to wait for.
+        (&file, &["--url", "memory:"], 0),
+    ] {
+        let mut args = vec!["run"];
+        args.extend(options);
+        args.extend(["x", "--", "true"]);
+        let said = if ends == 0 { "" } else { "replicas" };
+        finish(with_config(&args, file)).expect(ends, said);
+    }
+}

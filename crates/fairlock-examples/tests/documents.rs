@@ -261,6 +261,10 @@ fn settings_are_those_of_the_code() {
             (Some(seconds), _) => assert_eq!(*default, format!("{seconds} s"), "{name}"),
             (None, "true" | "false" | "0") => assert_eq!(default, value, "{name}"),
             (None, "None" | "Password::None") => assert!(!default.is_empty(), "{name}"),
+            (None, choice) if choice.contains("::") => {
+                let chosen = choice.rsplit("::").next().unwrap();
+                assert!(default.contains(&format!("`{chosen}`")), "{name}");
+            }
             // Other ways to the same password.
             (None, "") if name.contains("password_") => assert!(default.ends_with("none")),
             // A part of the address.
@@ -317,6 +321,7 @@ const TIMES: &[(&str, Setter)] = &[
     ("fair_wait", Config::fair_wait),
     ("ping_interval", Config::ping_interval),
     ("ping_timeout", Config::ping_timeout),
+    ("replicas_timeout", Config::replicas_timeout),
 ];
 
 fn duration(text: &str) -> Option<Duration> {

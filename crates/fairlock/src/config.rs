@@ -3,6 +3,7 @@
 use crate::client_info::{VALUE_BYTES_MAX, is_printable};
 use crate::credentials::{Credentials, Password, Secret};
 use crate::error::Error;
+use crate::replicas::Replicas;
 use fairlock_core::{MAX_LEASE_MS, Rules};
 use std::fmt;
 use std::path::PathBuf;
@@ -59,6 +60,8 @@ pub struct Config {
     pub(crate) sentinel_password: Password,
     pub(crate) children_keep_alive: bool,
     pub(crate) sharded_pubsub: ShardedPubSub,
+    pub(crate) replicas: Replicas,
+    pub(crate) replicas_timeout: Duration,
 }
 
 /// How messages of locks on a Cluster are published: Redisson's `shardedSubscriptionMode`, to be the
@@ -234,6 +237,8 @@ impl Config {
             sentinel_password: Password::None,
             children_keep_alive: false,
             sharded_pubsub: ShardedPubSub::Auto,
+            replicas: Replicas::None,
+            replicas_timeout: Duration::from_secs(1),
         }
     }
 
@@ -467,6 +472,25 @@ impl Config {
         self
     }
 
+    /// How many replicas of the server must have a lock before it counts as held: see [`Replicas`], which
+    /// says what that promises and what it cannot. A lock that too few have in time is given back, and
+    /// asking for it ends with [`ErrorKind::NotReplicated`](crate::ErrorKind::NotReplicated). It is one setting
+    /// for all locks of a client, as in Redisson; all clients of a lock should have it. A third
+    /// connection is made for it. Only for servers. Default: the URL's, else none.
+    #[must_use]
+    pub fn replicas(mut self, replicas: Replicas) -> Self {
+        self.replicas = replicas;
+        self
+    }
+
+    /// How long replicas are waited for each time. Redisson's `slavesSyncTimeout`. It comes on top of a
+    /// wait with a limit. Default: the URL's, else 1 s.
+    #[must_use]
+    pub fn replicas_timeout(mut self, timeout: Duration) -> Self {
+        self.replicas_timeout = timeout;
+        self
+    }
+
     /// How messages are published on a Cluster; without effect on other stores. The same for all
     /// clients of its locks: where they disagree a waiter hears of its turn by its next heartbeat only.
     /// Default: the URL's, else [`ShardedPubSub::Auto`].
@@ -520,6 +544,7 @@ impl Config {
             ("fair_wait", self.fair_wait, ms(1_000), 24 * hour),
             ("ping_interval", self.ping_interval, ms(10), hour),
             ("ping_timeout", self.ping_timeout, ms(10), hour),
+            ("replicas_timeout", self.replicas_timeout, ms(10), hour),
         ];
         for (name, value, least, most) in bounds {
             if value < least || value > most {
@@ -529,6 +554,18 @@ impl Config {
             }
         }
         self.check_address()?;
+        self.replicas.check()?;
+        if self.replicas != Replicas::None {
+            match &self.address {
+                Address::Memory | Address::Sqlite { .. } => {
+                    return Err(Error::misuse("only a server has replicas to wait for"));
+                }
+                Address::Cluster(_) => {
+                    return Err(Error::misuse("waiting for a Cluster's replicas is not built yet"));
+                }
+                _ => {}
+            }
+        }
         if self.username.is_some() && self.password.is_none() {
             return Err(Error::misuse(
                 "there is a user name without a password; a password alone stands after a colon \

@@ -47,6 +47,9 @@ pub enum ErrorKind {
     Protocol,
     /// The client was shut down.
     Closed,
+    /// Fewer replicas had the lock in time than [`Config::replicas`](crate::Config::replicas) asks for. It
+    /// was given back, or is being given back.
+    NotReplicated,
     /// Another thread ended the wait (blocking API only). The request has no lasting effect: what it
     /// may have left is being taken back.
     Interrupted,

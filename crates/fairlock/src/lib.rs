@@ -35,6 +35,7 @@
 //! | to keep a place in the queue in a `select!` loop | [`Lock::enqueue`]: a [`Turn`] |
 //! | to enter a lock that you hold | [`Guard::reenter`]; [`Owner`] where no guard is at hand |
 //! | to bound a hold | [`Lock::lease`] (never renewed), [`Lock::max_hold`] (renewed until then) |
+//! | locks that outlive a fail-over of the server | [`Config::replicas`]: [`Replicas`] |
 //! | to leave a lock held without a guard | [`Guard::detach`]: a [`Detached`] |
 //! | to protect what the lock is for | [`FencingToken`], from [`Guard::token`] |
 //! | to know whether you still hold it | [`Guard::ensure_valid`], [`Guard::state`] and [`GuardState`] (no I/O); [`Guard::lost`] |
@@ -112,6 +113,7 @@ mod owner;
 mod process;
 mod random;
 mod reaper;
+mod replicas;
 mod shared;
 mod shepherd;
 mod status;
@@ -137,6 +139,7 @@ pub use listing::{LockEntry, Locks};
 pub use lock::Lock;
 pub use owner::Owner;
 pub use reaper::Release;
+pub use replicas::Replicas;
 pub use shared::ConnectionState;
 pub use status::{Holder, LockStatus, QueuedWaiter};
 pub use turn::Turn;

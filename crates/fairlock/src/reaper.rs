@@ -7,6 +7,7 @@ use crate::clock::{Moment, lock};
 use crate::hold::{Change, GuardState, Hold};
 use crate::observe;
 use crate::process;
+use crate::replicas;
 use crate::shared::Shared;
 use crate::turn::{self, Link};
 use fairlock_core::{Body, Kind, LockName, Op, OwnerId, RequestId};
@@ -123,9 +124,7 @@ pub(crate) async fn release(shared: &Arc<Shared>, hold: &Arc<Hold>, change: Chan
     let mut copies = Copies::default();
     let result = caller::until_answered(shared, &hold.name, &op, until, &mut copies).await;
     if change.count == 0 {
-        for request in &hold.doubtful {
-            abandon(shared, Abandoned::of(hold, *request));
-        }
+        abandon_doubtful(shared, hold);
     }
     let outcome = match result.map(|reply| reply.answer.body) {
         Ok(Body::Released) => Release::Released,
@@ -139,7 +138,43 @@ pub(crate) async fn release(shared: &Arc<Shared>, hold: &Arc<Hold>, change: Chan
         Err(_) if was_lost => Release::Lost,
         Err(_) => Release::Unknown,
     };
+    let outcome = match outcome {
+        Release::Released if !replicas_know(shared, hold, &op).await => Release::Unknown,
+        outcome => outcome,
+    };
     observe::released(hold, outcome)
+}
+
+/// Whether the replicas that are waited for know of a release, so that it does not come back when one
+/// of them becomes the primary.
+async fn replicas_know(shared: &Arc<Shared>, hold: &Hold, op: &Op) -> bool {
+    if !shared.store.is_replicated() {
+        return true;
+    }
+    let until = Moment::now().plus(shared.config.replicas_timeout);
+    let confirmed = replicas::confirmed(shared, &hold.name, op, until).await;
+    confirmed.is_ok_and(|confirmed| confirmed.missing.is_none())
+}
+
+/// Gives back, in the background, a hold that nobody was told of, with all requests that led to it.
+pub(crate) fn give_back(shared: &Arc<Shared>, hold: &Arc<Hold>) -> JoinHandle<()> {
+    let (ticket, hold) = (Ticket::new(shared), Arc::clone(hold));
+    shared.runtime.spawn(async move {
+        let shared = &ticket.0;
+        let op = release_op(&hold, hold.leave().0);
+        let until = hold.valid_until().min(shared.store_deadline());
+        // What cannot be told to the server any more ends by its TTL.
+        let _ =
+            caller::until_answered(shared, &hold.name, &op, until, &mut Copies::default()).await;
+        abandon_doubtful(shared, &hold);
+        drop(ticket);
+    })
+}
+
+fn abandon_doubtful(shared: &Arc<Shared>, hold: &Hold) {
+    for request in &hold.doubtful {
+        abandon(shared, Abandoned::of(hold, *request));
+    }
 }
 
 /// Whether the last guard went after this one, and its release may have arrived before this one's.

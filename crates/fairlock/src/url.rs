@@ -3,6 +3,7 @@
 use crate::config::{Address, Config, DATABASE_MAX, SentinelPlace, ShardedPubSub};
 use crate::credentials::{Password, Secret};
 use crate::error::Error;
+use std::time::Duration;
 
 /// Redis's and Valkey's port.
 const DEFAULT_PORT: u16 = 6379;
@@ -80,7 +81,7 @@ fn login(user: &str) -> Result<(Option<String>, Password), Error> {
 }
 
 /// Options that every server's URL can have.
-const OF_SERVERS: [&str; 2] = ["password-file", "password-env"];
+const OF_SERVERS: [&str; 4] = ["password-file", "password-env", "replicas", "replicas-timeout-ms"];
 
 /// Reads what stands behind `?`: options that every server's URL can have and the scheme's own, each at
 /// most once. Unknown names are not repeated: where a password was not encoded, they are a part of it.
@@ -131,6 +132,12 @@ fn set_option(config: &mut Config, name: &str, value: &str) -> Result<(), Error>
             only(&mut config.sentinel_password, Password::File(text.into()))?;
         }
         "sentinel-password-env" => only(&mut config.sentinel_password, Password::Variable(text))?,
+        "replicas" => config.replicas = value.parse()?,
+        "replicas-timeout-ms" => {
+            let ms = value.parse().ok().filter(|_| value.bytes().all(|b| b.is_ascii_digit()));
+            let bad = || Error::misuse("`replicas-timeout-ms` in the store URL is no number");
+            config.replicas_timeout = Duration::from_millis(ms.ok_or_else(bad)?);
+        }
         "sharded-pubsub" => {
             config.sharded_pubsub = match value {
                 "auto" => ShardedPubSub::Auto,

@@ -5,6 +5,7 @@
 use crate::clock::{Moment, lock};
 use crate::hold::{GuardState, Hold};
 use crate::observe;
+use crate::replicas;
 use crate::shared::Shared;
 use fairlock_core::{Body, RenewalPlan};
 use std::collections::HashMap;
@@ -294,7 +295,7 @@ async fn renew(shared: Arc<Shared>, hold: Arc<Hold>, _slot: OwnedSemaphorePermit
     let ttl_ms = hold.lease().wanted_ms();
     let op = hold.renewal(ttl_ms);
     let now = Moment::now();
-    match shared.store.call(&hold.name, &op).await {
+    match replicas::renewal(&shared, &hold.name, &op).await {
         Ok(reply) => {
             shared.clock.note(reply.sent, reply.answer.now_ms);
             match reply.answer.body {
@@ -316,8 +317,8 @@ async fn renew(shared: Arc<Shared>, hold: Arc<Hold>, _slot: OwnedSemaphorePermit
                 }
             }
         }
-        Err(failure) => {
-            observe::renewal_missed(&hold, &failure.error);
+        Err(error) => {
+            observe::renewal_missed(&hold, &error);
             hold.suspect();
             let left = valid_until.left().as_millis() as u64;
             // Near the end try more often: at least four more times.

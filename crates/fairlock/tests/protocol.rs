@@ -30,7 +30,8 @@ fn scripts() -> BTreeMap<String, String> {
 
 /// What is no operation: preludes and common cases, and the one that stands alone.
 fn is_operation(name: &str) -> bool {
-    !matches!(name, "head" | "hash" | "rules" | "simple" | "client") && !name.starts_with("short_")
+    !matches!(name, "head" | "hash" | "rules" | "simple" | "client" | "replicated")
+        && !name.starts_with("short_")
 }
 
 /// The text below a heading of any rank, up to the next one of any rank.

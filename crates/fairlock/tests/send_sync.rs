@@ -33,6 +33,7 @@ Owner                Send Sync Unpin UnwindSafe RefUnwindSafe Clone -    Debug
 OwnerId              Send Sync Unpin UnwindSafe RefUnwindSafe Clone -    Debug
 QueuedWaiter         Send Sync Unpin UnwindSafe RefUnwindSafe Clone -    Debug
 Release              Send Sync Unpin UnwindSafe RefUnwindSafe Clone Copy Debug
+Replicas             Send Sync Unpin UnwindSafe RefUnwindSafe Clone Copy Debug
 ShardedPubSub        Send Sync Unpin UnwindSafe RefUnwindSafe Clone Copy Debug
 Turn                 Send Sync Unpin -          -             -     -    Debug
 ";
@@ -150,6 +151,7 @@ fn types() {
         OwnerId,
         QueuedWaiter,
         Release,
+        Replicas,
         ShardedPubSub,
         Turn,
     ];

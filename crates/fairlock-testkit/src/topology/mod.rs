@@ -1,11 +1,13 @@
-//! Several private servers that belong together: a Sentinel set, a Cluster.
+//! Several private servers that belong together: a primary with replicas, a Sentinel set, a Cluster.
 
 mod cluster;
+mod replicated;
 mod sentinels;
 #[cfg(test)]
 mod tests;
 
 pub use self::cluster::{Cluster, SLOTS, slot};
+pub use self::replicated::Replicated;
 pub use self::sentinels::{Login, MASTER_NAME, SentinelSet};
 
 use std::fmt::Display;

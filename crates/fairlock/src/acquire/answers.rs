@@ -7,9 +7,10 @@ use crate::error::{Error, ErrorKind};
 use crate::hold::Hold;
 use crate::observe;
 use crate::reaper::{self, Abandoned};
+use crate::replicas;
 use crate::shared::{ConnectionState, Shared};
 use crate::store::Reply;
-use fairlock_core::{Acquire, Body, Grant, LockName, Op, OwnerId, RequestId};
+use fairlock_core::{Acquire, Body, Grant, Kind, LockName, Op, OwnerId, RequestId};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinHandle;
@@ -21,6 +22,10 @@ const LATE_MAX: u32 = 3;
 /// again.
 pub(super) const GIVEN_UP_PAUSE: (Duration, Duration) =
     (Duration::from_millis(10), Duration::from_millis(250));
+
+/// How long a hold that too few replicas have is given back before its request ends: a round trip to a
+/// server that answers.
+const GIVE_BACK_GRACE: Duration = Duration::from_secs(1);
 
 /// The wait is over. A store that never answered has not said that the lock is taken: nobody may take
 /// its silence for that.
@@ -91,8 +96,11 @@ pub(super) fn unexpected(wanted: &Wanted, body: &Body) -> Error {
     Error::new(ErrorKind::Protocol, message).on(&wanted.name)
 }
 
-/// Makes the guard's hold out of a grant: asks once more where little of its time is left.
-/// `None` when it is over.
+/// Makes the guard's hold out of a grant: asks once more where little of its time is left, and always
+/// where replicas are waited for, by then of the server that has it now. `None` when it is over.
+///
+/// # Errors
+/// Too few replicas have it: it was given back.
 pub(super) async fn confirm(
     shared: &Arc<Shared>,
     wanted: &Wanted,
@@ -100,23 +108,42 @@ pub(super) async fn confirm(
     grant: &Grant,
     base: Moment,
     doubtful: &[RequestId],
-) -> Option<Arc<Hold>> {
+) -> Result<Option<Arc<Hold>>, Error> {
     let lease_ms = wanted.lease_ms(shared);
     let hold = wanted.hold(shared, owner.clone(), grant, base, doubtful.to_vec());
     let left_ms = hold.valid_until().left().as_millis() as u64;
     if left_ms == 0 {
-        return None;
+        return Ok(None);
     }
     let hold = Arc::new(hold);
     let mut full = grant.ttl_ms >= lease_ms;
-    if left_ms < grant.ttl_ms / 3 {
+    let replicated = shared.store.is_replicated();
+    if replicated || left_ms < grant.ttl_ms / 3 {
         let ttl_ms = hold.lease().wanted_ms();
         let op = hold.renewal(ttl_ms);
-        let reply = caller::once(shared, &wanted.name, &op, &mut Copies::default()).await.ok()?;
+        let reply = if replicated {
+            match replicas_have(shared, &hold, &op).await {
+                Ok(reply) => reply,
+                Err(error) => {
+                    let given_back = reaper::give_back(shared, &hold);
+                    // Whoever asks next should find it free.
+                    let _ = tokio::time::timeout(GIVE_BACK_GRACE, given_back).await;
+                    return Err(error);
+                }
+            }
+        } else {
+            match caller::once(shared, &wanted.name, &op, &mut Copies::default()).await {
+                Ok(reply) => reply,
+                Err(_) => return Ok(None),
+            }
+        };
         if reply.answer.body != Body::Renewed {
-            return None;
+            return Ok(None);
         }
         hold.renewed(reply.sent, ttl_ms);
+        if replicated && hold.valid_until().left().is_zero() {
+            return Ok(None);
+        }
         full = true;
     }
     observe::held(shared, wanted, &hold);
@@ -126,7 +153,25 @@ pub(super) async fn confirm(
         full = false;
     }
     shared.watchdog.watch(&hold, full);
-    Some(hold)
+    Ok(Some(hold))
+}
+
+/// Renews a hold that was just got, and waits for replicas. What they have says more than the grant:
+/// another server may have become the primary since.
+async fn replicas_have(shared: &Arc<Shared>, hold: &Hold, op: &Op) -> Result<Reply, Error> {
+    let confirmed = replicas::confirmed(shared, &hold.name, op, shared.store_deadline()).await?;
+    match confirmed.missing {
+        Some(missing) if confirmed.reply.answer.body == Body::Renewed => {
+            Err(missing.on(&hold.name))
+        }
+        // A waiter of a fair lock returns to its place.
+        _ if confirmed.reply.answer.body != Body::Renewed && hold.kind != Kind::Fair => {
+            let message = "the hold was gone before replicas had it: another server has become the \
+                           primary, or the lease is over; try again";
+            Err(Error::new(ErrorKind::NotReplicated, message).on(&hold.name))
+        }
+        _ => Ok(confirmed.reply),
+    }
 }
 
 /// Takes back, in the background, what was asked for. The result is the end of that for `request`

@@ -79,8 +79,10 @@ pub(super) async fn fair(
         if remains.doubt {
             doubtful.push(remains.request);
         }
-        if let Some(hold) = confirm(shared, wanted, &owner, &grant, base, &doubtful).await {
-            return Ok(Some(hold));
+        match confirm(shared, wanted, &owner, &grant, base, &doubtful).await {
+            Ok(Some(hold)) => return Ok(Some(hold)),
+            Ok(None) => {}
+            Err(error) => return Err(error.by(&owner)),
         }
         over += 1;
         if !wanted.is_renewed(shared) && over >= OVER_MAX {

@@ -61,6 +61,7 @@ pub(super) async fn plain(
     match result {
         Ok(Some((grant, base))) => {
             let hold = confirm(shared, wanted, &owner, &grant, base, &doubtful).await;
+            let hold = hold.map_err(|error| error.by(&owner))?;
             if hold.is_none() {
                 give_up(shared, wanted, &owner, request, true, &[]);
                 let message = "the lease was over before the lock could be used; choose a \

@@ -476,5 +476,6 @@ fn error_label(kind: ErrorKind) -> &'static str {
         ErrorKind::Protocol => "protocol",
         ErrorKind::Closed => "closed",
         ErrorKind::Interrupted => "interrupted",
+        ErrorKind::NotReplicated => "not_replicated",
     }
 }

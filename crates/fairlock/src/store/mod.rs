@@ -50,6 +50,21 @@ impl StoreError {
     }
 }
 
+/// An answer, and whether replicas have what it says.
+#[derive(Clone, Debug)]
+pub(crate) struct Confirmed {
+    pub(crate) reply: Reply,
+    /// Fewer than wanted had it in time.
+    pub(crate) missing: Option<Error>,
+}
+
+impl Confirmed {
+    /// By a store without replicas.
+    pub(crate) fn by_the_store(reply: Reply) -> Self {
+        Self { reply, missing: None }
+    }
+}
+
 /// Messages that are not addressed to a client's inbox.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Topic {
@@ -117,6 +132,21 @@ pub(crate) trait Store: Send + Sync + 'static {
     /// Whether [`call_now`](Self::call_now) is worth a try.
     fn answers_now(&self) -> bool {
         false
+    }
+
+    /// Whether what counts has to be confirmed, because replicas are waited for.
+    fn is_replicated(&self) -> bool {
+        false
+    }
+
+    /// Carries out `op`, a renewal or a release, as [`call`](Self::call), and waits until the replicas that
+    /// were asked for have it, and with it everything that was answered before.
+    fn confirm<'a>(
+        &'a self,
+        name: &'a LockName,
+        op: &'a Op,
+    ) -> Boxed<'a, Result<Confirmed, StoreError>> {
+        Box::pin(async move { self.call(name, op).await.map(Confirmed::by_the_store) })
     }
 
     /// How far apart the heartbeats of waiters come, where `heartbeat` is the setting.

@@ -1,3 +1,4 @@
-//! Locks on more than one server: Sentinel sets and Clusters.
+//! Locks on more than one server: with replicas, Sentinel sets and Clusters.
 
+mod replicas;
 mod sentinel;

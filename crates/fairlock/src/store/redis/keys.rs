@@ -68,6 +68,11 @@ impl Keys {
         key
     }
 
+    /// Written and removed, so that there is something for replicas to acknowledge.
+    pub(crate) fn replicated(&self) -> Vec<u8> {
+        self.with_ours("fairlock_replicated")
+    }
+
     /// The base channel.
     pub(crate) fn base(&self) -> Vec<u8> {
         self.with("redisson_lock__channel")

@@ -1,11 +1,12 @@
 //! The store on one Redis or Valkey server, or on whichever Sentinels name.
 //!
 //! Two connections: one for commands, one for the inbox, so that a slow reader of messages never
-//! kills commands and a blocked command never delays a grant. Each has a task that connects,
-//! watches and reconnects it.
+//! kills commands and a blocked command never delays a grant. A third one where replicas are waited
+//! for. Each has a task that connects, watches and reconnects it.
 
 mod attempt;
 mod classify;
+mod confirm;
 mod dial;
 #[cfg(test)]
 mod differential;
@@ -22,12 +23,13 @@ mod sentinels;
 #[cfg(test)]
 mod tests;
 
-use super::{Boxed, Cursor, Events, Page, Reply, Store, StoreError, Topic};
+use super::{Boxed, Confirmed, Cursor, Events, Page, Reply, Store, StoreError, Topic};
 use crate::client_info::ClientInfo;
 use crate::clock::Moment;
 use crate::config::Config;
 use crate::error::Error;
 use classify::classify;
+use confirm::Confirmer;
 use dial::Connection;
 use fairlock_core::{ClientId, LockName, Op, Rules};
 use inbox::Inbox;
@@ -46,6 +48,8 @@ pub(crate) struct RedisStore {
     inbox: Arc<Inbox>,
     /// What this client says of itself, unless the settings keep it silent.
     record: Option<Arc<Record>>,
+    /// Where replicas are waited for.
+    confirmer: Option<Confirmer>,
     rules: Rules,
 }
 
@@ -68,13 +72,14 @@ impl RedisStore {
         });
         let link = Link::new(Arc::clone(&place), config, record.clone(), Arc::clone(&events));
         let inbox = Inbox::new(Arc::clone(&place), config, client, events);
+        let confirmer = Confirmer::start(&place, config);
         tokio::spawn(Arc::clone(&link).run());
         tokio::spawn(Arc::clone(&inbox).run());
         tokio::spawn(async move { place.watch().await });
         if let Some(record) = record.clone() {
             tokio::spawn(link::keep_record(Arc::clone(&link), record, record::REFRESH));
         }
-        Ok(Arc::new(Self { link, inbox, record, rules: config.rules() }))
+        Ok(Arc::new(Self { link, inbox, record, confirmer, rules: config.rules() }))
     }
 
     /// What comes of the first attempt to connect, both connections.
@@ -125,6 +130,23 @@ impl Store for RedisStore {
                     self.link.note_failure(&error);
                     Err(failure)
                 }
+            }
+        })
+    }
+
+    fn is_replicated(&self) -> bool {
+        self.confirmer.is_some()
+    }
+
+    fn confirm<'a>(
+        &'a self,
+        name: &'a LockName,
+        op: &'a Op,
+    ) -> Boxed<'a, Result<Confirmed, StoreError>> {
+        Box::pin(async move {
+            match &self.confirmer {
+                Some(confirmer) => confirmer.confirm(name, op).await,
+                None => self.call(name, op).await.map(Confirmed::by_the_store),
             }
         })
     }

@@ -1,0 +1,251 @@
+//! Waiting for replicas, on a connection of its own.
+//!
+//! `WAIT` blocks the connection that it is sent on, and speaks of that connection's writes alone. On the
+//! connection of all other calls it would hold up everybody's renewals and heartbeats. So an operation
+//! that was answered there is carried out once more here, and `WAIT` follows in the same pipeline:
+//!
+//! - All of them may be repeated: a renewal, or a release by its token.
+//! - Replication is one stream. The write here comes after the one that was answered there, so whoever
+//!   acknowledges this one has that one.
+//! - Both are on one connection, so on one server: had another become the primary in between, the
+//!   operation says here what that one knows of the lock.
+//! - A renewal that is answered `renewed` has written. A repeated release finds nothing to write, so a
+//!   write that leaves nothing follows it (`replicated.lua`).
+//!
+//! Whatever was asked while one `WAIT` is under way shares the next one.
+
+use super::classify::{self, classify};
+use super::dial::Connection;
+use super::keys::Keys;
+use super::link::Link;
+use super::place::Place;
+use super::reply;
+use super::script::{self, By};
+use crate::clock::Moment;
+use crate::config::Config;
+use crate::error::{Error, ErrorKind};
+use crate::replicas::Replicas;
+use crate::store::{Confirmed, Reply, StoreError};
+use fairlock_core::{LockName, Op, Rules};
+use redis::{Pipeline, RedisError, Value};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{mpsc, oneshot};
+
+/// Operations that share a `WAIT` at most: about a millisecond of the server's time.
+const BATCH_MAX: usize = 128;
+
+/// Operations that may stand in line; more wait for room.
+const LINE_MAX: usize = 1_024;
+
+const TOUCH: &str = include_str!("lua/replicated.lua");
+
+/// The way to a server and its replicas.
+pub(crate) struct Confirmer {
+    line: mpsc::Sender<Item>,
+}
+
+struct Item {
+    name: LockName,
+    op: Op,
+    tell: oneshot::Sender<Result<Confirmed, StoreError>>,
+}
+
+/// The task behind it.
+struct Worker {
+    link: Arc<Link>,
+    wanted: Replicas,
+    timeout: Duration,
+    /// How long a connection that is being made is waited for.
+    patience: Duration,
+    rules: Rules,
+    /// How many replicas had to be waited for last time.
+    last_needed: u32,
+}
+
+/// What came of a `WAIT`: how many have it, and how many were needed.
+#[derive(Clone, Copy, Debug)]
+struct Count {
+    acknowledged: u32,
+    needed: u32,
+}
+
+impl Confirmer {
+    /// `None` where no replicas are waited for. Its tasks end with the runtime that this is called in.
+    pub(crate) fn start(place: &Arc<Place>, config: &Config) -> Option<Self> {
+        if config.replicas == Replicas::None {
+            return None;
+        }
+        // Whatever stands behind a WAIT is answered after it.
+        let mut settings = config.clone();
+        settings.response_timeout += config.replicas_timeout;
+        settings.ping_timeout += config.replicas_timeout;
+        let link = Link::new(Arc::clone(place), &settings, None, Arc::new(|_| {}));
+        tokio::spawn(Arc::clone(&link).run());
+        let (line, items) = mpsc::channel(LINE_MAX);
+        let worker = Worker {
+            link,
+            wanted: config.replicas,
+            timeout: config.replicas_timeout,
+            patience: config.response_timeout,
+            rules: config.rules(),
+            last_needed: config.replicas.needed(0),
+        };
+        tokio::spawn(worker.run(items));
+        Some(Self { line })
+    }
+
+    /// Carries out `op`, and waits for replicas. Dropping the future leaves the outcome in doubt.
+    pub(crate) async fn confirm(&self, name: &LockName, op: &Op) -> Result<Confirmed, StoreError> {
+        let gone = || StoreError::unavailable("the client has ended".into(), true);
+        let (tell, told) = oneshot::channel();
+        let item = Item { name: name.clone(), op: op.clone(), tell };
+        self.line.send(item).await.map_err(|_| gone())?;
+        told.await.map_err(|_| gone())?
+    }
+}
+
+impl Worker {
+    async fn run(mut self, mut items: mpsc::Receiver<Item>) {
+        let mut batch = Vec::new();
+        while items.recv_many(&mut batch, BATCH_MAX).await > 0 {
+            // Nobody waits for some of them any more.
+            batch.retain(|item| !item.tell.is_closed());
+            let _ = tokio::time::timeout(self.patience, self.link.ready()).await;
+            let unknown = self.carry_out(std::mem::take(&mut batch), By::Hash).await;
+            if !unknown.is_empty() {
+                self.carry_out(unknown, By::Text).await;
+            }
+        }
+    }
+
+    /// Answers the items, but for those whose script the server does not know by its hash.
+    async fn carry_out(&mut self, batch: Vec<Item>, by: By) -> Vec<Item> {
+        if batch.is_empty() {
+            return batch;
+        }
+        let Some(mut conn) = self.link.connection() else {
+            return refuse(batch, &self.link.not_connected());
+        };
+        let sent = Moment::now();
+        let (replies, count) = match self.round(&mut conn, &batch, by).await {
+            Ok(round) => round,
+            Err(error) => {
+                self.link.note_failure(&error);
+                return refuse(batch, &classify(&error));
+            }
+        };
+        self.link.note_answer();
+        let missing = (count.acknowledged < count.needed).then(|| self.missing(count));
+        let mut unknown = Vec::new();
+        for (item, reply) in batch.into_iter().zip(replies) {
+            let reply = reply.extract_error();
+            if by == By::Hash && reply.as_ref().is_err_and(classify::is_noscript) {
+                unknown.push(item);
+                continue;
+            }
+            if let Err(error) = &reply {
+                self.link.note_failure(error);
+            }
+            let answer = reply.map_err(|error| classify(&error)).and_then(|value| {
+                reply::answer(value).map_err(|message| {
+                    StoreError::refused(Error::new(ErrorKind::Protocol, message))
+                })
+            });
+            let confirmed = answer.map(|answer| Confirmed {
+                reply: Reply { sent, answer },
+                missing: missing.clone(),
+            });
+            // Whoever asked may be gone.
+            let _ = item.tell.send(confirmed);
+        }
+        unknown
+    }
+
+    /// One round trip: the operations, and the `WAIT` for all of them.
+    async fn round(
+        &mut self,
+        conn: &mut Connection,
+        batch: &[Item],
+        by: By,
+    ) -> Result<(Vec<Value>, Count), RedisError> {
+        let mut pipe = redis::pipe();
+        for item in batch {
+            pipe.add_command(script::call(by, &self.rules, &item.name, &item.op));
+        }
+        let released = batch.iter().find(|item| !matches!(item.op, Op::Renew { .. }));
+        let mut replies = batch.len();
+        if let Some(item) = released {
+            pipe.cmd("EVAL").arg(TOUCH).arg(1).arg(Keys::new(&item.name).replicated());
+            replies += 1;
+        }
+        self.add_wait(&mut pipe, self.last_needed);
+        let mut values = conn.send_packed_commands(&pipe, 0, replies + WAIT_REPLIES).await?;
+        let waited = values.split_off(replies);
+        if released.is_some()
+            && let Some(touched) = values.pop()
+        {
+            touched.extract_error()?;
+        }
+        let mut count = self.count(waited)?;
+        if count.acknowledged < count.needed && self.last_needed < count.needed {
+            // There are more replicas than last time.
+            let mut pipe = redis::pipe();
+            self.add_wait(&mut pipe, count.needed);
+            count = self.count(conn.send_packed_commands(&pipe, 0, WAIT_REPLIES).await?)?;
+        }
+        self.last_needed = count.needed;
+        Ok((values, count))
+    }
+
+    fn add_wait(&self, pipe: &mut Pipeline, needed: u32) {
+        pipe.cmd("WAIT").arg(needed).arg(self.timeout.as_millis() as u64);
+        pipe.cmd("ROLE");
+    }
+
+    fn count(&self, waited: Vec<Value>) -> Result<Count, RedisError> {
+        let read = |waited: Vec<Value>| {
+            let [acknowledged, role] = <[Value; WAIT_REPLIES]>::try_from(waited).ok()?;
+            Some((acknowledged, role))
+        };
+        let odd =
+            || RedisError::from((redis::ErrorKind::UnexpectedReturnType, "odd reply to WAIT"));
+        let (acknowledged, role) = read(waited).ok_or_else(odd)?;
+        let Value::Int(acknowledged) = acknowledged.extract_error()? else { return Err(odd()) };
+        let connected = connected(&role.extract_error()?).ok_or_else(odd)?;
+        let acknowledged = u32::try_from(acknowledged).map_err(|_| odd())?;
+        Ok(Count { acknowledged, needed: self.wanted.needed(connected) })
+    }
+
+    fn missing(&self, count: Count) -> Error {
+        let Count { acknowledged, needed } = count;
+        let message = format!(
+            "{acknowledged} of {needed} replicas had it within {:?}; check the replicas (INFO \
+             replication), ask for fewer, or wait for longer",
+            self.timeout
+        );
+        Error::new(ErrorKind::NotReplicated, message)
+    }
+}
+
+/// To `WAIT` and `ROLE`.
+const WAIT_REPLIES: usize = 2;
+
+/// How many replicas are online, in a primary's reply to `ROLE`.
+fn connected(role: &Value) -> Option<u32> {
+    match role {
+        Value::Array(words) => match &words[..] {
+            [_, _, Value::Array(replicas)] => u32::try_from(replicas.len()).ok(),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+fn refuse(batch: Vec<Item>, failure: &StoreError) -> Vec<Item> {
+    for item in batch {
+        // Whoever asked may be gone.
+        let _ = item.tell.send(Err(failure.clone()));
+    }
+    Vec::new()
+}

@@ -1,0 +1,351 @@
+//! Waiting for replicas: what is held is held by so many of them, and what they do not have is not
+//! held.
+
+use crate::faults::bed::{config, eventually, measured, ms, steady, within};
+use fairlock::{
+    Client, Config, Error, ErrorKind, Guard, GuardState, Kind, Lock, Release, Replicas,
+};
+use fairlock_testkit::raw::Raw;
+use fairlock_testkit::server::{Generation, Server};
+use fairlock_testkit::topology::{MASTER_NAME, Replicated, SentinelSet};
+use std::time::{Duration, Instant};
+
+/// For what takes milliseconds on a machine with nothing else to do.
+const SOON: Duration = Duration::from_secs(15);
+
+/// What replicas that are frozen for good are waited for.
+const SHORT: Duration = Duration::from_millis(600);
+
+const LEASE: Duration = Duration::from_secs(3);
+
+fn strict(url: &str, replicas: Replicas) -> Config {
+    config(url)
+        .replicas(replicas)
+        .replicas_timeout(SOON)
+        .watchdog_lease(10 * LEASE)
+        .ping_timeout(SOON)
+        .response_timeout(SOON)
+        .connect_timeout(SOON)
+}
+
+async fn connect(config: Config) -> Client {
+    within("connecting", SOON, Client::with_config(config)).await.unwrap()
+}
+
+fn lock_of(client: &Client, kind: Kind, name: &str) -> Lock {
+    match kind {
+        Kind::Plain => client.plain_lock(name),
+        Kind::Simple => client.simple_lock(name),
+        _ => client.fair_lock(name),
+    }
+}
+
+fn is_held(server: &Server, name: &str) -> bool {
+    server.client().call(&["EXISTS", name]).int() == 1
+}
+
+/// What is left of a lock but its token, and the records of clients.
+fn leftovers(raw: &mut Raw) -> Vec<String> {
+    let keys = raw.call(&["KEYS", "*"]);
+    let keys = keys.array().iter().map(|key| key.text().to_owned());
+    let stays = |key: &String| {
+        key.starts_with("redisson_lock_token:") || key.starts_with("fairlock_client:")
+    };
+    keys.filter(|key| !stays(key)).collect()
+}
+
+async fn refused(lock: &Lock) -> Error {
+    let error = within("the refusal", SOON, lock.lock()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotReplicated, "{error}");
+    error
+}
+
+/// Of every kind: nobody has a lock that the replica has not, and nobody is rid of one that the
+/// replica still has. Nor does the next waiter get it without the replica, though it is handed over by
+/// a message. The replica is frozen to see the order of things.
+#[test]
+fn locks_come_and_go_with_the_replica() {
+    steady(|| async {
+        for generation in [Generation::Redis62, Generation::Redis70, Generation::Valkey91] {
+            let Some(set) = Replicated::start(generation, 1) else { continue };
+            let first = connect(strict(&set.primary().url(), Replicas::AtLeast(1))).await;
+            let second = connect(strict(&set.primary().url(), Replicas::All)).await;
+            for kind in [Kind::Fair, Kind::Plain, Kind::Simple] {
+                let name = format!("{kind:?}");
+                let replica = set.replica(0);
+                let lock = lock_of(&first, kind, &name);
+                replica.stop();
+                let asked = tokio::spawn(async move { lock.lock().await });
+                eventually("the primary has it", SOON, || is_held(set.primary(), &name));
+                assert!(!asked.is_finished(), "{generation:?}: not without the replica");
+                replica.cont();
+                let guard = within("the lock", SOON, asked).await.unwrap().unwrap();
+                assert!(is_held(replica, &name), "{generation:?}: the replica has it");
+
+                let lock = lock_of(&second, kind, &name);
+                let next = tokio::spawn(async move { lock.lock().await });
+                if kind == Kind::Fair {
+                    let queue = format!("redisson_lock_queue:{{{name}}}");
+                    let stands = || set.raw().call(&["LLEN", &queue]).int() == 1;
+                    eventually("the next stands in line", SOON, stands);
+                }
+                replica.stop();
+                let token = guard.token();
+                let released = tokio::spawn(guard.release());
+                let key = format!("redisson_lock_token:{{{name}}}");
+                eventually("the primary has handed it on", SOON, || {
+                    let last = set.raw().call(&["GET", &key]);
+                    last.text().parse::<u64>().unwrap() > token.get()
+                });
+                assert!(!next.is_finished() && !released.is_finished(), "{generation:?}");
+                replica.cont();
+                let released = within("the release", SOON, released).await.unwrap().unwrap();
+                assert_eq!(released, Release::Released);
+                let guard = within("the hand-over", SOON, next).await.unwrap().unwrap();
+                let last = replica.client().call(&["GET", &key]);
+                assert_eq!(last.text(), guard.token().to_string(), "the replica has this hold");
+                assert_eq!(guard.release().await.unwrap(), Release::Released);
+                assert!(!is_held(replica, &name), "{generation:?}: the replica has the release");
+            }
+        }
+    });
+}
+
+/// F42: without replicas, or with too few that answer, nothing is acquired, by nobody in the queue, and
+/// nothing stays behind.
+#[test]
+fn f42_too_few_replicas_give_no_lock() {
+    steady(|| async {
+        let Some(set) = Replicated::start(Generation::Redis70, 2) else { return };
+        let url = set.primary().url();
+        let wanting = |replicas| strict(&url, replicas).replicas_timeout(SHORT);
+        let clients = [
+            connect(wanting(Replicas::AtLeast(2))).await,
+            connect(wanting(Replicas::All)).await,
+            connect(wanting(Replicas::AtLeast(1))).await,
+            connect(wanting(Replicas::AnyConnected)).await,
+        ];
+        for client in &clients {
+            let guard = client.fair_lock("job").lock().await.unwrap();
+            assert_eq!(guard.release().await.unwrap(), Release::Released);
+        }
+        set.replica(1).stop();
+        for kind in [Kind::Fair, Kind::Plain, Kind::Simple] {
+            for client in &clients[..2] {
+                let error = refused(&lock_of(client, kind, "job")).await.to_string();
+                assert!(error.contains("1 of 2 replicas"), "{error}");
+                eventually("nothing is left", SOON, || leftovers(&mut set.raw()).is_empty());
+                let tried = lock_of(client, kind, "job").try_lock().await.unwrap_err();
+                assert_eq!(tried.kind(), ErrorKind::NotReplicated, "{tried}");
+            }
+            for client in &clients[2..] {
+                let guard = lock_of(client, kind, "job").lock().await.unwrap();
+                assert_eq!(guard.release().await.unwrap(), Release::Released);
+            }
+        }
+        // Those in line: each is handed the lock, and gives it back to the next.
+        let guard = clients[2].fair_lock("job").lock().await.unwrap();
+        let mut turns = Vec::new();
+        for n in [0, 1, 0, 2] {
+            turns.push(clients[n].fair_lock("job").enqueue().await.unwrap());
+        }
+        guard.release().await.unwrap();
+        let mut last = turns.pop().unwrap();
+        for mut turn in turns {
+            let error = within("the refusal", SOON, turn.wait()).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::NotReplicated, "{error}");
+        }
+        within("the last turn", SOON, last.wait()).await.unwrap().release().await.unwrap();
+        set.replica(1).cont();
+
+        // None at all. Only Redisson's rule takes that for well.
+        set.promote(0);
+        set.promote(1);
+        set.await_online(0);
+        for client in &clients[..3] {
+            refused(&client.fair_lock("job")).await;
+        }
+        let guard = clients[3].fair_lock("job").lock().await.unwrap();
+        assert_eq!(guard.release().await.unwrap(), Release::Released);
+        eventually("nothing is left", SOON, || leftovers(&mut set.raw()).is_empty());
+
+        // One is back: it is found without a word.
+        set.follow(0);
+        set.await_online(1);
+        for client in &clients[1..] {
+            let guard = client.fair_lock("job").lock().await.unwrap();
+            assert!(is_held(set.replica(0), "job"));
+            assert_eq!(guard.release().await.unwrap(), Release::Released);
+        }
+        refused(&clients[0].fair_lock("job")).await;
+    });
+}
+
+/// A release that too few replicas heard of may come back with one of them: it does not say Released.
+#[test]
+fn f42_a_release_that_may_come_back_is_unknown() {
+    steady(|| async {
+        let Some(set) = Replicated::start(Generation::Redis70, 1) else { return };
+        let config = strict(&set.primary().url(), Replicas::AtLeast(1)).replicas_timeout(SHORT);
+        let client = connect(config).await;
+        let guard = client.fair_lock("job").lock().await.unwrap();
+        set.replica(0).stop();
+        let release = within("the release", SOON, guard.release()).await.unwrap();
+        assert_eq!(release, Release::Unknown);
+        assert!(!is_held(set.primary(), "job"), "the primary is rid of it all the same");
+        set.replica(0).cont();
+    });
+}
+
+/// F44: the holder goes on beside the old primary, which nobody tells that a replica has become the
+/// primary elsewhere. The holder's renewals are answered, and not acknowledged, so its guard ends
+/// before the new primary gives the lock to somebody else.
+#[test]
+fn f44_an_isolated_holder_ends_before_the_next_begins() {
+    steady(|| async {
+        let Some(set) = Replicated::start(Generation::Redis70, 1) else { return };
+        let short = |url: &str, replicas| {
+            strict(url, replicas).replicas_timeout(SHORT).watchdog_lease(LEASE)
+        };
+        let client = connect(short(&set.primary().url(), Replicas::AtLeast(1))).await;
+        let guard = client.fair_lock("job").lock().await.unwrap();
+        // Into the time of its renewals.
+        let key = "redisson_lock_token:{job}";
+        let ttl = |server: &Server| server.client().call(&["PTTL", "job"]).int();
+        eventually("it was renewed once", SOON, || ttl(set.replica(0)) < 2_500);
+        eventually("it was renewed once", SOON, || ttl(set.replica(0)) > 2_500);
+        set.promote(0);
+        let cut = Instant::now();
+        let other = connect(short(&set.replica(0).url(), Replicas::None)).await;
+        let next = tokio::spawn(async move { other.fair_lock("job").lock().await });
+        let next = within("the next holder", 2 * LEASE + SOON, next).await.unwrap().unwrap();
+        assert_eq!(guard.state(), GuardState::Lost, "two guards at once");
+        measured("f44 cut off to the next holder", cut.elapsed());
+        // The old primary would have gone on: it renewed what nobody else heard of.
+        assert!(ttl(set.primary()) > 0, "the holder's renewals were answered");
+        let told = set.replica(0).client().call(&["GET", key]);
+        assert_eq!(told.text(), next.token().to_string());
+        assert!(next.token() > guard.token());
+    });
+}
+
+/// F43: the primary itself wants a replica for every write. No acquisition, no renewal, no release
+/// passes; the guard ends at its own time, and nothing is left when the replica is back.
+#[test]
+fn f43_the_primary_refuses_writes_without_replicas() {
+    steady(|| async {
+        let settings = [("--min-replicas-to-write", "1"), ("--min-replicas-max-lag", "1")];
+        let Some(set) = Replicated::start_with(Generation::Redis70, 1, &settings) else { return };
+        for replicas in [Replicas::None, Replicas::AtLeast(1)] {
+            let config = strict(&set.primary().url(), replicas).replicas_timeout(SHORT);
+            let client = connect(config.watchdog_lease(LEASE).store_timeout(ms(1_500))).await;
+            let held = client.fair_lock("held").lock().await.unwrap();
+            let freed = client.fair_lock("freed").lease(5 * LEASE).lock().await.unwrap();
+            set.replica(0).stop();
+            let refuses = || {
+                let reply = set.raw().call(&["SET", "probe", "1", "PX", "1"]);
+                matches!(reply, fairlock_testkit::resp::Value::Error(error) if error.starts_with("NOREPLICAS"))
+            };
+            eventually("the primary refuses writes", SOON, refuses);
+            let began = Instant::now();
+            let release = within("the release", SOON, freed.release()).await.unwrap();
+            assert_eq!(release, Release::Unknown, "{replicas}");
+            let error = within("the refusal", SOON, client.fair_lock("other").lock()).await;
+            let error = error.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+            assert!(error.to_string().contains("NOREPLICAS"), "{error}");
+            within("the loss", 2 * LEASE + SOON, held.lost()).await;
+            measured("f43 refused to lost", began.elapsed());
+            set.replica(0).cont();
+            drop(held);
+            eventually("nothing is left", 10 * LEASE + SOON, || {
+                leftovers(&mut set.raw()).is_empty()
+            });
+        }
+    });
+}
+
+/// F40: what was returned as acquired is there after a failover, and what the replicas never had was
+/// never returned.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn f40_what_replicas_have_survives_a_failover() {
+    let Some(set) = SentinelSet::start(Generation::Redis70) else { return };
+    let config = strict(&set.url(), Replicas::All).replicas_timeout(SHORT).store_timeout(2 * SOON);
+    let client = connect(config.watchdog_lease(20 * LEASE)).await;
+    let held: Guard = client.fair_lock("held").lock().await.unwrap();
+    set.cut_replication();
+    let error = refused(&client.fair_lock("refused")).await;
+    assert!(error.to_string().contains("0 of 1 replicas"), "{error}");
+    let new = set.kill_master();
+    let began = Instant::now();
+    within("the hold is known there", 2 * SOON, async {
+        while held.state() != GuardState::Held {
+            tokio::time::sleep(ms(5)).await;
+        }
+    })
+    .await;
+    measured("f40 named to held again", began.elapsed());
+    let mut raw = set.raw(new);
+    assert_eq!(raw.call(&["EXISTS", "held", "refused"]).int(), 1, "{MASTER_NAME}");
+    // The other replica is asked for from now on.
+    eventually("one replica is online", SOON, || raw.call(&["ROLE"]).array()[2].array().len() == 1);
+    let guard = within("the next", SOON, client.fair_lock("refused").lock()).await.unwrap();
+    assert_eq!(guard.release().await.unwrap(), Release::Released);
+    assert_eq!(held.release().await.unwrap(), Release::Released);
+}
+
+/// Many locks at once share the waits for replicas.
+#[test]
+fn many_locks_wait_together() {
+    const TASKS: usize = 200;
+    steady(|| async {
+        let Some(set) = Replicated::start(Generation::Redis70, 1) else { return };
+        let client = connect(strict(&set.primary().url(), Replicas::AtLeast(1))).await;
+        let waits = || {
+            let info = set.raw().call(&["INFO", "commandstats"]);
+            let line = info.text().lines().find(|line| line.starts_with("cmdstat_wait:"));
+            let calls = line.and_then(|line| line.split(['=', ',']).nth(1).unwrap().parse().ok());
+            calls.unwrap_or(0_usize)
+        };
+        set.replica(0).stop();
+        let mut tasks = Vec::new();
+        for n in 0..TASKS {
+            let lock = client.plain_lock(format!("job-{n}"));
+            tasks.push(tokio::spawn(async move { lock.lock().await }));
+        }
+        let held = || (0..TASKS).all(|n| is_held(set.primary(), &format!("job-{n}")));
+        eventually("the primary has all", SOON, held);
+        set.replica(0).cont();
+        let mut guards = Vec::new();
+        for task in tasks {
+            guards.push(within("each", SOON, task).await.unwrap().unwrap());
+        }
+        assert!(waits() <= 5, "{} waits for {TASKS} locks", waits());
+        for guard in &guards {
+            assert_eq!(guard.state(), GuardState::Held);
+        }
+    });
+}
+
+/// Settings that cannot work are refused before anything is sent.
+#[tokio::test]
+async fn only_servers_have_replicas() {
+    for url in ["memory:", "sqlite:/tmp/never-made/locks"] {
+        let config = Config::from_url(url).unwrap().replicas(Replicas::AtLeast(1));
+        let error = Client::with_config(config).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Misuse, "{error}");
+    }
+    for url in [
+        "redis://h/?replicas=0x1",
+        "redis://h/?replicas=all&replicas=",
+        "unix:/s?replicas-timeout-ms=1s",
+        "redis+sentinel://h/m?replicas=101",
+    ] {
+        assert_eq!(Config::from_url(url).unwrap_err().kind(), ErrorKind::Misuse, "{url}");
+    }
+    for timeout in [ms(9), Duration::from_secs(3_601)] {
+        let config = Config::tcp("127.0.0.1", 1).replicas_timeout(timeout);
+        let error = Client::with_config(config).await.unwrap_err();
+        assert!(error.to_string().contains("replicas_timeout"), "{error}");
+    }
+}
