@@ -1,0 +1,200 @@
+//! What a worker tells: a line for each thing that it saw, written before it goes on, so that nothing is
+//! lost with a worker that is killed.
+
+use std::fmt;
+
+/// How a place in a queue, or a hold, ended.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum End {
+    /// About to be released.
+    Released,
+    /// The guard said Lost; the time is the last one at which it was seen valid.
+    Lost,
+    /// The place is about to be given up.
+    GaveUp,
+}
+
+/// A line. Times are nanoseconds of the system's monotonic clock, which all processes share.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) enum Note {
+    /// A client is connected.
+    Client {
+        id: String,
+    },
+    /// `owner` stands in the queue; it was asked for at `asked`.
+    Placed {
+        at: u64,
+        asked: u64,
+        lock: String,
+        owner: String,
+    },
+    /// The guard is in the user's hands.
+    Granted {
+        at: u64,
+        asked: u64,
+        lock: String,
+        owner: String,
+        token: u64,
+    },
+    Ended {
+        at: u64,
+        lock: String,
+        owner: String,
+        end: End,
+    },
+    /// What a release said, if it was not Released.
+    Said {
+        at: u64,
+        lock: String,
+        owner: String,
+        outcome: String,
+    },
+    /// A write to the resource with this token; `valid`: the guard said so before and after.
+    Wrote {
+        at: u64,
+        lock: String,
+        owner: String,
+        token: u64,
+        accepted: bool,
+        valid: bool,
+    },
+    /// A call ended with an error of this kind.
+    Failed {
+        at: u64,
+        lock: String,
+        kind: String,
+    },
+    /// A lock was not to be had in time.
+    Missed {
+        at: u64,
+    },
+    /// The process did not run.
+    Stalled {
+        from: u64,
+        to: u64,
+    },
+    /// All turns are over.
+    Done,
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Released => "released",
+            Self::Lost => "lost",
+            Self::GaveUp => "gave-up",
+        })
+    }
+}
+
+impl fmt::Display for Note {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Client { id } => write!(f, "client {id}"),
+            Self::Placed { at, asked, lock, owner } => {
+                write!(f, "placed {at} {asked} {lock} {owner}")
+            }
+            Self::Granted { at, asked, lock, owner, token } => {
+                write!(f, "granted {at} {asked} {lock} {owner} {token}")
+            }
+            Self::Ended { at, lock, owner, end } => write!(f, "ended {at} {lock} {owner} {end}"),
+            Self::Said { at, lock, owner, outcome } => {
+                write!(f, "said {at} {lock} {owner} {outcome}")
+            }
+            Self::Wrote { at, lock, owner, token, accepted, valid } => {
+                write!(f, "wrote {at} {lock} {owner} {token} {accepted} {valid}")
+            }
+            Self::Failed { at, lock, kind } => write!(f, "failed {at} {lock} {kind}"),
+            Self::Missed { at } => write!(f, "missed {at}"),
+            Self::Stalled { from, to } => write!(f, "stalled {from} {to}"),
+            Self::Done => write!(f, "done"),
+        }
+    }
+}
+
+impl Note {
+    /// `None` for what is no whole line: the last one of a worker that was killed.
+    pub(crate) fn parse(line: &str) -> Option<Self> {
+        let words: Vec<_> = line.split(' ').collect();
+        let number = |word: &str| word.parse::<u64>().ok();
+        let text = |word: &str| word.to_owned();
+        Some(match words[..] {
+            ["client", id] => Self::Client { id: text(id) },
+            ["placed", at, asked, lock, owner] => Self::Placed {
+                at: number(at)?,
+                asked: number(asked)?,
+                lock: text(lock),
+                owner: text(owner),
+            },
+            ["granted", at, asked, lock, owner, token] => Self::Granted {
+                at: number(at)?,
+                asked: number(asked)?,
+                lock: text(lock),
+                owner: text(owner),
+                token: number(token)?,
+            },
+            ["ended", at, lock, owner, end] => {
+                let all = [End::Released, End::Lost, End::GaveUp];
+                let end = all.into_iter().find(|known| known.to_string() == end)?;
+                Self::Ended { at: number(at)?, lock: text(lock), owner: text(owner), end }
+            }
+            ["said", at, lock, owner, outcome] => Self::Said {
+                at: number(at)?,
+                lock: text(lock),
+                owner: text(owner),
+                outcome: text(outcome),
+            },
+            ["wrote", at, lock, owner, token, accepted, valid] => Self::Wrote {
+                at: number(at)?,
+                lock: text(lock),
+                owner: text(owner),
+                token: number(token)?,
+                accepted: accepted.parse().ok()?,
+                valid: valid.parse().ok()?,
+            },
+            ["failed", at, lock, kind] => {
+                Self::Failed { at: number(at)?, lock: text(lock), kind: text(kind) }
+            }
+            ["missed", at] => Self::Missed { at: number(at)? },
+            ["stalled", from, to] => Self::Stalled { from: number(from)?, to: number(to)? },
+            ["done"] => Self::Done,
+            _ => return None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_read_as_they_were_written() {
+        let (lock, owner) = ("fair-0".to_owned(), "x:1".to_owned());
+        let notes = [
+            Note::Client { id: "x".into() },
+            Note::Placed { at: 2, asked: 1, lock: lock.clone(), owner: owner.clone() },
+            Note::Granted { at: 2, asked: 1, lock: lock.clone(), owner: owner.clone(), token: 9 },
+            Note::Ended { at: 3, lock: lock.clone(), owner: owner.clone(), end: End::Lost },
+            Note::Ended { at: 3, lock: lock.clone(), owner: owner.clone(), end: End::GaveUp },
+            Note::Said { at: 3, lock: lock.clone(), owner: owner.clone(), outcome: "Lost".into() },
+            Note::Wrote {
+                at: 4,
+                lock: lock.clone(),
+                owner,
+                token: 9,
+                accepted: true,
+                valid: false,
+            },
+            Note::Failed { at: 5, lock, kind: "Unknown".into() },
+            Note::Missed { at: 6 },
+            Note::Stalled { from: 1, to: 2 },
+            Note::Done,
+        ];
+        for note in notes {
+            assert_eq!(Note::parse(&note.to_string()), Some(note));
+        }
+        for cut in ["grant", "granted 1 2 fair-0 x:1", "ended 1 fair-0 x:1 re", ""] {
+            assert_eq!(Note::parse(cut), None, "{cut}");
+        }
+    }
+}

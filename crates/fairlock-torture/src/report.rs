@@ -1,0 +1,170 @@
+//! What is printed: lines for people, and one of JSON for each topology.
+
+use crate::bed::Kind;
+use crate::campaign::{Outcome, Played};
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Violations that are shown of a run; the number says how many there were.
+const SHOWN: usize = 20;
+
+/// What a run says.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Verdict {
+    Sound,
+    Violations,
+    /// Too little happened.
+    Invalid,
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Sound => "no violation",
+            Self::Violations => "VIOLATIONS",
+            Self::Invalid => "INVALID",
+        })
+    }
+}
+
+/// Violations are the worst: they were seen, however little was done.
+pub(crate) fn exit_code(verdicts: impl IntoIterator<Item = Verdict> + Clone) -> ExitCode {
+    let any = |wanted| verdicts.clone().into_iter().any(|verdict| verdict == wanted);
+    if any(Verdict::Violations) {
+        ExitCode::from(1)
+    } else if any(Verdict::Invalid) || verdicts.clone().into_iter().next().is_none() {
+        ExitCode::from(2)
+    } else {
+        ExitCode::SUCCESS
+    }
+}
+
+/// Prints all of it, and says what it comes to.
+pub(crate) fn tell(outcome: &Outcome) -> Verdict {
+    let Outcome { place, seed, took, faults, judgement, .. } = outcome;
+    let effective: Vec<_> = faults.iter().filter(|played| played.took_effect).collect();
+    let failovers = effective.iter().filter(|played| played.kind.is_failover()).count();
+    let missing = missing(outcome);
+    let verdict = if !judgement.violations.is_empty() {
+        Verdict::Violations
+    } else if !missing.is_empty() {
+        Verdict::Invalid
+    } else {
+        Verdict::Sound
+    };
+
+    println!("{}, {:.0} s, seed {seed}:", place.name(), took.as_secs_f64());
+    let rate = judgement.acquisitions as f64 / took.as_secs_f64();
+    println!(
+        "  acquisitions    {} ({rate:.0} a second) by {} clients; {} given up, {} not in time",
+        judgement.acquisitions, judgement.clients, judgement.gave_up, judgement.missed
+    );
+    println!(
+        "  order judged    {} grants of fair locks outside of disturbances",
+        judgement.ordered
+    );
+    println!("  faults          {} injected, {} took effect", faults.len(), effective.len());
+    println!("  failovers       {failovers}");
+    println!(
+        "  lost locks      {} (as the documents say); {} holds overlapped after a loss of state, {} \
+         writes refused for their tokens",
+        judgement.lost, judgement.overlaps, judgement.fenced_off
+    );
+    println!("  errors          {}", listed(&judgement.errors));
+    println!("  violations      {}", judgement.violations.len());
+    for violation in judgement.violations.iter().take(SHOWN) {
+        println!("    {violation}");
+    }
+    println!("  recovery        {}", spread(faults.iter().filter(|played| played.took_effect)));
+    let mut kinds = Vec::new();
+    for kind in &outcome.kinds {
+        let of_it: Vec<_> = effective.iter().filter(|played| played.kind == *kind).collect();
+        println!(
+            "    {:<40} {:>3}  {}",
+            kind.name(),
+            of_it.len(),
+            spread(of_it.iter().map(|played| **played))
+        );
+        let (p50, max) = recovery(of_it.iter().map(|played| **played));
+        kinds.push(json!({
+            "kind": kind.name(), "effective": of_it.len(),
+            "recovery_p50_ms": p50.as_millis() as u64, "recovery_max_ms": max.as_millis() as u64,
+        }));
+    }
+    for missing in &missing {
+        println!("  INVALID: {missing}");
+    }
+    let (p50, max) = recovery(effective.iter().copied());
+    let line = json!({
+        "topology": place.name(),
+        "seed": seed,
+        "seconds": took.as_secs_f64(),
+        "acquisitions": judgement.acquisitions,
+        "ordered": judgement.ordered,
+        "faults_injected": faults.len(),
+        "faults_effective": effective.len(),
+        "failovers": failovers,
+        "lost": judgement.lost,
+        "overlaps": judgement.overlaps,
+        "fenced_off": judgement.fenced_off,
+        "errors": judgement.errors,
+        "violations": judgement.violations.len(),
+        "recovery_p50_ms": p50.as_millis() as u64,
+        "recovery_max_ms": max.as_millis() as u64,
+        "kinds": kinds,
+        "valid": missing.is_empty(),
+    });
+    println!("json {line}");
+    verdict
+}
+
+/// What a run would have had to do.
+fn missing(outcome: &Outcome) -> Vec<String> {
+    let Outcome { minimum, faults, judgement, .. } = outcome;
+    let mut missing = Vec::new();
+    let wanted = minimum.acquisitions_a_second * outcome.took.as_secs();
+    if judgement.acquisitions < wanted {
+        missing.push(format!("{} acquisitions of {wanted}", judgement.acquisitions));
+    }
+    if judgement.ordered < minimum.judged_order {
+        let (found, wanted) = (judgement.ordered, minimum.judged_order);
+        missing.push(format!("the order of {found} grants was judged, not of {wanted}"));
+    }
+    let effective = |kind: Kind| faults.iter().any(|p| p.took_effect && p.kind == kind);
+    let count = faults.iter().filter(|played| played.took_effect).count();
+    if count < minimum.faults {
+        missing.push(format!("{count} faults that took effect, of {}", minimum.faults));
+    }
+    if minimum.every_kind {
+        let never = outcome.kinds.iter().filter(|kind| !effective(**kind));
+        missing.extend(never.map(|kind| format!("never with effect: {}", kind.name())));
+    }
+    missing
+}
+
+fn spread<'a>(faults: impl Iterator<Item = &'a Played> + Clone) -> String {
+    if faults.clone().next().is_none() {
+        return "-".to_owned();
+    }
+    let (p50, max) = recovery(faults);
+    format!("p50 {:.2} s, max {:.2} s", p50.as_secs_f64(), max.as_secs_f64())
+}
+
+/// The middle and the longest.
+fn recovery<'a>(faults: impl Iterator<Item = &'a Played>) -> (Duration, Duration) {
+    let mut all: Vec<_> = faults.filter_map(|played| played.recovery).collect();
+    all.sort_unstable();
+    let at = |index: usize| all.get(index).copied().unwrap_or_default();
+    (at(all.len().saturating_sub(1) / 2), at(all.len().saturating_sub(1)))
+}
+
+fn listed(counts: &BTreeMap<String, u64>) -> String {
+    if counts.is_empty() {
+        return "none".to_owned();
+    }
+    let each: Vec<_> = counts.iter().map(|(kind, count)| format!("{kind} {count}")).collect();
+    each.join(", ")
+}

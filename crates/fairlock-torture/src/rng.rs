@@ -1,0 +1,41 @@
+//! A small generator of our own: the same seed makes the same choices, for ever.
+
+/// Xorshift64*.
+#[derive(Clone, Debug)]
+pub(crate) struct Rng(u64);
+
+impl Rng {
+    pub(crate) fn new(seed: u64) -> Self {
+        // Neighbouring seeds must not give neighbouring runs, and the state must not be 0.
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 16
+    }
+
+    /// 0 to `n` - 1.
+    pub(crate) fn below(&mut self, n: u64) -> u64 {
+        self.next() % n
+    }
+
+    /// True `percent` times out of a hundred.
+    pub(crate) fn chance(&mut self, percent: u64) -> bool {
+        self.below(100) < percent
+    }
+
+    /// `low` to `high` - 1.
+    pub(crate) fn between(&mut self, low: u64, high: u64) -> u64 {
+        low + self.below(high - low)
+    }
+
+    pub(crate) fn shuffle<T>(&mut self, all: &mut [T]) {
+        for last in (1..all.len()).rev() {
+            let at = self.below(last as u64 + 1) as usize;
+            all.swap(at, last);
+        }
+    }
+}

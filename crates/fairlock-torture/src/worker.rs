@@ -1,0 +1,248 @@
+//! A process that takes turns at the locks, until it is told to stop by the end of its input.
+//!
+//! `fairlock-torture worker URL RESOURCE SEED`
+
+use crate::note::{End, Note};
+use crate::resource::Access;
+use crate::rng::Rng;
+use fairlock::{Client, Config, Error, Guard, Lock, Release};
+use fairlock_testkit::history::now_ns;
+use std::io::{Read, Write};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Clients of a process, and tasks of each at the contended locks. Beside those each client has one task
+/// that keeps a lock for long, so that every fault finds a holder.
+pub(crate) const CLIENTS: usize = 3;
+const TASKS: usize = 3;
+
+/// Names of each kind: few, so that they are contended; more than one, so that slots and servers differ.
+const FAIR: u64 = 3;
+const PLAIN: u64 = 2;
+const SIMPLE: u64 = 1;
+const KEPT: u64 = 2;
+
+/// The heartbeat, and with it after how long a silent client is dead.
+pub(crate) const HEARTBEAT: Duration = Duration::from_millis(500);
+pub(crate) const DEAD_AFTER: Duration = Duration::from_millis(1_500);
+
+/// Outlasts an ordinary failover, and is short enough that a dead holder delays nobody for long.
+pub(crate) const LEASE: Duration = Duration::from_secs(8);
+
+/// Longer than any fault: an operation that ends with `Unavailable` or `Unknown` is counted.
+const STORE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Between two looks at a guard while it is held.
+const LOOK: Duration = Duration::from_millis(2);
+
+/// A process that did not run for so long may be taken for dead a little later.
+const STALL: Duration = Duration::from_millis(300);
+
+pub(crate) fn run(args: &[&str]) {
+    let [url, resource, seed] = args else { panic!("worker URL RESOURCE SEED, not {args:?}") };
+    let resource: SocketAddr = resource.parse().unwrap();
+    let rng = Rng::new(seed.parse().unwrap());
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let stop = Arc::new(AtomicBool::new(false));
+    watch_for_stalls();
+    std::thread::spawn({
+        let stop = Arc::clone(&stop);
+        move || {
+            // The end of it, or of whoever wrote it.
+            let _ = std::io::stdin().read_to_end(&mut Vec::new());
+            stop.store(true, Ordering::SeqCst);
+        }
+    });
+    runtime.block_on(take_turns(url, resource, rng, stop));
+    tell(&Note::Done);
+}
+
+/// Writes a line at once: what was told is known, even if this process is killed right after.
+fn tell(note: &Note) {
+    let mut out = std::io::stdout().lock();
+    // Nobody listens any more: the run is over.
+    if writeln!(out, "{note}").and_then(|()| out.flush()).is_err() {
+        std::process::exit(0);
+    }
+}
+
+/// Tells when this process was not run, by the machine or by whoever stopped it.
+fn watch_for_stalls() {
+    const STEP: Duration = Duration::from_millis(20);
+    std::thread::spawn(|| {
+        loop {
+            let from = now_ns();
+            std::thread::sleep(STEP);
+            let to = now_ns();
+            if to - from > u64::try_from((STEP + STALL).as_nanos()).unwrap() {
+                tell(&Note::Stalled { from, to });
+            }
+        }
+    });
+}
+
+fn config(url: &str) -> Config {
+    Config::from_url(url)
+        .unwrap()
+        .heartbeat(HEARTBEAT)
+        .watchdog_lease(LEASE)
+        .ping_interval(Duration::from_millis(500))
+        .ping_timeout(Duration::from_secs(1))
+        .response_timeout(Duration::from_secs(2))
+        .connect_timeout(Duration::from_secs(4))
+        .store_timeout(STORE_TIMEOUT)
+}
+
+async fn take_turns(url: &str, resource: SocketAddr, mut rng: Rng, stop: Arc<AtomicBool>) {
+    let mut tasks = Vec::new();
+    for _ in 0..CLIENTS {
+        let client = connected(url).await;
+        tell(&Note::Client { id: client.id().to_string() });
+        for task in 0..=TASKS {
+            let player = Player {
+                client: client.clone(),
+                access: Access::to(resource),
+                rng: Rng::new(rng.below(1 << 40)),
+                keeps: task == TASKS,
+            };
+            tasks.push(tokio::spawn(player.play(Arc::clone(&stop))));
+        }
+    }
+    for task in tasks {
+        task.await.unwrap();
+    }
+}
+
+/// A worker that takes another's place is started in the middle of a fault.
+async fn connected(url: &str) -> Client {
+    let began = Instant::now();
+    loop {
+        match Client::with_config(config(url)).await {
+            Ok(client) => return client,
+            Err(error) => assert!(began.elapsed() < STORE_TIMEOUT, "{error}"),
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+struct Player {
+    client: Client,
+    access: Access,
+    rng: Rng,
+    /// Whether it keeps its lock for long.
+    keeps: bool,
+}
+
+impl Player {
+    async fn play(mut self, stop: Arc<AtomicBool>) {
+        while !stop.load(Ordering::SeqCst) {
+            let (lock, name) = self.choose();
+            if let Err(error) = self.turn(lock, &name).await {
+                let kind = format!("{:?}", error.kind());
+                tell(&Note::Failed { at: now_ns(), lock: name, kind });
+            }
+        }
+    }
+
+    fn choose(&mut self) -> (Lock, String) {
+        if self.keeps {
+            let name = format!("kept-{}", self.rng.below(KEPT));
+            return (self.client.fair_lock(&name), name);
+        }
+        let (kind, names) = match self.rng.below(10) {
+            0..=5 => ("fair", FAIR),
+            6..=8 => ("plain", PLAIN),
+            _ => ("simple", SIMPLE),
+        };
+        let name = format!("{kind}-{}", self.rng.below(names));
+        let lock = match kind {
+            "fair" => self.client.fair_lock(&name),
+            "plain" => self.client.plain_lock(&name),
+            _ => self.client.simple_lock(&name),
+        };
+        let lock = if self.rng.chance(10) { lock.lease(LEASE) } else { lock };
+        (lock, name)
+    }
+
+    /// One acquisition, or an attempt.
+    async fn turn(&mut self, lock: Lock, name: &str) -> Result<(), Error> {
+        let asked = now_ns();
+        let style = self.rng.below(20);
+        let patience = Duration::from_millis(self.rng.between(20, 800));
+        if style < 2 {
+            match lock.try_lock_for(patience).await? {
+                Some(guard) => self.hold(guard, asked, name).await?,
+                None => tell(&Note::Missed { at: now_ns() }),
+            }
+            return Ok(());
+        }
+        // Places are for fair locks.
+        if !name.starts_with("fair") && !name.starts_with("kept") {
+            let guard = lock.lock().await?;
+            return self.hold(guard, asked, name).await;
+        }
+        let mut turn = lock.enqueue().await?;
+        let owner = turn.owner().to_string();
+        tell(&Note::Placed { at: now_ns(), asked, lock: name.to_owned(), owner: owner.clone() });
+        let gave_up = || {
+            let (at, lock, owner) = (now_ns(), name.to_owned(), owner.clone());
+            tell(&Note::Ended { at, lock, owner, end: End::GaveUp });
+        };
+        let waited =
+            if style == 2 { turn.wait_for(patience).await } else { turn.wait().await.map(Some) };
+        match waited {
+            Ok(Some(guard)) => self.hold(guard, asked, name).await,
+            Ok(None) => {
+                gave_up();
+                turn.leave().await
+            }
+            Err(error) => {
+                gave_up();
+                Err(error)
+            }
+        }
+    }
+
+    /// Holds the lock for a while, changes what it protects, and lets go.
+    async fn hold(&mut self, guard: Guard, asked: u64, name: &str) -> Result<(), Error> {
+        let at = now_ns();
+        let (lock, owner) = (name.to_owned(), guard.owner().to_string());
+        let token = guard.token().get();
+        tell(&Note::Granted { at, asked, lock: lock.clone(), owner: owner.clone(), token });
+        let millis = if self.keeps { self.rng.between(200, 1_500) } else { self.rng.below(6) };
+        let until = Instant::now() + Duration::from_millis(millis);
+        let read = self.access.read(name, token);
+        // When it was valid for certain: a guard that is valid now was so ever since it was granted.
+        let mut valid_at = at;
+        let lost = loop {
+            let now = now_ns();
+            if guard.ensure_valid().is_err() {
+                break true;
+            }
+            valid_at = now;
+            if Instant::now() >= until {
+                break false;
+            }
+            tokio::time::sleep(LOOK).await;
+        };
+        // Also when it is lost: a program that did not look would write now.
+        let accepted = read.is_some_and(|count| self.access.write(name, token, count + 1));
+        let now = now_ns();
+        let valid = !lost && guard.ensure_valid().is_ok();
+        if valid {
+            valid_at = now;
+        }
+        let (at, end) = (valid_at, if valid { End::Released } else { End::Lost });
+        tell(&Note::Ended { at, lock: lock.clone(), owner: owner.clone(), end });
+        tell(&Note::Wrote { at: now, lock, owner: owner.clone(), token, accepted, valid });
+        let released = guard.release().await?;
+        if released != Release::Released {
+            let (at, lock) = (now_ns(), name.to_owned());
+            tell(&Note::Said { at, lock, owner, outcome: format!("{released:?}") });
+        }
+        Ok(())
+    }
+}
