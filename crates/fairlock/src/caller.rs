@@ -56,7 +56,7 @@ pub(crate) async fn once(
         Ok(reply) => {
             copies.answered();
             copies.replied = true;
-            shared.clock.note(reply.sent, reply.answer.now_ms);
+            shared.note_time(reply);
         }
         Err(failure) if !failure.doubt => copies.answered(),
         Err(_) => {}
@@ -84,7 +84,7 @@ pub(crate) async fn until_answered(
     let freshen = |op: &mut Op| {
         if let Op::Acquire(acquire) = op {
             acquire.not_after_ms =
-                shared.clock.now_ms() + shared.config.store_timeout.as_millis() as u64;
+                shared.now_ms(name) + shared.config.store_timeout.as_millis() as u64;
         }
     };
     until_answered_with(shared, name, op.clone(), until, copies, freshen).await
@@ -123,7 +123,7 @@ pub(crate) async fn until_answered_with(
         // A server that answers "not now" is asked less and less often; one that is not
         // connected is asked as soon as it is.
         tokio::time::sleep(backoff.next().min(left)).await;
-        let _ = tokio::time::timeout(until.left(), shared.store.ready()).await;
+        let _ = tokio::time::timeout(until.left(), shared.store.ready(Some(name))).await;
     }
 }
 

@@ -10,7 +10,7 @@ use crate::hold::valid_until;
 use crate::observe::{self, Way};
 use crate::shared::Shared;
 use crate::shepherd;
-use crate::store::Topic;
+use crate::store::{Scope, Topic};
 use fairlock_core::{Grant, Kind, LockName, OwnerId, RequestId};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -245,19 +245,13 @@ impl Hub {
         true
     }
 
-    /// A grant from the inbox.
-    pub(crate) fn granted_by_message(
-        &self,
-        shared: &Shared,
-        grant: &Grant,
-        at_ms: u64,
-        arrived: Moment,
-    ) {
+    /// A grant from the inbox, and the earliest moment at which its server can have made it.
+    pub(crate) fn granted_by_message(&self, grant: &Grant, base: Option<Moment>) {
         let Some(entry) = lock(&self.state).by_request.get(&grant.request).cloned() else {
             // Given up, already known, or forged: nothing to answer.
             return self.note_odd();
         };
-        match shared.clock.earliest(at_ms, arrived) {
+        match base {
             // A guard that is over already is none: the heartbeat brings the waiter back.
             Some(base) if valid_until(base, grant.ttl_ms).left().is_zero() => self.note_odd(),
             Some(base) => self.grant(&entry, grant.clone(), base, Way::Message),
@@ -320,7 +314,7 @@ impl Hub {
                     queue.wake.notify_one();
                 }
             }
-            Topic::Waiter(name, _) => self.kick(name),
+            Topic::Waiter(name, _) | Topic::Inbox(name) => self.kick(name),
         }
     }
 
@@ -332,12 +326,12 @@ impl Hub {
     }
 
     /// After a reconnect: everybody looks again.
-    pub(crate) fn check_all(&self) {
+    pub(crate) fn check(&self, scope: &Scope) {
         let state = lock(&self.state);
-        for queue in state.queues.values() {
+        for queue in state.queues.values().filter(|queue| scope.has(&queue.name)) {
             queue.kick.notify_one();
         }
-        for (queue, _) in state.plain.values() {
+        for (_, (queue, _)) in state.plain.iter().filter(|(name, _)| scope.has(name)) {
             queue.wake.notify_one();
         }
     }

@@ -83,7 +83,7 @@
 //!   tokio's paused time that can take locks away and be cut off. For dev-dependencies.
 //!
 //! # What is not there yet
-//! Cluster and TLS (`rediss://`). Their URLs are refused.
+//! TLS (`rediss://`). Its URLs are refused.
 
 #![cfg_attr(
     not(feature = "redis"),

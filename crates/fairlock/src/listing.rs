@@ -174,7 +174,7 @@ async fn step(shared: Arc<Shared>, at: Cursor, keys: u32) -> Result<Page, Error>
             return Err(Error::new(ErrorKind::Unavailable, message));
         }
         tokio::time::sleep(backoff.next().min(left)).await;
-        let _ = tokio::time::timeout(until.left(), shared.store.ready()).await;
+        let _ = tokio::time::timeout(until.left(), shared.store.ready(None)).await;
     }
 }
 

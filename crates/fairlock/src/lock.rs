@@ -339,7 +339,7 @@ impl Lock {
                 return Err(failure.error.on(&wanted.name));
             }
         };
-        shared.clock.note(reply.sent, reply.answer.now_ms);
+        shared.note_time(&reply);
         let Body::Granted { token, ttl_ms } = reply.answer.body else { return Ok(None) };
         let grant = Grant { request, token, ttl_ms };
         observe::acquired_at_once(wanted, &owner);

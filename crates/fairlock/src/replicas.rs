@@ -109,9 +109,8 @@ pub(crate) async fn confirmed(
     loop {
         let failure = match shared.store.confirm(name, op).await {
             Ok(confirmed) => {
-                let Reply { sent, answer } = &confirmed.reply;
-                shared.clock.note(*sent, answer.now_ms);
-                if answer.more {
+                shared.note_time(&confirmed.reply);
+                if confirmed.reply.answer.more {
                     shared.nudge(name);
                 }
                 return Ok(confirmed);

@@ -9,7 +9,7 @@ use crate::owner::Owners;
 use crate::process::Home;
 use crate::random::Requests;
 use crate::reaper::Pending;
-use crate::store::{Event, Store};
+use crate::store::{Event, Reply, Store};
 use crate::watchdog::Watchdog;
 use fairlock_core::{ClientId, LockName, Op, OwnerId, RequestId, Rules};
 use std::collections::HashSet;
@@ -19,13 +19,14 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
-/// Whether the application can reach its store.
+/// Whether the application can reach its store: all of it, where it is a Cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ConnectionState {
-    /// The store answers.
+    /// The store answers; of a Cluster, the master of every slot.
     Connected,
-    /// The connection is lost, or was not made yet; it is being made.
+    /// The connection is lost, or was not made yet; it is being made. Of a Cluster, one of them: the
+    /// locks of the other nodes can be used, and their guards are not in doubt.
     Reconnecting,
     /// The client was shut down.
     Closed,
@@ -160,26 +161,49 @@ impl Shared {
     /// Takes in what the store hears.
     pub(crate) fn hear(self: &Arc<Self>, event: Event) {
         match event {
-            Event::Granted { grant, at_ms, arrived } => {
-                self.hub.granted_by_message(self, &grant, at_ms, arrived);
+            Event::Granted { grant, at_ms, arrived, clock } => {
+                let base = clock.as_deref().unwrap_or(&self.clock).earliest(at_ms, arrived);
+                self.hub.granted_by_message(&grant, base);
             }
             Event::Wake(topic) => self.hub.wake(&topic),
             Event::Odd => self.hub.note_odd(),
-            Event::Down => {
+            Event::Down(scope) => {
                 self.set_connection(ConnectionState::Reconnecting);
-                self.watchdog.suspect_all();
+                self.watchdog.suspect(&scope);
             }
-            Event::Up => {
+            Event::Up { scope, whole } => {
                 // It may be another server, or the same one with another clock.
                 self.clock.forget();
-                self.set_connection(ConnectionState::Connected);
+                if whole {
+                    self.set_connection(ConnectionState::Connected);
+                }
                 // Guards first: a waiter must not get what a guard still believes it has.
-                self.watchdog.check_all();
-                self.hub.check_all();
+                self.watchdog.check(&scope);
+                self.hub.check(&scope);
             }
-            Event::InboxUp => self.hub.check_all(),
+            Event::InboxUp(scope) => self.hub.check(&scope),
             Event::InboxDown => {}
         }
+    }
+
+    /// Notes the time in a reply of a server.
+    pub(crate) fn note_time(&self, reply: &Reply) {
+        let clock = reply.clock.as_deref().unwrap_or(&self.clock);
+        clock.note(reply.sent, reply.answer.now_ms);
+    }
+
+    /// The time now by the clock of the lock's server.
+    pub(crate) fn now_ms(&self, name: &LockName) -> u64 {
+        match self.store.clock(name) {
+            Some(clock) => clock.now_ms(),
+            None => self.clock.now_ms(),
+        }
+    }
+
+    /// Whether the lock's server is connected.
+    pub(crate) fn reaches(&self, name: &LockName) -> bool {
+        let state = || *self.connection.borrow() == ConnectionState::Connected;
+        self.store.reaches(name).unwrap_or_else(state)
     }
 
     /// The connection is in this state from now on; nothing comes after Closed.

@@ -42,10 +42,17 @@ pub(crate) async fn run(shared: Arc<Shared>, queue: Arc<Queue>) {
     let mut early = false;
     let mut silent_since: Option<Moment> = None;
     let mut listening: Option<OwnerId> = None;
+    let inbox = shared.store.hears_apart().then(|| Topic::Inbox(queue.name.clone()));
+    if let Some(inbox) = &inbox {
+        // Not waited for. Unless it is subscribed already, the store says when it is, and then a
+        // heartbeat looks for what was said before.
+        drop(shared.store.listen(inbox.clone()));
+    }
     loop {
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
-            () = queue.kick.notified() => {}
+            // What comes for another reason has proved no expectation wrong.
+            () = queue.kick.notified() => early = false,
         }
         if shared.hub.retire(&queue) {
             break;
@@ -65,7 +72,7 @@ pub(crate) async fn run(shared: Arc<Shared>, queue: Arc<Queue>) {
                 }
                 wait = period / 4;
                 // When the connection is back a kick comes; no need to ask before.
-                let _ = tokio::time::timeout(period, shared.store.ready()).await;
+                let _ = tokio::time::timeout(period, shared.store.ready(Some(&queue.name))).await;
             }
             Err(failure) => {
                 shared.hub.fail(&queue, &failure.error.on(&queue.name));
@@ -75,6 +82,9 @@ pub(crate) async fn run(shared: Arc<Shared>, queue: Arc<Queue>) {
     }
     if let Some(owner) = listening {
         shared.store.unlisten(Topic::Waiter(queue.name.clone(), owner));
+    }
+    if let Some(inbox) = inbox {
+        shared.store.unlisten(inbox);
     }
 }
 
@@ -216,7 +226,7 @@ async fn return_to_place(shared: &Arc<Shared>, entry: &Arc<Entry>) -> Result<(),
         lease_ms: entry.lease_ms,
         mode: Mode::Wait,
         order: Some(order),
-        not_after_ms: shared.clock.now_ms() + shared.config.store_timeout.as_millis() as u64,
+        not_after_ms: shared.now_ms(&entry.name) + shared.config.store_timeout.as_millis() as u64,
         sure: true,
         shared_owner: entry.shared_owner,
     });

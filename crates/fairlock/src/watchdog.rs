@@ -7,17 +7,19 @@ use crate::hold::{GuardState, Hold};
 use crate::observe;
 use crate::replicas;
 use crate::shared::Shared;
+use crate::store::Scope;
 use fairlock_core::{Body, RenewalPlan};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Notify;
 
 #[cfg(test)]
 #[cfg(feature = "test-util")]
 mod sleeping_tests;
 
-/// Renewals under way at once on one connection: enough to fill a round trip, few enough to bound
+/// Renewals under way at once by one way, as a rule a connection: enough to fill a round trip, few enough to bound
 /// what a stalled server has to work off.
 const RENEWALS_MAX: usize = 100;
 
@@ -41,17 +43,15 @@ const RETRY_MS: u64 = 500;
 #[derive(Default)]
 pub(crate) struct Watchdog {
     state: Mutex<State>,
-    changed: Notify,
+    changed: Arc<Notify>,
 }
 
 struct State {
     holds: HashMap<u64, Arc<Hold>>,
     /// When each hold is looked at next.
     plan: RenewalPlan,
-    /// Due for a renewal, without a slot yet; by the end of their validity.
-    waiting: RenewalPlan,
-    /// For the renewals of the present connection.
-    slots: Arc<Semaphore>,
+    /// By the ways of the store, so that a server which hangs holds up its own locks alone.
+    lanes: BTreeMap<u64, Lane>,
     sleep: Sleep,
     /// Whether anything was planned since it fell asleep for the last time.
     used: bool,
@@ -84,8 +84,7 @@ impl Default for State {
         Self {
             holds: HashMap::new(),
             plan: RenewalPlan::default(),
-            waiting: RenewalPlan::default(),
-            slots: new_slots(),
+            lanes: BTreeMap::new(),
             sleep: Sleep::Awake,
             used: false,
         }
@@ -122,8 +121,38 @@ impl State {
     }
 }
 
-fn new_slots() -> Arc<Semaphore> {
-    Arc::new(Semaphore::new(RENEWALS_MAX))
+/// The renewals that go by one way.
+#[derive(Default)]
+struct Lane {
+    /// Due, without a slot yet; by the end of their validity.
+    waiting: RenewalPlan,
+    /// How many are under way.
+    slots: Arc<AtomicUsize>,
+}
+
+impl Lane {
+    fn is_full(&self) -> bool {
+        self.slots.load(Ordering::Acquire) >= RENEWALS_MAX
+    }
+
+    fn is_idle(&self) -> bool {
+        self.waiting.is_empty() && self.slots.load(Ordering::Acquire) == 0
+    }
+}
+
+/// The right to one renewal.
+struct Slot {
+    taken: Arc<AtomicUsize>,
+    changed: Arc<Notify>,
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        if self.taken.fetch_sub(1, Ordering::AcqRel) == RENEWALS_MAX {
+            // Somebody may have waited for it.
+            self.changed.notify_one();
+        }
+    }
 }
 
 impl Watchdog {
@@ -153,8 +182,8 @@ impl Watchdog {
     pub(crate) fn forget(&self, hold: &Hold) {
         let mut state = lock(&self.state);
         state.plan.remove(hold.id);
-        if !state.waiting.is_empty() {
-            state.waiting.remove(hold.id);
+        for lane in state.lanes.values_mut().filter(|lane| !lane.waiting.is_empty()) {
+            lane.waiting.remove(hold.id);
         }
         state.holds.remove(&hold.id);
     }
@@ -166,9 +195,9 @@ impl Watchdog {
     }
 
     /// The connection is lost: nobody knows what the server says now.
-    pub(crate) fn suspect_all(&self) {
+    pub(crate) fn suspect(&self, scope: &Scope) {
         let holds: Vec<_> = lock(&self.state).holds.values().cloned().collect();
-        for hold in holds {
+        for hold in holds.iter().filter(|hold| scope.has(&hold.name)) {
             hold.suspect();
             // Even one that is never renewed has to be looked at when the connection is back.
             hold.set_whole_lease(false);
@@ -176,14 +205,21 @@ impl Watchdog {
     }
 
     /// The connection is back: every hold is checked at once.
-    pub(crate) fn check_all(&self) {
+    pub(crate) fn check(&self, scope: &Scope) {
         let now = Moment::now().nanos();
         let mut state = lock(&self.state);
-        // Calls on the old connection may hold their slots until they time out.
-        state.slots = new_slots();
-        let ids: Vec<u64> = state.holds.keys().copied().collect();
-        for id in ids {
-            state.plan.set(id, now);
+        let State { holds, plan, lanes, .. } = &mut *state;
+        if scope.is_all() {
+            // Calls on the old connection may hold their slots until they time out. (Of several
+            // servers each connection is another way.)
+            lanes.values_mut().for_each(|lane| lane.slots = Arc::default());
+        }
+        for (id, hold) in holds.iter().filter(|(_, hold)| scope.has(&hold.name)) {
+            // What was not renewed by a former grant of time has to be known anew.
+            if !scope.is_all() {
+                hold.set_whole_lease(false);
+            }
+            plan.set(*id, now);
         }
         drop(state);
         self.changed.notify_one();
@@ -209,45 +245,39 @@ impl Watchdog {
     }
 
     /// Has it renewed as soon as there is a slot.
-    fn want_renewal(&self, hold: &Hold, valid_until: Moment) {
-        lock(&self.state).waiting.set(hold.id, valid_until.nanos());
+    fn want_renewal(&self, hold: &Hold, valid_until: Moment, lane: u64) {
+        let mut state = lock(&self.state);
+        if state.lanes.len() > 1 {
+            // It may have come by another way before; and ways are left for ever.
+            state.lanes.values_mut().for_each(|lane| _ = lane.waiting.remove(hold.id));
+            state.lanes.retain(|_, lane| !lane.is_idle());
+        }
+        state.lanes.entry(lane).or_default().waiting.set(hold.id, valid_until.nanos());
     }
 
-    /// The most urgent hold that waits for its renewal, with a slot for it.
-    fn next_renewal(&self) -> Option<(Arc<Hold>, OwnedSemaphorePermit)> {
+    /// The most urgent hold of some way that waits for its renewal, with a slot for it.
+    fn next_renewal(&self) -> Option<(Arc<Hold>, Slot)> {
         let mut state = lock(&self.state);
-        if state.waiting.is_empty() {
-            return None;
-        }
-        let slot = Arc::clone(&state.slots).try_acquire_owned().ok()?;
-        let id = state.waiting.take_due(u64::MAX, 1).pop()?;
+        let State { holds, lanes, .. } = &mut *state;
+        let lane = lanes.values_mut().find(|lane| !lane.waiting.is_empty() && !lane.is_full())?;
+        let id = lane.waiting.take_due(u64::MAX, 1).pop()?;
+        lane.slots.fetch_add(1, Ordering::AcqRel);
+        let slot = Slot { taken: Arc::clone(&lane.slots), changed: Arc::clone(&self.changed) };
         // Whatever waits is held: `forget` takes it out of both.
-        state.holds.get(&id).map(|hold| (Arc::clone(hold), slot))
+        holds.get(&id).map(|hold| (Arc::clone(hold), slot))
     }
 
     /// Resolves when something is due, or may be.
     async fn due(&self) {
-        let (length, starved) = {
-            let mut state = lock(&self.state);
-            let starved = (!state.waiting.is_empty()).then(|| Arc::clone(&state.slots));
-            (state.fall_asleep(), starved)
-        };
+        let length = lock(&self.state).fall_asleep();
         let planned = async {
             match length {
                 Some(length) => tokio::time::sleep(length).await,
                 None => std::future::pending().await,
             }
         };
-        let slot = async {
-            match starved {
-                // Given back at once: `next_renewal` takes one.
-                Some(slots) => drop(slots.acquire().await),
-                None => std::future::pending().await,
-            }
-        };
         tokio::select! {
             () = planned => {}
-            () = slot => {}
             () = self.changed.notified() => {}
         }
         lock(&self.state).sleep = Sleep::Awake;
@@ -285,19 +315,20 @@ fn look(shared: &Shared, hold: &Hold) {
     // Of an explicit lease only its end is left to come.
     let ends = !hold.lease().renewed && hold.has_whole_lease();
     if !ends && !shared.is_closed() {
-        shared.watchdog.want_renewal(hold, valid_until);
+        let lane = shared.store.lane(&hold.name);
+        shared.watchdog.want_renewal(hold, valid_until, lane);
     }
 }
 
 /// Renews one hold, and plans what comes next.
-async fn renew(shared: Arc<Shared>, hold: Arc<Hold>, _slot: OwnedSemaphorePermit) {
+async fn renew(shared: Arc<Shared>, hold: Arc<Hold>, _slot: Slot) {
     let valid_until = hold.valid_until();
     let ttl_ms = hold.lease().wanted_ms();
     let op = hold.renewal(ttl_ms);
     let now = Moment::now();
     match replicas::renewal(&shared, &hold.name, &op).await {
         Ok(reply) => {
-            shared.clock.note(reply.sent, reply.answer.now_ms);
+            shared.note_time(&reply);
             match reply.answer.body {
                 Body::Renewed => {
                     observe::renewed(&hold, valid_until.left());

@@ -37,6 +37,8 @@ macro_rules! contract_stores {
         $on!(redis62, At::Server(Generation::Redis62); with futures);
         $on!(redis70, At::Server(Generation::Redis70); with futures);
         $on!(valkey91, At::Server(Generation::Valkey91); with futures);
+        $on!(cluster62, At::Cluster(Generation::Redis62); with futures);
+        $on!(cluster70, At::Cluster(Generation::Redis70); with futures);
     };
 }
 

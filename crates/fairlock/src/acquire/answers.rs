@@ -8,7 +8,7 @@ use crate::hold::Hold;
 use crate::observe;
 use crate::reaper::{self, Abandoned};
 use crate::replicas;
-use crate::shared::{ConnectionState, Shared};
+use crate::shared::Shared;
 use crate::store::Reply;
 use fairlock_core::{Acquire, Body, Grant, Kind, LockName, Op, OwnerId, RequestId};
 use std::sync::Arc;
@@ -34,8 +34,7 @@ pub(super) fn unanswered<T>(
     wanted: &Wanted,
     copies: Copies,
 ) -> Result<Option<T>, Error> {
-    let silent = !copies.answered_once()
-        && (copies.in_doubt() || *shared.connection.borrow() != ConnectionState::Connected);
+    let silent = !copies.answered_once() && (copies.in_doubt() || !shared.reaches(&wanted.name));
     if shared.is_closed() || !silent {
         return Ok(None);
     }
@@ -147,7 +146,7 @@ pub(super) async fn confirm(
         full = true;
     }
     observe::held(shared, wanted, &hold);
-    if *shared.connection.borrow() != ConnectionState::Connected {
+    if !shared.reaches(&wanted.name) {
         // It came with the last words of a connection that is gone: as any other hold.
         hold.suspect();
         full = false;

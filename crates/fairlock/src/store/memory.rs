@@ -77,7 +77,7 @@ impl MemoryStore {
         let (answer, effects) = self.apply_at(now_us, name, op).map_err(refused)?;
         observe::answered(name, &answer);
         self.deliver(name, effects);
-        Ok(Reply { sent, answer })
+        Ok(Reply { sent, answer, clock: None })
     }
 
     fn apply_at(
@@ -123,7 +123,7 @@ impl MemoryStore {
             match (effect.channel, effect.payload) {
                 (Channel::Inbox(to), Payload::Grant { grant, at_ms }) => {
                     let arrived = Moment::now();
-                    (self.sink)(Some(to), Event::Granted { grant, at_ms, arrived });
+                    (self.sink)(Some(to), Event::Granted { grant, at_ms, arrived, clock: None });
                 }
                 (Channel::Base, _) => self.wake(Topic::Base(name.clone())),
                 (Channel::Waiter(owner), _) => self.wake(Topic::Waiter(name.clone(), owner)),
@@ -229,7 +229,7 @@ impl Store for MemoryStore {
         lock(&self.state).listened.remove(&topic);
     }
 
-    fn ready(&self) -> Boxed<'_, ()> {
+    fn ready<'a>(&'a self, _: Option<&'a LockName>) -> Boxed<'a, ()> {
         Box::pin(async {})
     }
 

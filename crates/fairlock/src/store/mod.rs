@@ -10,13 +10,16 @@ pub(crate) mod memory;
 pub(crate) mod redis;
 
 use crate::client_info::ClientInfo;
-use crate::clock::Moment;
+use crate::clock::{Moment, ServerClock};
 use crate::error::{Error, ErrorKind};
 use crate::listing::LockEntry;
+#[cfg(feature = "redis")]
+use crate::store::redis::Walk;
 use fairlock_core::{Answer, ClientId, Grant, LockName, Op, OwnerId};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 pub(crate) type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -26,6 +29,8 @@ pub(crate) type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 pub(crate) struct Reply {
     pub(crate) sent: Moment,
     pub(crate) answer: Answer,
+    /// The clock of the server that has answered, where there are several.
+    pub(crate) clock: Option<Arc<ServerClock>>,
 }
 
 /// One copy of an operation got no answer that counts.
@@ -72,23 +77,58 @@ pub(crate) enum Topic {
     Base(LockName),
     /// The own channel of one waiter, on which Java clients wake it.
     Waiter(LockName, OwnerId),
+    /// This client's grants of the lock, in a store that [hears them apart](Store::hears_apart).
+    Inbox(LockName),
+}
+
+/// Which locks an event is about.
+#[derive(Clone)]
+pub(crate) enum Scope {
+    All,
+    /// Those that one of several servers keeps.
+    #[cfg(feature = "redis")]
+    These(Arc<dyn Fn(&LockName) -> bool + Send + Sync>),
+}
+
+impl Scope {
+    pub(crate) fn has(&self, name: &LockName) -> bool {
+        let _ = name;
+        match self {
+            Self::All => true,
+            #[cfg(feature = "redis")]
+            Self::These(has) => has(name),
+        }
+    }
+
+    /// Whether they are all locks of the store.
+    pub(crate) fn is_all(&self) -> bool {
+        matches!(self, Self::All)
+    }
+}
+
+impl std::fmt::Debug for Scope {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(if self.is_all() { "All" } else { "These" })
+    }
 }
 
 /// What a store hears.
 #[derive(Clone, Debug)]
 pub(crate) enum Event {
-    /// A hand-over to a waiter of this client.
-    Granted { grant: Grant, at_ms: u64, arrived: Moment },
+    /// A hand-over to a waiter of this client; `clock` is that of the server which says so, where there
+    /// are several.
+    Granted { grant: Grant, at_ms: u64, arrived: Moment, clock: Option<Arc<ServerClock>> },
     /// `0` on a topic: look again.
     Wake(Topic),
     /// A message that fits no form, or an unknown channel.
     Odd,
-    /// The command connection is lost.
-    Down,
-    /// The command connection is there (again).
-    Up,
-    /// The inbox is subscribed (again): messages may have been missed before.
-    InboxUp,
+    /// The command connection of these locks is lost.
+    Down(Scope),
+    /// The command connection of these locks is there (again), or they are on another server now. Whole:
+    /// that of all others is there, too.
+    Up { scope: Scope, whole: bool },
+    /// The inbox is subscribed (again): messages about these locks may have been missed before.
+    InboxUp(Scope),
     /// The inbox connection is lost.
     InboxDown,
 }
@@ -99,9 +139,12 @@ pub(crate) enum Cursor {
     Start,
     /// Behind this name, in a store that keeps its names in order.
     After(LockName),
-    /// What the server's `SCAN` said. With several servers it would say of which.
+    /// What the server's `SCAN` said.
     #[cfg(feature = "redis")]
     Scan(u64),
+    /// The same with several servers.
+    #[cfg(feature = "redis")]
+    Walk(Box<Walk>),
 }
 
 /// A step of a listing.
@@ -116,7 +159,7 @@ pub(crate) struct Page {
 }
 
 /// Where a store delivers events; called from its own tasks, must not block.
-pub(crate) type Events = std::sync::Arc<dyn Fn(Event) + Send + Sync>;
+pub(crate) type Events = Arc<dyn Fn(Event) + Send + Sync>;
 
 /// What keeps the locks.
 pub(crate) trait Store: Send + Sync + 'static {
@@ -161,8 +204,31 @@ pub(crate) trait Store: Send + Sync + 'static {
     fn unlisten(&self, topic: Topic);
 
     /// Resolves when the store is reachable, or refuses the connection, so that the next call says
-    /// why; at once when it is so already.
-    fn ready(&self) -> Boxed<'_, ()>;
+    /// why; at once when it is so already. Where there are several servers: that of the lock, or any.
+    fn ready<'a>(&'a self, name: Option<&'a LockName>) -> Boxed<'a, ()>;
+
+    /// Whether the server of the lock is connected; `None` where the state of the client says it.
+    fn reaches(&self, name: &LockName) -> Option<bool> {
+        let _ = name;
+        None
+    }
+
+    /// By which way calls for the lock go: those of one way may hold each other up, others must not.
+    fn lane(&self, name: &LockName) -> u64 {
+        let _ = name;
+        0
+    }
+
+    /// The clock of the server of the lock, where there are several.
+    fn clock(&self, name: &LockName) -> Option<Arc<ServerClock>> {
+        let _ = name;
+        None
+    }
+
+    /// Whether grants of a lock reach only who listens to [`Topic::Inbox`] of it.
+    fn hears_apart(&self) -> bool {
+        false
+    }
 
     /// Whether messages to this client's inbox arrive at present.
     fn inbox_up(&self) -> bool;

@@ -63,7 +63,7 @@ use crate::hold::{Change, Hold};
 use crate::random::random_bits;
 use crate::reaper;
 use crate::shared::Shared;
-use crate::store::{Event, Store};
+use crate::store::{Event, Scope, Store};
 use fairlock_core::{ClientId, LockName};
 use port::{Inside, Port};
 use std::fmt;
@@ -159,7 +159,7 @@ impl Sandbox {
     pub fn cut_off(&self, client: &Client) {
         let port = self.port(client);
         if port.set_up(false) {
-            client.shared().hear(Event::Down);
+            client.shared().hear(Event::Down(Scope::All));
             client.shared().hear(Event::InboxDown);
         }
     }
@@ -171,8 +171,8 @@ impl Sandbox {
     pub fn restore(&self, client: &Client) {
         let port = self.port(client);
         if port.set_up(true) {
-            client.shared().hear(Event::Up);
-            client.shared().hear(Event::InboxUp);
+            client.shared().hear(Event::Up { scope: Scope::All, whole: true });
+            client.shared().hear(Event::InboxUp(Scope::All));
         }
     }
 

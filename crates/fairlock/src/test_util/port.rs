@@ -147,7 +147,7 @@ impl Store for Port {
         }
     }
 
-    fn ready(&self) -> Boxed<'_, ()> {
+    fn ready<'a>(&'a self, _: Option<&'a LockName>) -> Boxed<'a, ()> {
         Box::pin(async {
             // The sender lives in `self`, so the wait cannot fail.
             let _ = self.up.subscribe().wait_for(|up| *up).await;

@@ -118,14 +118,18 @@ pub(super) async fn odd_names(store: Store) {
         b"redisson_lock",
         b" ",
     ];
+    // Redisson's rule puts the keys of these into different slots.
+    let apart: [&[u8]; 3] = [b"{}", b"{", b"}"];
+    let names = names.into_iter().filter(|name| !store.is_cluster() || !apart.contains(name));
+    let names: Vec<&[u8]> = names.collect();
     let mut guards = Vec::new();
-    for name in names {
+    for name in &names {
         // Twins share a token, and the plain lock has no other use for the shared keys.
         guards.push(client.plain_lock(name).lock().await.unwrap());
     }
     let found = all(&client).await;
     let mut found: Vec<_> = found.values().map(|entry| entry.name.as_bytes()).collect();
-    let mut expected = names.to_vec();
+    let mut expected = names.clone();
     found.sort_unstable();
     expected.sort_unstable();
     assert_eq!(found, expected);
@@ -188,7 +192,7 @@ pub(super) async fn the_pace_is_kept(store: Store) {
     const KEYS: u32 = 600;
     let client = store.client_with(no_beats).await;
     let Some(mut raw) = store.raw() else {
-        assert_eq!(client.locks().pace(), None);
+        assert_eq!(client.locks().pace().is_some(), store.is_cluster());
         return;
     };
     for number in 0..KEYS {

@@ -6,7 +6,7 @@ use super::super::support::{Store, granted, no_beats, soon, until, wait_behind};
 use fairlock::ErrorKind;
 
 /// Each can be used beside all others.
-fn odd_names() -> Vec<Vec<u8>> {
+fn odd_names(store: &Store) -> Vec<Vec<u8>> {
     let texts: [&[u8]; 28] = [
         b"\0",
         b"a\0b",
@@ -40,6 +40,9 @@ fn odd_names() -> Vec<Vec<u8>> {
     let mut names: Vec<_> = texts.iter().map(|text| text.to_vec()).collect();
     names.push(vec![b'x'; 4096]);
     names.push(vec![0xff; 4096]);
+    // Redisson's rule puts the keys of these into different slots.
+    let apart: [&[u8]; 6] = [b"b2{", b"b3}", b"}b4{", b"{}b7", b"{", b"}"];
+    names.retain(|name| !store.is_cluster() || !apart.contains(&&name[..]));
     names
 }
 
@@ -47,7 +50,7 @@ pub(super) async fn odd_names_work(store: Store) {
     let client = store.client_with(no_beats).await;
     let other = store.client_with(no_beats).await;
     let mut guards = Vec::new();
-    for name in odd_names() {
+    for name in odd_names(&store) {
         let guard = soon("a free lock", client.fair_lock(&name).lock()).await.unwrap();
         assert_eq!(guard.name().as_bytes(), name);
         guards.push(guard);
@@ -71,7 +74,7 @@ pub(super) async fn odd_names_wait(store: Store) {
     let client = store.client_with(no_beats).await;
     let other = store.client_with(no_beats).await;
     let mut waiting = Vec::new();
-    for name in odd_names() {
+    for name in odd_names(&store) {
         let guard = client.fair_lock(&name).lock().await.unwrap();
         let waiter = wait_behind(&other.fair_lock(&name), 1).await;
         waiting.push((guard, waiter));

@@ -1,5 +1,7 @@
 //! What the integration tests have in common: stores to run on, and waiting for conditions.
 
+mod clusters;
+
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -24,11 +26,14 @@ pub(crate) enum At {
     #[cfg(feature = "sqlite")]
     Host,
     Server(Generation),
+    /// A Cluster that the tests of a generation use one after the other.
+    Cluster(Generation),
 }
 
 /// A store of the test's own.
 pub(crate) struct Store {
     server: Option<Server>,
+    cluster: Option<clusters::Turn>,
     /// Of the host store.
     folder: Option<TempDir>,
     /// Two clients of `memory:` are two stores, so there all are clones of the first.
@@ -38,17 +43,22 @@ pub(crate) struct Store {
 impl Store {
     /// `None`, loudly, when the server is not installed.
     pub(crate) fn open(at: At) -> Option<Self> {
-        let (server, folder) = match at {
-            At::Memory => (None, None),
+        let mut store = Self { server: None, cluster: None, folder: None, memory: OnceLock::new() };
+        match at {
+            At::Memory => {}
             #[cfg(feature = "sqlite")]
-            At::Host => (None, Some(TempDir::new())),
-            At::Server(generation) => (Some(Server::start(generation)?), None),
-        };
-        Some(Self { server, folder, memory: OnceLock::new() })
+            At::Host => store.folder = Some(TempDir::new()),
+            At::Server(generation) => store.server = Some(Server::start(generation)?),
+            At::Cluster(generation) => store.cluster = Some(clusters::turn(generation)?),
+        }
+        Some(store)
     }
 
     /// Where it is.
     pub(crate) fn url(&self) -> String {
+        if let Some(cluster) = &self.cluster {
+            return cluster.url();
+        }
         match (&self.server, &self.folder) {
             (Some(server), _) => server.url(),
             (None, Some(folder)) => format!("sqlite:{}/locks", folder.path().display()),
@@ -58,7 +68,12 @@ impl Store {
 
     /// Whether all its clients are one.
     pub(crate) fn is_memory(&self) -> bool {
-        self.server.is_none() && self.folder.is_none()
+        self.server.is_none() && self.folder.is_none() && self.cluster.is_none()
+    }
+
+    /// Whether names whose keys are in different slots are refused.
+    pub(crate) fn is_cluster(&self) -> bool {
+        self.cluster.is_some()
     }
 
     /// A client; but for memory always a new one.

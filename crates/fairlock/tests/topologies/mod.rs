@@ -1,4 +1,6 @@
 //! Locks on more than one server: with replicas, Sentinel sets and Clusters.
 
+mod cluster;
 mod replicas;
+mod resharding;
 mod sentinel;

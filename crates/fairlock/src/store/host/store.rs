@@ -298,7 +298,12 @@ impl Inner {
         for effect in done.effects {
             match (effect.channel, effect.payload) {
                 (Channel::Inbox(to), Payload::Grant { grant, at_ms }) if to == self.client => {
-                    (self.events)(Event::Granted { grant, at_ms, arrived: Moment::now() });
+                    (self.events)(Event::Granted {
+                        grant,
+                        at_ms,
+                        arrived: Moment::now(),
+                        clock: None,
+                    });
                 }
                 (Channel::Inbox(to), Payload::Grant { grant, at_ms }) => {
                     // One that cannot be told finds its turn by its heartbeat, if it lives.
@@ -317,14 +322,14 @@ impl Inner {
         if let Some(client) = done.moved {
             bell::ring(&self.folder, client, &Message::Moved(folder::hash(name)));
         }
-        Reply { sent, answer: done.answer }
+        Reply { sent, answer: done.answer, clock: None }
     }
 
     fn hear(&self, message: Result<Message, Event>, arrived: Moment) {
         let of = |hash: u64| move |name: &&LockName| folder::hash(name) == hash;
         match message {
             Ok(Message::Granted { grant, at_ms }) => {
-                (self.events)(Event::Granted { grant, at_ms, arrived });
+                (self.events)(Event::Granted { grant, at_ms, arrived, clock: None });
             }
             // For a lock that nobody here waits for any more it means nothing.
             Ok(Message::Free(hash)) => {
@@ -454,7 +459,7 @@ impl Store for HostStore {
         }
     }
 
-    fn ready(&self) -> Boxed<'_, ()> {
+    fn ready<'a>(&'a self, _: Option<&'a LockName>) -> Boxed<'a, ()> {
         Box::pin(async {})
     }
 

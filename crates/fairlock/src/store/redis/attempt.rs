@@ -23,6 +23,11 @@ impl Attempt {
         self.note_first(Ok(()));
     }
 
+    /// A part of it has succeeded: what failed before is over, but it is not made yet.
+    pub(crate) fn recovered(&self) {
+        self.failure.send_replace(None);
+    }
+
     pub(crate) fn failed(&self, failure: StoreError) {
         self.note_first(Err(failure.error.clone()));
         self.failure.send_replace(Some(failure));

@@ -71,6 +71,11 @@ fn by_code(error: &RedisError, message: String) -> StoreError {
     {
         return denied(message);
     }
+    if says("non local key") || says("while the cluster is down") {
+        // In the middle of a script: its slot moves, and a key that it has just deleted is looked for
+        // where the slot goes. What was done before stays.
+        return StoreError::unavailable(format!("the slot is on its way: {message}"), true);
+    }
     let busy = ["OOM", "MISCONF", "NOREPLICAS", "BUSY", "LOADING", "READONLY", "UNKILLABLE"];
     if busy.iter().any(|word| says(word)) || message.contains("max number of clients") {
         return StoreError::unavailable(format!("the server cannot serve now: {message}"), false);

@@ -16,7 +16,7 @@
 
 use super::classify::{self, classify};
 use super::dial::Connection;
-use super::keys::Keys;
+use super::keys::{Keys, Publishing};
 use super::link::Link;
 use super::place::Place;
 use super::reply;
@@ -153,7 +153,7 @@ impl Worker {
                 })
             });
             let confirmed = answer.map(|answer| Confirmed {
-                reply: Reply { sent, answer },
+                reply: Reply { sent, answer, clock: None },
                 missing: missing.clone(),
             });
             // Whoever asked may be gone.
@@ -171,7 +171,13 @@ impl Worker {
     ) -> Result<(Vec<Value>, Count), RedisError> {
         let mut pipe = redis::pipe();
         for item in batch {
-            pipe.add_command(script::call(by, &self.rules, &item.name, &item.op));
+            pipe.add_command(script::call(
+                by,
+                &self.rules,
+                Publishing::Whole,
+                &item.name,
+                &item.op,
+            ));
         }
         let released = batch.iter().find(|item| !matches!(item.op, Op::Renew { .. }));
         let mut replies = batch.len();

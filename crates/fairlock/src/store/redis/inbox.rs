@@ -11,7 +11,7 @@ use crate::backoff::Backoff;
 use crate::clock::{Moment, lock};
 use crate::config::Config;
 use crate::error::Error;
-use crate::store::{Boxed, Event, Events, StoreError, Topic};
+use crate::store::{Boxed, Event, Events, Scope, StoreError, Topic};
 use fairlock_core::ClientId;
 use redis::{AsyncConnectionConfig, PushInfo, PushKind, RedisResult, Value};
 use std::collections::HashMap;
@@ -85,7 +85,7 @@ impl Inbox {
                 Ok(conn) => {
                     self.current.send_replace(Some(conn.clone()));
                     self.up.store(true, Ordering::Release);
-                    (self.events)(Event::InboxUp);
+                    (self.events)(Event::InboxUp(Scope::All));
                     // Last: whoever waits for the first contact must find it made.
                     self.attempt.succeeded();
                     let began = Moment::now();
@@ -162,7 +162,9 @@ impl Inbox {
             [Value::BulkString(channel), Value::BulkString(payload)] => {
                 if *channel == self.channel {
                     match reply::grant_message(payload) {
-                        Some((grant, at_ms)) => Event::Granted { grant, at_ms, arrived },
+                        Some((grant, at_ms)) => {
+                            Event::Granted { grant, at_ms, arrived, clock: None }
+                        }
                         None => Event::Odd,
                     }
                 } else {

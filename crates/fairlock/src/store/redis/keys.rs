@@ -1,10 +1,40 @@
 //! The only place where a key or a channel gets its name (docs/protocol.md, "Keys and channels").
 
+use super::slots;
 use crate::store::Topic;
 use fairlock_core::{ClientId, LockName, OwnerId, RequestId};
 
 /// Prefix of the inbox channels of our clients; the client id follows.
 pub(crate) const INBOX_PREFIX: &str = "fairlock_inbox:";
+
+/// How the messages of a script are published.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Publishing {
+    /// To whoever listens, in a Cluster at any node.
+    Whole,
+    /// To whoever listens at a node of the lock's slot.
+    Sharded,
+}
+
+impl Publishing {
+    pub(crate) fn command(self) -> &'static str {
+        match self {
+            Self::Whole => "PUBLISH",
+            Self::Sharded => "SPUBLISH",
+        }
+    }
+
+    /// The prefix of inbox channels for grants of this lock.
+    pub(crate) fn inbox_prefix(self, name: &LockName) -> Vec<u8> {
+        let mut prefix = INBOX_PREFIX.as_bytes().to_vec();
+        if self == Self::Sharded {
+            prefix.push(b'{');
+            prefix.extend_from_slice(slots::tag(name.as_bytes()));
+            prefix.extend_from_slice(b"}:");
+        }
+        prefix
+    }
+}
 
 /// The seven keys of a lock, in the order in which every script takes them.
 pub(crate) struct Keys {
@@ -92,6 +122,13 @@ pub(crate) fn inbox(client: ClientId) -> Vec<u8> {
     format!("{INBOX_PREFIX}{client}").into_bytes()
 }
 
+/// The channel of a client's grants of a lock, and of all others with its tag, where channels have slots.
+pub(crate) fn sharded_inbox(name: &LockName, client: ClientId) -> Vec<u8> {
+    let mut channel = Publishing::Sharded.inbox_prefix(name);
+    channel.extend_from_slice(client.to_string().as_bytes());
+    channel
+}
+
 /// The record of a client: it is of no lock, and no lock's name begins like it.
 pub(crate) fn client(client: ClientId) -> Vec<u8> {
     format!("fairlock_client:{client}").into_bytes()
@@ -135,6 +172,8 @@ pub(crate) fn topic(topic: &Topic) -> Vec<u8> {
     match topic {
         Topic::Base(name) => Keys::new(name).base(),
         Topic::Waiter(name, owner) => Keys::new(name).waiter(owner),
+        // One for all locks; where they are apart, see `sharded_inbox`.
+        Topic::Inbox(_) => INBOX_PREFIX.as_bytes().to_vec(),
     }
 }
 

@@ -10,7 +10,7 @@ use crate::backoff::Backoff;
 use crate::clock::{Moment, lock};
 use crate::config::Config;
 use crate::error::{Error, ErrorKind};
-use crate::store::{Event, Events, StoreError};
+use crate::store::{Event, Events, Scope, StoreError};
 use fairlock_core::{LockName, Op};
 use redis::{AsyncConnectionConfig, RedisError};
 use std::sync::{Arc, Mutex};
@@ -85,6 +85,11 @@ impl Link {
         }
     }
 
+    /// Resolves when the server has refused the connection, as it will refuse the next.
+    pub(crate) async fn refused(&self) {
+        self.attempt.refused().await;
+    }
+
     pub(crate) fn note_answer(&self) {
         *lock(&self.last_answer) = Moment::now();
     }
@@ -112,13 +117,13 @@ impl Link {
                     // What calls on the last connection reported says nothing of this one.
                     let _ = tokio::time::timeout(Duration::ZERO, self.broken.notified()).await;
                     self.current.send_replace(Some(conn.clone()));
-                    (self.events)(Event::Up);
+                    (self.events)(Event::Up { scope: Scope::All, whole: true });
                     // Last: whoever waits for the first contact must find it made.
                     self.attempt.succeeded();
                     let began = Moment::now();
                     self.watch(conn, &mut moves).await;
                     self.current.send_replace(None);
-                    (self.events)(Event::Down);
+                    (self.events)(Event::Down(Scope::All));
                     backoff.settle(Moment::now().since(began));
                 }
                 Err(failure) => self.attempt.failed(self.place.at(failure)),
@@ -194,7 +199,7 @@ pub(crate) async fn keep_record(link: Arc<Link>, record: Arc<Record>, period: Du
     }
 }
 
-async fn announce(conn: &mut Connection, record: &Record) -> Result<(), RedisError> {
+pub(super) async fn announce(conn: &mut Connection, record: &Record) -> Result<(), RedisError> {
     if let Some(write) = record.write() {
         record.note(conn.send_packed_commands(&write, 0, WRITE_REPLIES).await?);
     }

@@ -1,53 +1,75 @@
-//! The store on one Redis or Valkey server, or on whichever Sentinels name.
+//! The store on one Redis or Valkey server, on whichever Sentinels name, or on a Cluster.
 //!
 //! Two connections: one for commands, one for the inbox, so that a slow reader of messages never
 //! kills commands and a blocked command never delays a grant. A third one where replicas are waited
-//! for. Each has a task that connects, watches and reconnects it.
+//! for. Each has a task that connects, watches and reconnects it. On a Cluster the first two for each
+//! node; `routes.rs` finds the way.
 
 mod attempt;
 mod classify;
+mod cluster;
 mod confirm;
 mod dial;
 #[cfg(test)]
 mod differential;
+mod ear;
+mod exchange;
 mod inbox;
 mod keys;
 mod link;
 mod login;
+mod mapper;
 mod place;
 mod record;
 mod reply;
+mod routes;
 mod scan;
 mod script;
 mod sentinels;
+mod shards;
+mod slots;
 #[cfg(test)]
 mod tests;
+mod walk;
 
 use super::{Boxed, Confirmed, Cursor, Events, Page, Reply, Store, StoreError, Topic};
 use crate::client_info::ClientInfo;
-use crate::clock::Moment;
-use crate::config::Config;
+use crate::clock::ServerClock;
+use crate::config::{Address, Config};
 use crate::error::Error;
 use classify::classify;
 use confirm::Confirmer;
-use dial::Connection;
+use exchange::Call;
 use fairlock_core::{ClientId, LockName, Op, Rules};
 use inbox::Inbox;
+use keys::Publishing;
 use link::Link;
 use place::Place;
 use record::Record;
-use redis::Value;
-use script::By;
+use redis::{Cmd, Value};
+use routes::Routes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
-/// A store on a Redis or Valkey server.
+pub(crate) use walk::Walk;
+
+/// A store on a Redis or Valkey server, or on a Cluster.
 pub(crate) struct RedisStore {
-    link: Arc<Link>,
-    inbox: Arc<Inbox>,
+    to: To,
     /// What this client says of itself, unless the settings keep it silent.
     record: Option<Arc<Record>>,
+}
+
+enum To {
+    One(One),
+    Cluster(Arc<Routes>),
+}
+
+/// The ways to one server.
+struct One {
+    link: Arc<Link>,
+    inbox: Arc<Inbox>,
     /// Where replicas are waited for.
     confirmer: Option<Confirmer>,
     rules: Rules,
@@ -64,78 +86,133 @@ impl RedisStore {
         client: ClientId,
         events: Events,
     ) -> Result<Arc<Self>, Error> {
-        let place = Place::new(config)?;
         let record = config.announce.then(|| {
             // The server says since when.
             let info = ClientInfo::here(config, UNIX_EPOCH);
             Arc::new(Record::new(client, info))
         });
+        let to = match &config.address {
+            Address::Cluster(_) => {
+                To::Cluster(Routes::start(config, client, record.clone(), events))
+            }
+            _ => To::One(One::start(config, client, record.clone(), events)?),
+        };
+        Ok(Arc::new(Self { to, record }))
+    }
+
+    /// What comes of the first attempt to connect, both connections.
+    pub(crate) async fn first_contact(&self) -> Result<(), Error> {
+        match &self.to {
+            To::One(one) => {
+                one.link.first_contact().await?;
+                one.inbox.first_contact().await
+            }
+            To::Cluster(routes) => routes.first_contact().await,
+        }
+    }
+
+    #[cfg(test)]
+    fn link(&self) -> &Arc<Link> {
+        match &self.to {
+            To::One(one) => &one.link,
+            To::Cluster(_) => panic!("a Cluster has many"),
+        }
+    }
+}
+
+impl One {
+    fn start(
+        config: &Config,
+        client: ClientId,
+        record: Option<Arc<Record>>,
+        events: Events,
+    ) -> Result<Self, Error> {
+        let place = Place::new(config)?;
         let link = Link::new(Arc::clone(&place), config, record.clone(), Arc::clone(&events));
         let inbox = Inbox::new(Arc::clone(&place), config, client, events);
         let confirmer = Confirmer::start(&place, config);
         tokio::spawn(Arc::clone(&link).run());
         tokio::spawn(Arc::clone(&inbox).run());
         tokio::spawn(async move { place.watch().await });
-        if let Some(record) = record.clone() {
+        if let Some(record) = record {
             tokio::spawn(link::keep_record(Arc::clone(&link), record, record::REFRESH));
         }
-        Ok(Arc::new(Self { link, inbox, record, confirmer, rules: config.rules() }))
+        Ok(Self { link, inbox, confirmer, rules: config.rules() })
     }
 
-    /// What comes of the first attempt to connect, both connections.
-    pub(crate) async fn first_contact(&self) -> Result<(), Error> {
-        self.link.first_contact().await?;
-        self.inbox.first_contact().await
+    async fn call(&self, name: &LockName, op: &Op) -> Result<Reply, StoreError> {
+        let Some(mut conn) = self.link.connection() else {
+            return Err(self.link.not_connected());
+        };
+        let call = Call { rules: &self.rules, publishing: Publishing::Whole, name, op };
+        let (sent, result) = call.send(&mut conn, false).await;
+        match result {
+            Ok(reply) => {
+                let answer = call.read(reply)?;
+                self.link.note_answer();
+                Ok(Reply { sent, answer, clock: None })
+            }
+            Err(error) => {
+                let failure = call.failed(&mut conn, &error).await;
+                self.link.note_failure(&error);
+                Err(failure)
+            }
+        }
     }
 
-    async fn send(
-        &self,
-        conn: &mut Connection,
-        by: By,
-        name: &LockName,
-        op: &Op,
-    ) -> Result<Value, redis::RedisError> {
-        let cmd = script::call(by, &self.rules, name, op);
-        conn.send_packed_command(&cmd).await?.extract_error()
+    async fn ping(&self) -> Result<(), StoreError> {
+        let Some(mut conn) = self.link.connection() else {
+            return Err(self.link.not_connected());
+        };
+        let reply = conn.send_packed_command(&redis::cmd("PING")).await;
+        reply.and_then(Value::extract_error).map(drop).map_err(|error| classify(&error))
+    }
+
+    async fn clients(&self, ids: &[ClientId]) -> BTreeMap<ClientId, ClientInfo> {
+        let Some(mut conn) = self.link.connection() else { return BTreeMap::new() };
+        let asked = conn.send_packed_commands(&record::read(ids), 0, ids.len()).await;
+        // Without an answer they are unknown, as where nothing is written.
+        let replies = asked.unwrap_or_default();
+        let known = ids.iter().zip(replies);
+        known.filter_map(|(id, reply)| Some((*id, record::decode(reply)?))).collect()
+    }
+
+    async fn page(&self, at: Cursor, keys: u32) -> Result<Page, StoreError> {
+        let Some(mut conn) = self.link.connection() else {
+            return Err(self.link.not_connected());
+        };
+        let from = match at {
+            Cursor::Scan(from) => from,
+            _ => 0,
+        };
+        let page = scan::page(&mut conn, from, keys, false).await;
+        match &page {
+            Ok(_) => self.link.note_answer(),
+            Err(scan::Failed::Call(error)) => self.link.note_failure(error),
+            Err(scan::Failed::Reply(_)) => {}
+        }
+        let (entries, next, looked_at) = page.map_err(scan::Failed::into_store_error)?;
+        Ok(Page { entries, next: (next != 0).then_some(Cursor::Scan(next)), looked_at })
+    }
+
+    async fn farewell(&self, remove: Cmd) {
+        if let Some(mut conn) = self.link.connection() {
+            // A record that stays ends by its TTL.
+            let _ = conn.send_packed_command(&remove).await;
+        }
     }
 }
 
 impl Store for RedisStore {
     fn call<'a>(&'a self, name: &'a LockName, op: &'a Op) -> Boxed<'a, Result<Reply, StoreError>> {
-        Box::pin(async move {
-            let Some(mut conn) = self.link.connection() else {
-                return Err(self.link.not_connected());
-            };
-            let mut sent = Moment::now();
-            let mut result = self.send(&mut conn, By::Hash, name, op).await;
-            if result.as_ref().is_err_and(classify::is_noscript) {
-                sent = Moment::now();
-                result = self.send(&mut conn, By::Text, name, op).await;
-            }
-            match result {
-                Ok(value) => {
-                    let answer = reply::answer(value).map_err(|message| {
-                        StoreError::refused(Error::new(crate::ErrorKind::Protocol, message))
-                    })?;
-                    self.link.note_answer();
-                    crate::observe::answered(name, &answer);
-                    Ok(Reply { sent, answer })
-                }
-                Err(error) => {
-                    let mut failure = classify(&error);
-                    if classify::is_wrong_type(&error) {
-                        failure =
-                            link::name_wrong_type(&mut conn, name, op).await.unwrap_or(failure);
-                    }
-                    self.link.note_failure(&error);
-                    Err(failure)
-                }
-            }
-        })
+        match &self.to {
+            To::One(one) => Box::pin(one.call(name, op)),
+            To::Cluster(routes) => Box::pin(routes.call(name, op)),
+        }
     }
 
     fn is_replicated(&self) -> bool {
-        self.confirmer.is_some()
+        matches!(&self.to, To::One(One { confirmer: Some(_), .. }))
     }
 
     fn confirm<'a>(
@@ -144,48 +221,84 @@ impl Store for RedisStore {
         op: &'a Op,
     ) -> Boxed<'a, Result<Confirmed, StoreError>> {
         Box::pin(async move {
-            match &self.confirmer {
-                Some(confirmer) => confirmer.confirm(name, op).await,
-                None => self.call(name, op).await.map(Confirmed::by_the_store),
+            match &self.to {
+                To::One(One { confirmer: Some(confirmer), .. }) => {
+                    confirmer.confirm(name, op).await
+                }
+                _ => self.call(name, op).await.map(Confirmed::by_the_store),
             }
         })
     }
 
     fn listen(&self, topic: Topic) -> Boxed<'_, ()> {
-        self.inbox.listen(topic)
+        match &self.to {
+            To::One(one) => one.inbox.listen(topic),
+            To::Cluster(routes) => routes.listen(topic),
+        }
     }
 
     fn unlisten(&self, topic: Topic) {
-        self.inbox.unlisten(topic);
+        match &self.to {
+            To::One(one) => one.inbox.unlisten(topic),
+            To::Cluster(routes) => routes.unlisten(topic),
+        }
     }
 
-    fn ready(&self) -> Boxed<'_, ()> {
-        Box::pin(self.link.ready())
+    fn ready<'a>(&'a self, name: Option<&'a LockName>) -> Boxed<'a, ()> {
+        match &self.to {
+            To::One(one) => Box::pin(one.link.ready()),
+            To::Cluster(routes) => Box::pin(routes.ready(name)),
+        }
+    }
+
+    fn reaches(&self, name: &LockName) -> Option<bool> {
+        match &self.to {
+            To::One(_) => None,
+            To::Cluster(routes) => Some(routes.reaches(name)),
+        }
+    }
+
+    fn lane(&self, name: &LockName) -> u64 {
+        match &self.to {
+            To::One(_) => 0,
+            To::Cluster(routes) => routes.lane(name),
+        }
+    }
+
+    fn clock(&self, name: &LockName) -> Option<Arc<ServerClock>> {
+        match &self.to {
+            To::One(_) => None,
+            To::Cluster(routes) => routes.clock(name),
+        }
+    }
+
+    fn hears_apart(&self) -> bool {
+        match &self.to {
+            To::One(_) => false,
+            To::Cluster(routes) => routes.hears_apart(),
+        }
     }
 
     fn inbox_up(&self) -> bool {
-        self.inbox.is_up()
+        match &self.to {
+            To::One(one) => one.inbox.is_up(),
+            // Nobody looks at who listens there.
+            To::Cluster(_) => false,
+        }
     }
 
     fn ping(&self) -> Boxed<'_, Result<(), StoreError>> {
-        Box::pin(async move {
-            let Some(mut conn) = self.link.connection() else {
-                return Err(self.link.not_connected());
-            };
-            let reply = conn.send_packed_command(&redis::cmd("PING")).await;
-            reply.and_then(Value::extract_error).map(drop).map_err(|error| classify(&error))
-        })
+        match &self.to {
+            To::One(one) => Box::pin(one.ping()),
+            To::Cluster(routes) => Box::pin(routes.ping()),
+        }
     }
 
     fn clients<'a>(&'a self, ids: &'a [ClientId]) -> Boxed<'a, BTreeMap<ClientId, ClientInfo>> {
-        Box::pin(async move {
-            let Some(mut conn) = self.link.connection() else { return BTreeMap::new() };
-            let asked = conn.send_packed_commands(&record::read(ids), 0, ids.len()).await;
-            // Without an answer they are unknown, as where nothing is written.
-            let replies = asked.unwrap_or_default();
-            let known = ids.iter().zip(replies);
-            known.filter_map(|(id, reply)| Some((*id, record::decode(reply)?))).collect()
-        })
+        match &self.to {
+            To::One(one) => Box::pin(one.clients(ids)),
+            To::Cluster(routes) => Box::pin(routes.clients(ids)),
+        }
     }
 
     fn is_searched(&self) -> bool {
@@ -193,26 +306,20 @@ impl Store for RedisStore {
     }
 
     fn page(&self, at: Cursor, keys: u32) -> Boxed<'_, Result<Page, StoreError>> {
-        Box::pin(async move {
-            let Some(mut conn) = self.link.connection() else {
-                return Err(self.link.not_connected());
-            };
-            let page = scan::page(&mut conn, at, keys).await;
-            match &page {
-                Ok(_) => self.link.note_answer(),
-                Err(scan::Failed::Call(error)) => self.link.note_failure(error),
-                Err(scan::Failed::Reply(_)) => {}
-            }
-            page.map_err(scan::Failed::into_store_error)
-        })
+        match &self.to {
+            To::One(one) => Box::pin(one.page(at, keys)),
+            To::Cluster(routes) => Box::pin(routes.page(at, keys)),
+        }
     }
 
     fn farewell(&self) -> Boxed<'_, ()> {
         Box::pin(async move {
-            let Some(cmd) = self.record.as_ref().and_then(|record| record.remove()) else { return };
-            if let Some(mut conn) = self.link.connection() {
-                // A record that stays ends by its TTL.
-                let _ = conn.send_packed_command(&cmd).await;
+            let Some(remove) = self.record.as_ref().and_then(|record| record.remove()) else {
+                return;
+            };
+            match &self.to {
+                To::One(one) => one.farewell(remove).await,
+                To::Cluster(routes) => routes.farewell(remove).await,
             }
         })
     }

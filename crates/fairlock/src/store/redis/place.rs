@@ -1,5 +1,6 @@
 //! Where the server is: known from the start, or asked of Sentinels before each connection.
 
+use super::cluster::Cluster;
 use super::dial::{Connection, Endpoint, Target};
 use super::login::Login;
 use super::sentinels::Sentinels;
@@ -7,7 +8,7 @@ use crate::config::{Address, Config, SentinelPlace};
 use crate::error::Error;
 use crate::store::StoreError;
 use redis::{AsyncConnectionConfig, RedisError, Value};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::sync::watch;
 
@@ -17,6 +18,8 @@ pub(crate) enum Place {
     Fixed(Endpoint),
     /// Whatever server the Sentinels name at the time.
     Sentinels(Sentinels),
+    /// Any node of a Cluster: for messages that go to all.
+    Anywhere(Weak<Cluster>),
 }
 
 impl Place {
@@ -33,7 +36,7 @@ impl Place {
             }
             Address::Sentinel(place) => Self::Sentinels(sentinels(config, place, login)),
             Address::Cluster(_) => {
-                return Err(Error::misuse("Cluster is not built yet: its locks cannot be used"));
+                return Err(Error::misuse("a Cluster is no one server"));
             }
             Address::Memory => return Err(Error::misuse("`memory:` is no server")),
             Address::Sqlite { .. } => return Err(Error::misuse("`sqlite:` is no server")),
@@ -49,6 +52,7 @@ impl Place {
         let mut conn = match self {
             Self::Fixed(endpoint) => endpoint.connect(config).await?,
             Self::Sentinels(sentinels) => sentinels.master().await?.connect(config).await?,
+            Self::Anywhere(cluster) => anywhere(cluster)?.connect(config).await?,
         };
         self.accept(&mut conn).await?;
         Ok(conn)
@@ -57,7 +61,7 @@ impl Place {
     /// Whether the server behind a new connection is the one to talk to: what Sentinels name may
     /// have become a replica meanwhile.
     async fn accept(&self, conn: &mut Connection) -> Result<(), StoreError> {
-        if matches!(self, Self::Fixed(_)) {
+        if !matches!(self, Self::Sentinels(_)) {
             return Ok(());
         }
         let role = conn.send_packed_command(&redis::cmd("ROLE")).await;
@@ -78,6 +82,8 @@ impl Place {
         match self {
             Self::Fixed { .. } => Moves(None),
             Self::Sentinels(sentinels) => Moves(Some(sentinels.moves())),
+            // It may be the node that has left.
+            Self::Anywhere(cluster) => Moves(cluster.upgrade().map(|cluster| cluster.departures())),
         }
     }
 
@@ -97,6 +103,10 @@ impl Place {
     /// An attempt to connect failed: says to whom.
     pub(crate) fn at(&self, failure: StoreError) -> StoreError {
         let (place, login) = match self {
+            // Its own links tell more.
+            Self::Anywhere(_) => {
+                return StoreError { error: failure.error.at("a node of the Cluster"), ..failure };
+            }
             Self::Fixed(endpoint) => (endpoint.target.to_string(), &*endpoint.login),
             Self::Sentinels(sentinels) => (sentinels.describe(), sentinels.login()),
         };
@@ -148,4 +158,11 @@ fn sentinels(config: &Config, place: &SentinelPlace, of_master: Arc<Login>) -> S
     // a connection leaves the other half for the connection.
     let patience: Duration = config.connect_timeout / 2;
     Sentinels::new(endpoints, own_login, place.master.clone(), of_master, patience)
+}
+
+/// Some node that is connected.
+fn anywhere(cluster: &Weak<Cluster>) -> Result<Endpoint, StoreError> {
+    let cluster = cluster.upgrade();
+    let endpoint = cluster.and_then(|cluster| Some(cluster.endpoint(&cluster.any()?.addr)));
+    endpoint.ok_or_else(|| StoreError::unavailable("no node is connected".into(), false))
 }

@@ -61,6 +61,10 @@ impl Record {
         }
     }
 
+    pub(crate) fn key(&self) -> &[u8] {
+        &self.key
+    }
+
     /// A new connection: the server may think otherwise than before. Says whether a write has to
     /// be preceded by a look at its clock.
     pub(crate) fn connected(&self) -> bool {

@@ -7,9 +7,10 @@
 use super::classify::classify;
 use super::dial::Connection;
 use super::keys::{self, Family};
+use super::slots;
 use crate::error::{Error, ErrorKind};
 use crate::listing::LockEntry;
-use crate::store::{Cursor, Page, StoreError};
+use crate::store::StoreError;
 use fairlock_core::{Kind, LockName};
 use redis::{Pipeline, RedisError, Value};
 use std::collections::BTreeSet;
@@ -44,19 +45,23 @@ impl From<RedisError> for Failed {
     }
 }
 
-/// One step: a `SCAN` of about `keys` keys, and a look at what it found.
-pub(crate) async fn page(conn: &mut Connection, at: Cursor, keys: u32) -> Result<Page, Failed> {
-    let from = match at {
-        Cursor::Scan(from) => from,
-        _ => 0,
-    };
+/// One step: a `SCAN` of about `keys` keys, and a look at what it found: the locks, where to go on (0 at
+/// the end), and how many keys were looked at.
+pub(crate) async fn page(
+    conn: &mut Connection,
+    from: u64,
+    keys: u32,
+    of_cluster: bool,
+) -> Result<(Vec<LockEntry>, u64, u32), Failed> {
     let mut scan = redis::cmd("SCAN");
     scan.arg(from).arg("MATCH").arg(keys::LISTED).arg("COUNT").arg(keys);
     let reply = conn.send_packed_command(&scan).await?.extract_error()?;
     let (next, found) = decode_scan(reply).ok_or(Failed::Reply("SCAN"))?;
     // Queue and token of one lock may come in one step.
     let found: BTreeSet<_> = found.iter().filter_map(|key| keys::locks_of(key)).collect();
-    let found: Vec<_> = found.into_iter().collect();
+    // Locks whose keys are apart cannot be used, and their other keys are not here.
+    let usable = |family: &Family| !of_cluster || slots::slot_of(&family.name).is_ok();
+    let found: Vec<_> = found.into_iter().filter(usable).collect();
     let mut entries = Vec::with_capacity(found.len());
     let mut looked_at = keys;
     for families in found.chunks(ASKED_MAX) {
@@ -67,8 +72,7 @@ pub(crate) async fn page(conn: &mut Connection, at: Cursor, keys: u32) -> Result
             entries.extend(read(family, &mut answers)?);
         }
     }
-    let next = (next != 0).then_some(Cursor::Scan(next));
-    Ok(Page { entries, next, looked_at })
+    Ok((entries, next, looked_at))
 }
 
 /// Strict: `[cursor, [key, ...]]`.
@@ -151,6 +155,8 @@ fn allowed(answer: Value) -> Result<Option<Value>, Failed> {
     match error.code() {
         "WRONGTYPE" => Ok(Some(answer)),
         "NOPERM" if error.details().is_some_and(|text| text.contains("key")) => Ok(None),
+        // It has moved meanwhile.
+        "MOVED" | "ASK" | "TRYAGAIN" => Ok(None),
         _ => Err(Failed::Call(error.clone().into())),
     }
 }

@@ -1,6 +1,6 @@
 //! Operations to script calls.
 
-use super::keys::{INBOX_PREFIX, Keys};
+use super::keys::{Keys, Publishing};
 use fairlock_core::{Kind, LockName, Mode, Op, RequestId, Rules};
 use redis::Cmd;
 use std::sync::LazyLock;
@@ -142,7 +142,7 @@ pub(crate) fn named(name: &str, long_way: bool) -> &'static str {
 }
 
 /// The call that carries out `op` on the lock `name`.
-pub(crate) fn call(by: By, rules: &Rules, name: &LockName, op: &Op) -> Cmd {
+pub(crate) fn call(by: By, rules: &Rules, publishing: Publishing, name: &LockName, op: &Op) -> Cmd {
     let script = script(op);
     let keys = Keys::new(name);
     let request = named_request(op);
@@ -169,7 +169,7 @@ pub(crate) fn call(by: By, rules: &Rules, name: &LockName, op: &Op) -> Cmd {
         (false, true) => "p",
         (false, false) => "",
     };
-    cmd.arg("PUBLISH").arg(keys.base()).arg(INBOX_PREFIX);
+    cmd.arg(publishing.command()).arg(keys.base()).arg(publishing.inbox_prefix(name));
     cmd.arg(rules.beat_ms).arg(rules.dead_ms).arg(rules.fair_wait_ms).arg(flags);
     own_arguments(&mut cmd, rules, op);
     cmd

@@ -1,4 +1,5 @@
 use super::*;
+use crate::clock::Moment;
 use fairlock_core::LockName;
 use fairlock_testkit::proxy::Proxy;
 use fairlock_testkit::raw::Raw;
@@ -17,7 +18,7 @@ async fn a12_a_reply_counts_from_when_its_copy_was_sent() {
     let config = Config::from_url(&proxy.url()).unwrap();
     let store = RedisStore::start(&config, ClientId::from_random(7), Arc::new(|_| {})).unwrap();
     store.first_contact().await.unwrap();
-    store.ready().await;
+    store.ready(None).await;
     let name = LockName::new(b"job").unwrap();
     proxy.delay_to_client(LATE);
     // The first call finds the script unknown and is sent twice; the second only once.
@@ -46,7 +47,7 @@ async fn a_record_is_kept_and_then_removed() {
     assert_eq!((known.pid, known.label.as_deref()), (std::process::id(), Some("nightly")));
 
     let record = store.record.clone().unwrap();
-    tokio::spawn(link::keep_record(Arc::clone(&store.link), record, PERIOD));
+    tokio::spawn(link::keep_record(Arc::clone(store.link()), record, PERIOD));
     let mut raw = server.client();
     let ttl_ms = |raw: &mut Raw| raw.call(&[b"PTTL".as_slice(), &key]).int();
     raw.call(&[b"PEXPIRE".as_slice(), &key, b"5000"]);

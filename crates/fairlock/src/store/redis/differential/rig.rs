@@ -1,6 +1,6 @@
 //! One private server with a stopped clock, and every connection that a run needs.
 
-use super::super::keys::{self, Keys};
+use super::super::keys::{self, Keys, Publishing};
 use super::super::script::{By, call};
 use super::super::{classify, reply};
 use super::dump::{self, Dump};
@@ -162,7 +162,7 @@ impl Rig {
     }
 
     fn query(&mut self, by: By, rules: &Rules, op: &Op) -> redis::RedisResult<redis::Value> {
-        call(by, rules, &self.name, op).query(&mut self.link)
+        call(by, rules, Publishing::Whole, &self.name, op).query(&mut self.link)
     }
 
     /// What was published since the last call, in order. The reply to PING comes after it all.

@@ -296,6 +296,9 @@ local function next_holder()
     end
   end
 
+  -- Who listens to Java's channel of a head. Those that are published to with SPUBLISH are counted apart.
+  local NUMSUB = publish == 'SPUBLISH' and 'SHARDNUMSUB' or 'NUMSUB'
+
   -- 'dropped', 'waiting' or 'passed'.
   local function offer_to_foreign(head, score)
     if not score then
@@ -313,7 +316,7 @@ local function next_holder()
     -- it is told like any other, and has its time to come.
     local stale = tonumber(score) <= now
     if stale and (watch and now >= watch.since + JAVA_PATIENCE
-      or call('PUBSUB', 'NUMSUB', channel)[2] == 0) then
+      or call('PUBSUB', NUMSUB, channel)[2] == 0) then
       unlist(head)
       return 'dropped'
     end
@@ -322,7 +325,7 @@ local function next_holder()
       call(publish, channel, '0')
       return 'waiting'
     end
-    if stale or call('PUBSUB', 'NUMSUB', channel)[2] > 0 then
+    if stale or call('PUBSUB', NUMSUB, channel)[2] > 0 then
       if not stale then watch.since = now end
       if freed or now >= watch.pinged + JAVA_PING then
         watch.pinged = now

@@ -1,0 +1,364 @@
+//! A Cluster: a connection to each master, and which of them serves which slot.
+//!
+//! Routing is ours, not redis-rs': a guard counts from when the very copy was sent that was answered,
+//! every resend has to be known, and the loss of one node must put the holds of that node, and no
+//! others, in doubt at once.
+
+use super::dial::{Endpoint, Target};
+use super::link::Link;
+use super::login::Login;
+use super::place::Place;
+use super::slots::{Addr, SLOTS, SlotMap, SlotSet, slot_of};
+use crate::clock::{Moment, ServerClock, lock};
+use crate::config::{Address, Config};
+use crate::error::{Error, ErrorKind};
+use crate::store::{Event, Events, Scope, StoreError};
+use fairlock_core::LockName;
+use redis::RedisError;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinHandle;
+
+/// How long a node that serves no slot is kept after it was last asked for something: a slot is on its
+/// way there.
+const KEPT: Duration = Duration::from_secs(10);
+
+/// A Cluster, as far as this client knows it.
+pub(crate) struct Cluster {
+    pub(super) config: Config,
+    /// One for all nodes: whoever is asked for a password is asked once at a time.
+    pub(super) login: Arc<Login>,
+    state: Mutex<State>,
+    events: Events,
+    /// Changes with the map, and with every connection that is made or lost.
+    changed: watch::Sender<u64>,
+    /// Somebody has met a sign that the map is out of date.
+    pub(super) map_wanted: Notify,
+    /// How many nodes have left.
+    departed: watch::Sender<u64>,
+    me: Weak<Self>,
+}
+
+struct State {
+    map: Arc<SlotMap>,
+    nodes: BTreeMap<Addr, Arc<Node>>,
+    /// The number of the connection that each slot's calls go by; 0: there is none.
+    served: Vec<u64>,
+    /// The node that is asked first for the next map: another one named it.
+    hint: Option<Addr>,
+}
+
+/// A master, or a node that is about to become one.
+pub(crate) struct Node {
+    pub(crate) addr: Addr,
+    pub(crate) link: Arc<Link>,
+    pub(crate) clock: Arc<ServerClock>,
+    /// Of its present connection; 0 while there is none. No two connections have the same.
+    number: AtomicU64,
+    used: Mutex<Moment>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// What a node answers when it is not the one that serves a slot.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Redirected {
+    /// The slot is there, until further notice.
+    Moved(Addr),
+    /// The slot is on its way there: this once.
+    Ask(Addr),
+}
+
+impl Redirected {
+    /// `None` for other errors, and for those that lead nowhere.
+    pub(crate) fn read(error: &RedisError, by: &Addr) -> Option<Self> {
+        let (place, _) = error.redirect_node()?;
+        let to = Addr::redirected(place, by)?;
+        Some(if error.code() == Some("ASK") { Self::Ask(to) } else { Self::Moved(to) })
+    }
+}
+
+impl Cluster {
+    pub(crate) fn new(config: &Config, events: Events) -> Arc<Self> {
+        Arc::new_cyclic(|me| Self {
+            config: config.clone(),
+            login: Arc::new(Login::of_servers(config)),
+            state: Mutex::new(State {
+                map: Arc::default(),
+                nodes: BTreeMap::new(),
+                served: vec![0; SLOTS],
+                hint: None,
+            }),
+            events,
+            changed: watch::Sender::new(0),
+            map_wanted: Notify::new(),
+            departed: watch::Sender::new(0),
+            me: Weak::clone(me),
+        })
+    }
+
+    /// Tells of changes of the map and of connections.
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
+    }
+
+    pub(crate) fn map(&self) -> Arc<SlotMap> {
+        Arc::clone(&lock(&self.state).map)
+    }
+
+    pub(crate) fn nodes(&self) -> Vec<Arc<Node>> {
+        lock(&self.state).nodes.values().cloned().collect()
+    }
+
+    /// A node that is connected.
+    pub(crate) fn any(&self) -> Option<Arc<Node>> {
+        lock(&self.state).nodes.values().find(|node| node.is_up()).cloned()
+    }
+
+    /// Tells of nodes that leave.
+    pub(crate) fn departures(&self) -> watch::Receiver<u64> {
+        self.departed.subscribe()
+    }
+
+    pub(crate) fn known(&self, addr: &Addr) -> Option<Arc<Node>> {
+        lock(&self.state).nodes.get(addr).cloned()
+    }
+
+    /// The node that serves a slot.
+    ///
+    /// # Errors
+    /// When nobody does, as far as is known.
+    pub(crate) fn node_of(&self, slot: u16) -> Result<Arc<Node>, StoreError> {
+        let state = lock(&self.state);
+        let node = state.map.owner(slot).and_then(|addr| state.nodes.get(addr));
+        node.cloned().ok_or_else(|| {
+            let message = format!("no master of the Cluster serves slot {slot} at present");
+            StoreError::unavailable(message, false)
+        })
+    }
+
+    /// The node that another one has named, if need be a new one.
+    pub(crate) fn node_at(&self, addr: &Addr) -> Arc<Node> {
+        let mut state = lock(&self.state);
+        let node = state.nodes.entry(addr.clone()).or_insert_with(|| self.start(addr));
+        *lock(&node.used) = Moment::now();
+        Arc::clone(node)
+    }
+
+    /// Where a node is, and who connects to it.
+    pub(super) fn endpoint(&self, addr: &Addr) -> Endpoint {
+        let target = Target::Tcp(addr.host.as_ref().to_owned(), addr.port);
+        Endpoint { target, login: Arc::clone(&self.login) }
+    }
+
+    /// The number of the connection by which calls for a slot go; 0: there is none.
+    pub(crate) fn served(&self, slot: u16) -> u64 {
+        lock(&self.state).served[usize::from(slot)]
+    }
+
+    /// Whether every slot is served by a node that is connected.
+    pub(crate) fn is_whole(&self) -> bool {
+        lock(&self.state).served.iter().all(|number| *number != 0)
+    }
+
+    /// Resolves when calls for the slot have a connection, or the server refuses it; without a slot,
+    /// when there is any.
+    pub(crate) async fn ready(&self, slot: Option<u16>) {
+        let mut changed = self.changes();
+        loop {
+            changed.mark_unchanged();
+            let node = match slot {
+                Some(slot) if self.served(slot) != 0 => return,
+                Some(slot) => self.node_of(slot).ok(),
+                None if self.nodes().iter().any(|node| node.is_up()) => return,
+                None => self.nodes().into_iter().next(),
+            };
+            let refused = async {
+                match &node {
+                    Some(node) => node.link.refused().await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                // The sender lives in `self`, so the wait cannot fail.
+                _ = changed.changed() => {}
+                () = refused => return,
+            }
+        }
+    }
+
+    /// A node says that the slot is elsewhere.
+    pub(crate) fn moved(&self, slot: u16, to: &Addr) {
+        {
+            let mut state = lock(&self.state);
+            let mut map = SlotMap::clone(&state.map);
+            map.moved(slot, to.clone());
+            state.map = Arc::new(map);
+            state.hint = Some(to.clone());
+        }
+        self.node_at(to);
+        self.map_wanted.notify_one();
+        self.settle();
+    }
+
+    /// Whom to ask for the map: who was named last, then masters, then their replicas, then the nodes
+    /// that the settings name. Which of the masters comes first changes with `turn`.
+    pub(super) fn sources(&self, turn: usize) -> Vec<Addr> {
+        let mut state = lock(&self.state);
+        let mut sources: Vec<Addr> = state.hint.take().into_iter().collect();
+        let mut masters: Vec<&Arc<Node>> = state.nodes.values().collect();
+        // Those that are connected answer soonest.
+        masters.sort_by_key(|node| !node.is_up());
+        let up = masters.iter().filter(|node| node.is_up()).count();
+        if up > 0 {
+            masters[..up].rotate_left(turn % up);
+        }
+        sources.extend(masters.iter().map(|node| node.addr.clone()));
+        sources.extend(state.map.replicas.iter().cloned());
+        if let Address::Cluster(seeds) = &self.config.address {
+            sources.extend(seeds.iter().map(|(host, port)| Addr::new(host, *port)));
+        }
+        let mut seen = std::collections::BTreeSet::new();
+        sources.retain(|addr| seen.insert(addr.clone()));
+        sources
+    }
+
+    /// A new map: nodes come and go with it. Says whether it differs from the last one.
+    pub(super) fn install(&self, map: SlotMap) -> bool {
+        let masters = map.masters();
+        {
+            let mut state = lock(&self.state);
+            if *state.map == map && masters.iter().all(|addr| state.nodes.contains_key(addr)) {
+                return false;
+            }
+            state.map = Arc::new(map);
+        }
+        for addr in &masters {
+            self.node_at(addr);
+        }
+        let mut retired = Vec::new();
+        lock(&self.state).nodes.retain(|addr, node| {
+            let kept = masters.contains(addr) || Moment::now().since(*lock(&node.used)) < KEPT;
+            if !kept {
+                retired.push(Arc::clone(node));
+            }
+            kept
+        });
+        self.settle();
+        if !retired.is_empty() {
+            self.departed.send_modify(|count| *count += 1);
+        }
+        // Calls that are under way end by themselves.
+        for node in retired {
+            node.task.abort();
+        }
+        true
+    }
+
+    fn start(&self, addr: &Addr) -> Arc<Node> {
+        let place = Arc::new(Place::Fixed(self.endpoint(addr)));
+        let (me, at) = (Weak::clone(&self.me), addr.clone());
+        let hear: Events = Arc::new(move |event| {
+            if let Some(cluster) = me.upgrade() {
+                cluster.hear(&at, &event);
+            }
+        });
+        let link = Link::new(place, &self.config, None, hear);
+        Arc::new(Node {
+            addr: addr.clone(),
+            clock: Arc::default(),
+            number: AtomicU64::new(0),
+            used: Mutex::new(Moment::now()),
+            task: tokio::spawn(Arc::clone(&link).run()),
+            link,
+        })
+    }
+
+    /// A node's connection was made, or lost.
+    fn hear(&self, addr: &Addr, event: &Event) {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let Some(node) = self.known(addr) else { return };
+        match event {
+            Event::Up { .. } => {
+                // It may be another server by now.
+                node.clock.forget();
+                node.number.store(NEXT.fetch_add(1, Ordering::Relaxed), Ordering::Release);
+            }
+            Event::Down(_) => {
+                node.number.store(0, Ordering::Release);
+                // Its replica may have its slots soon.
+                self.map_wanted.notify_one();
+            }
+            _ => return,
+        }
+        self.settle();
+    }
+
+    /// After any change: tells whose locks are cut off, and whose go by another connection now. All of a
+    /// client's tasks share one thread, so nobody else comes between the look and the telling.
+    fn settle(&self) {
+        let (mut lost, mut found) = (SlotSet::default(), SlotSet::default());
+        let whole = {
+            let mut state = lock(&self.state);
+            let State { map, nodes, served, .. } = &mut *state;
+            let mut whole = true;
+            let number = |addr: &Addr| nodes.get(addr).map_or(0, |node| node.number());
+            for ((slot, served), now) in (0..).zip(served.iter_mut()).zip(map.each(number)) {
+                whole &= now != 0;
+                match (*served, now) {
+                    (before, now) if before == now => {}
+                    (_, 0) => lost.insert(slot),
+                    _ => found.insert(slot),
+                }
+                *served = now;
+            }
+            whole
+        };
+        self.changed.send_modify(|count| *count += 1);
+        if !lost.is_empty() {
+            (self.events)(Event::Down(scope(lost)));
+        }
+        if !found.is_empty() {
+            (self.events)(Event::Up { scope: scope(found), whole });
+        }
+    }
+}
+
+impl Node {
+    fn number(&self) -> u64 {
+        self.number.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn is_up(&self) -> bool {
+        self.number() != 0
+    }
+}
+
+/// The locks in these slots.
+pub(super) fn scope(slots: SlotSet) -> Scope {
+    Scope::These(Arc::new(move |name: &LockName| {
+        slot_of(name).is_ok_and(|slot| slots.contains(slot))
+    }))
+}
+
+/// The slot of a lock.
+///
+/// # Errors
+/// For names that Redisson's rule for keys spreads over several slots: no script can have them all.
+pub(crate) fn slot_or_refusal(name: &LockName) -> Result<u16, StoreError> {
+    slot_of(name).map_err(|why| {
+        let message = format!(
+            "this name cannot be used on a Cluster: it {why}, so its keys, which are named by \
+             Redisson's rule, are in different slots; use a name without braces, or with a `{{tag}}`"
+        );
+        StoreError::refused(Error::new(ErrorKind::Misuse, message).on(name))
+    })
+}

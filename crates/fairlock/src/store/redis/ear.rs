@@ -1,0 +1,311 @@
+//! One node's part of the inbox: a connection on which the channels of its slots are subscribed.
+
+use super::dial::{Connection, Endpoint};
+use super::link::{self, made};
+use super::shards::Shards;
+use super::slots::Addr;
+use crate::backoff::Backoff;
+use crate::clock::{Moment, lock};
+use crate::config::Config;
+use crate::store::StoreError;
+use redis::{AsyncConnectionConfig, PushInfo, PushKind, RedisError, Value};
+use std::collections::{BTreeSet, HashSet};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+use tokio::sync::Notify;
+
+/// A ping of the idle connection, as of every inbox.
+const PING_INTERVAL: Duration = Duration::from_secs(20);
+
+/// Commands in one pipeline.
+const AT_ONCE: usize = 100;
+
+/// What was refused is tried again after this time, doubled each time, unless the map says that it is
+/// elsewhere.
+const RETRY: Duration = Duration::from_millis(250);
+
+/// How often replies are looked for that belong together again, with growing pauses from 5 ms.
+const SYNC_TRIES: u32 = 6;
+
+pub(super) struct Ear {
+    config: Config,
+    endpoint: Endpoint,
+    addr: Addr,
+    shards: Weak<Shards>,
+    state: Mutex<State>,
+    /// There is something to look at.
+    todo: Notify,
+    broken: Notify,
+    stopped: AtomicBool,
+    /// How often the server has ended a subscription by itself. redis-rs takes such a message for the
+    /// reply to whatever is under way, so that the replies after it belong to others.
+    strays: AtomicU64,
+    /// Of the present connection: what a former one says late is not heard.
+    number: AtomicU64,
+}
+
+#[derive(Default)]
+struct State {
+    /// Channels that may have to be subscribed or left.
+    todo: BTreeSet<Vec<u8>>,
+    /// As the server says.
+    subscribed: HashSet<Vec<u8>>,
+    /// Asked to be left.
+    leaving: HashSet<Vec<u8>>,
+}
+
+impl Ear {
+    pub(super) fn start(
+        config: &Config,
+        endpoint: Endpoint,
+        addr: Addr,
+        shards: Weak<Shards>,
+    ) -> Arc<Self> {
+        let ear = Arc::new(Self {
+            config: config.clone(),
+            endpoint,
+            addr,
+            shards,
+            state: Mutex::default(),
+            todo: Notify::new(),
+            broken: Notify::new(),
+            stopped: AtomicBool::new(false),
+            strays: AtomicU64::new(0),
+            number: AtomicU64::new(0),
+        });
+        // Where no runtime is, the client has ended.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(Arc::clone(&ear).run());
+        }
+        ear
+    }
+
+    /// Whatever the channel is wanted for, or not: it is brought in line.
+    pub(super) fn look_at(&self, channel: Vec<u8>) {
+        lock(&self.state).todo.insert(channel);
+        self.todo.notify_one();
+    }
+
+    pub(super) fn stop(&self) {
+        self.stopped.store(true, Ordering::Release);
+        self.todo.notify_one();
+    }
+
+    /// Connects, subscribes, watches, reconnects, until it is stopped.
+    async fn run(self: Arc<Self>) {
+        let mut backoff = Backoff::default();
+        while !self.stopped.load(Ordering::Acquire) {
+            // No channel, no connection.
+            if !self.is_needed() {
+                self.todo.notified().await;
+                continue;
+            }
+            let began = Moment::now();
+            if let Ok(conn) = self.connect().await {
+                self.watch(conn).await;
+                self.number.fetch_add(1, Ordering::AcqRel);
+                let lost = std::mem::take(&mut *lock(&self.state));
+                if let Some(shards) = self.shards.upgrade() {
+                    shards.dropped(lost.subscribed, &self.addr);
+                }
+                backoff.settle(Moment::now().since(began));
+            }
+            if let Some(shards) = self.shards.upgrade() {
+                shards.want_map();
+            }
+            tokio::time::sleep(backoff.next()).await;
+        }
+    }
+
+    fn is_needed(&self) -> bool {
+        self.shards.upgrade().is_some_and(|shards| !shards.wanted_at(&self.addr).is_empty())
+    }
+
+    async fn connect(self: &Arc<Self>) -> Result<Connection, StoreError> {
+        let hear = Arc::downgrade(self);
+        let number = self.number.fetch_add(1, Ordering::AcqRel) + 1;
+        let patience = self.config.connect_timeout;
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(patience))
+            .set_response_timeout(Some(self.config.ping_timeout))
+            .set_push_sender(move |push| {
+                if let Some(ear) = hear.upgrade()
+                    && ear.number.load(Ordering::Acquire) == number
+                {
+                    ear.hear(push);
+                }
+                Ok::<(), std::convert::Infallible>(())
+            });
+        let connect = async {
+            let mut conn = self.endpoint.connect(config).await?;
+            made(link::name_connection(&mut conn, &link::connection_name(&self.config)).await)?;
+            Ok(conn)
+        };
+        let late = |_| StoreError::unavailable("subscribing took too long".into(), false);
+        tokio::time::timeout(patience, connect).await.map_err(late)?
+    }
+
+    /// Returns when the connection is dead, or not needed any more.
+    async fn watch(&self, mut conn: Connection) {
+        // What the last connection reported says nothing of this one.
+        let _ = tokio::time::timeout(Duration::ZERO, self.broken.notified()).await;
+        let Some(shards) = self.shards.upgrade() else { return };
+        lock(&self.state).todo.extend(shards.wanted_at(&self.addr));
+        drop(shards);
+        let (mut pinged, mut retry) = (Moment::now(), RETRY);
+        loop {
+            let Ok(refused) = self.align(&mut conn).await else { return };
+            let idle = PING_INTERVAL.saturating_sub(Moment::now().since(pinged));
+            let wait = if refused.is_empty() { idle } else { retry.min(idle) };
+            retry = if refused.is_empty() { RETRY } else { (retry * 2).min(PING_INTERVAL) };
+            tokio::select! {
+                () = self.broken.notified() => return,
+                () = self.todo.notified() => {}
+                () = tokio::time::sleep(wait) => {}
+            }
+            lock(&self.state).todo.extend(refused);
+            if self.stopped.load(Ordering::Acquire) {
+                return;
+            }
+            if Moment::now().since(pinged) >= PING_INTERVAL {
+                pinged = Moment::now();
+                // A connection that is kept for nobody goes.
+                if !self.is_needed() || self.send(&mut conn, &[ping("")]).await.is_err() {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Brings the subscriptions in line with what is wanted; says which the server refuses.
+    async fn align(&self, conn: &mut Connection) -> Result<Vec<Vec<u8>>, RedisError> {
+        let mut refused = Vec::new();
+        loop {
+            let Some(shards) = self.shards.upgrade() else { return Ok(refused) };
+            let (mut join, mut leave) = (Vec::new(), Vec::new());
+            {
+                let mut state = lock(&self.state);
+                while join.len() + leave.len() < AT_ONCE
+                    && let Some(channel) = state.todo.pop_first()
+                {
+                    match (
+                        shards.is_wanted(&channel, &self.addr),
+                        state.subscribed.contains(&channel),
+                    ) {
+                        (true, false) => join.push(channel),
+                        (false, true) => leave.push(channel),
+                        _ => {}
+                    }
+                }
+                state.leaving.extend(leave.iter().cloned());
+            }
+            if join.is_empty() && leave.is_empty() {
+                return Ok(refused);
+            }
+            let commands: Vec<redis::Cmd> = (join.iter().map(|channel| one("SSUBSCRIBE", channel)))
+                .chain(leave.iter().map(|channel| one("SUNSUBSCRIBE", channel)))
+                .collect();
+            self.send(conn, &commands).await?;
+            let (joined, not): (Vec<_>, Vec<_>) = {
+                let state = lock(&self.state);
+                join.into_iter().partition(|channel| state.subscribed.contains(channel))
+            };
+            shards.subscribed(&joined, &self.addr);
+            if !not.is_empty() {
+                shards.want_map();
+                refused.extend(not);
+            }
+        }
+    }
+
+    /// Sends commands and waits until all are carried out. What came of them is what the server said in
+    /// its messages, not what redis-rs takes for the replies.
+    async fn send(&self, conn: &mut Connection, commands: &[redis::Cmd]) -> Result<(), RedisError> {
+        let before = self.strays.load(Ordering::Acquire);
+        let mut pipeline = redis::Pipeline::with_capacity(commands.len());
+        for command in commands {
+            pipeline.add_command(command.clone());
+        }
+        conn.send_packed_commands(&pipeline, 0, commands.len()).await?;
+        if self.strays.load(Ordering::Acquire) == before {
+            return Ok(());
+        }
+        self.synchronise(conn).await
+    }
+
+    /// Waits until replies belong to their commands again: what comes when nothing is under way is
+    /// dropped, so pauses help.
+    async fn synchronise(&self, conn: &mut Connection) -> Result<(), RedisError> {
+        let mut pause = Duration::from_millis(5);
+        for number in 0..SYNC_TRIES {
+            tokio::time::sleep(pause).await;
+            pause *= 2;
+            let text = format!("in step {number}");
+            let mut pipeline = redis::Pipeline::with_capacity(1);
+            pipeline.add_command(ping(&text));
+            let replies = conn.send_packed_commands(&pipeline, 0, 1).await?;
+            if matches!(&replies[..], [Value::BulkString(said)] if *said == text.as_bytes()) {
+                return Ok(());
+            }
+        }
+        // The next connection begins anew.
+        Err(RedisError::from(std::io::Error::other("replies do not belong to their commands")))
+    }
+
+    /// Called by the connection's own task for every push message: must not block.
+    fn hear(&self, push: PushInfo) {
+        let channel = match push.data.first() {
+            Some(Value::BulkString(channel)) => channel,
+            _ if push.kind == PushKind::Disconnection => return self.broken.notify_one(),
+            _ => return,
+        };
+        match push.kind {
+            PushKind::SMessage => {
+                if let (Some(Value::BulkString(payload)), Some(shards)) =
+                    (push.data.get(1), self.shards.upgrade())
+                {
+                    shards.heard(channel, payload, &self.addr);
+                }
+            }
+            PushKind::SSubscribe => {
+                lock(&self.state).subscribed.insert(channel.clone());
+            }
+            PushKind::SUnsubscribe => {
+                let asked = {
+                    let mut state = lock(&self.state);
+                    state.subscribed.remove(channel);
+                    state.leaving.remove(channel)
+                };
+                if !asked {
+                    self.taken_away(channel);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The slot has moved.
+    fn taken_away(&self, channel: &[u8]) {
+        self.strays.fetch_add(1, Ordering::AcqRel);
+        if let Some(shards) = self.shards.upgrade() {
+            shards.dropped([channel.to_vec()], &self.addr);
+            shards.want_map();
+        }
+        self.look_at(channel.to_vec());
+    }
+}
+
+fn one(command: &str, channel: &[u8]) -> redis::Cmd {
+    let mut cmd = redis::cmd(command);
+    cmd.arg(channel);
+    cmd
+}
+
+fn ping(text: &str) -> redis::Cmd {
+    let mut cmd = redis::cmd("PING");
+    if !text.is_empty() {
+        cmd.arg(text);
+    }
+    cmd
+}

@@ -1,0 +1,69 @@
+//! One operation on one connection.
+
+use super::classify::{self, classify};
+use super::dial::Connection;
+use super::keys::Publishing;
+use super::link;
+use super::reply;
+use super::script::{self, By};
+use crate::clock::Moment;
+use crate::error::{Error, ErrorKind};
+use crate::store::StoreError;
+use fairlock_core::{Answer, LockName, Op, Rules};
+use redis::{RedisError, RedisResult, Value};
+
+/// What is to be carried out, and how its messages are published.
+#[derive(Clone, Copy)]
+pub(crate) struct Call<'a> {
+    pub(crate) rules: &'a Rules,
+    pub(crate) publishing: Publishing,
+    pub(crate) name: &'a LockName,
+    pub(crate) op: &'a Op,
+}
+
+impl Call<'_> {
+    /// Sends it, and once more with the text where the server does not know the script yet. Says when the
+    /// copy was sent that was answered. With `asking` to a node that the slot is on its way to.
+    pub(crate) async fn send(
+        &self,
+        conn: &mut Connection,
+        asking: bool,
+    ) -> (Moment, RedisResult<Value>) {
+        let mut sent = Moment::now();
+        let mut result = self.copy(conn, By::Hash, asking).await;
+        if result.as_ref().is_err_and(classify::is_noscript) {
+            sent = Moment::now();
+            result = self.copy(conn, By::Text, asking).await;
+        }
+        (sent, result)
+    }
+
+    async fn copy(&self, conn: &mut Connection, by: By, asking: bool) -> RedisResult<Value> {
+        let cmd = script::call(by, self.rules, self.publishing, self.name, self.op);
+        if !asking {
+            return conn.send_packed_command(&cmd).await?.extract_error();
+        }
+        let mut both = redis::Pipeline::with_capacity(2);
+        both.cmd("ASKING");
+        both.add_command(cmd);
+        let mut replies = conn.send_packed_commands(&both, 0, 2).await?;
+        replies.pop().unwrap_or(Value::Nil).extract_error()
+    }
+
+    /// Strict: a reply of another form is an error.
+    pub(crate) fn read(&self, reply: Value) -> Result<Answer, StoreError> {
+        let answer = reply::answer(reply)
+            .map_err(|message| StoreError::refused(Error::new(ErrorKind::Protocol, message)))?;
+        crate::observe::answered(self.name, &answer);
+        Ok(answer)
+    }
+
+    /// What came of a call that failed on this connection.
+    pub(crate) async fn failed(&self, conn: &mut Connection, error: &RedisError) -> StoreError {
+        let failure = classify(error);
+        if classify::is_wrong_type(error) {
+            return link::name_wrong_type(conn, self.name, self.op).await.unwrap_or(failure);
+        }
+        failure
+    }
+}

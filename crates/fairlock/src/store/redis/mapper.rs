@@ -1,0 +1,243 @@
+//! Keeps the map of a Cluster: asks its nodes, at a bounded rate, for as long as the client lives.
+
+use super::classify::classify;
+use super::cluster::Cluster;
+use super::dial::Connection;
+use super::link::made;
+use super::slots::{Addr, SlotMap};
+use crate::backoff::Backoff;
+use crate::clock::Moment;
+use crate::config::ShardedPubSub;
+use crate::error::{Error, ErrorKind};
+use crate::store::StoreError;
+use redis::{AsyncConnectionConfig, RedisError, Value};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::task::JoinSet;
+
+/// A map that nobody complains of is asked for this often: a node that has left the Cluster in order
+/// tells nobody.
+const PERIOD: Duration = Duration::from_secs(10);
+
+/// Longest pause between two askings while slots are without a connection: a promoted replica is found
+/// within this time.
+const LONGEST: Duration = Duration::from_millis(500);
+
+/// Nodes that are asked at once.
+const ASKED_AT_ONCE: usize = 3;
+
+/// The next ones are asked when these have not answered for so long.
+const NEXT_AFTER: Duration = Duration::from_millis(300);
+
+/// How much longer answers are waited for once there is one: nodes that have not heard of a failover
+/// may be faster than those that have.
+const STRAGGLERS: Duration = Duration::from_millis(50);
+
+/// Asks for the map for ever. `told` hears what comes of each attempt.
+pub(super) async fn keep(cluster: Arc<Cluster>, told: impl Fn(Result<(), StoreError>)) {
+    let mut backoff = Backoff::default();
+    for turn in 0_usize.. {
+        let began = Moment::now();
+        let result = ask(&cluster, turn).await.map(|map| cluster.install(map));
+        if matches!(result, Ok(true)) {
+            backoff = Backoff::default();
+        }
+        told(result.map(drop));
+        let pause = backoff.next().min(LONGEST);
+        // What is wanted sooner waits as well: however many calls fail, the rate is ours.
+        tokio::time::sleep(pause).await;
+        if cluster.is_whole() {
+            let _ = tokio::time::timeout(PERIOD, cluster.map_wanted.notified()).await;
+        }
+        backoff.settle(Moment::now().since(began));
+    }
+}
+
+/// What a node says of the Cluster.
+struct View {
+    map: SlotMap,
+    /// It takes part in the Cluster, with a majority of the masters.
+    sound: bool,
+    /// Rises with every failover and every move of a slot.
+    epoch: u64,
+}
+
+impl View {
+    /// The best view is the largest.
+    fn rank(&self) -> (bool, u64, usize) {
+        (self.sound, self.epoch, usize::MAX - self.map.missing())
+    }
+}
+
+/// The best of the views of some nodes.
+async fn ask(cluster: &Arc<Cluster>, turn: usize) -> Result<SlotMap, StoreError> {
+    let patience = cluster.config.connect_timeout;
+    let until = Moment::now().plus(patience);
+    let mut sources = cluster.sources(turn).into_iter();
+    let mut asked = JoinSet::new();
+    let mut best: Option<View> = None;
+    let mut failure: Option<StoreError> = None;
+    let mut more = true;
+    loop {
+        if best.is_none() && more {
+            for addr in sources.by_ref().take(ASKED_AT_ONCE) {
+                asked.spawn(view_of(Arc::clone(cluster), addr));
+            }
+        }
+        let wait = if best.is_some() { STRAGGLERS } else { NEXT_AFTER.min(until.left()) };
+        match tokio::time::timeout(wait, asked.join_next()).await {
+            Ok(Some(Ok(Ok(view)))) => {
+                if best.as_ref().is_none_or(|best| best.rank() < view.rank()) {
+                    best = Some(view);
+                }
+                more = false;
+            }
+            Ok(Some(Ok(Err(silence)))) => {
+                // What is refused tells more than a node that is down.
+                if failure.as_ref().is_none_or(|known| known.passing) {
+                    failure = Some(silence);
+                }
+                more = asked.is_empty();
+            }
+            // A task that panicked has said nothing.
+            Ok(Some(Err(_))) => more = asked.is_empty(),
+            // All have spoken, or the best has had its time. The set is dropped, and what is under way.
+            _ if best.is_some() => break,
+            Ok(None) if sources.len() == 0 => break,
+            Err(_) if until.left().is_zero() => break,
+            _ => more = true,
+        }
+    }
+    match best {
+        Some(view) => Ok(view.map),
+        None => Err(failure.unwrap_or_else(|| {
+            StoreError::unavailable("no node of the Cluster answers".into(), false)
+        })),
+    }
+}
+
+async fn view_of(cluster: Arc<Cluster>, addr: Addr) -> Result<View, StoreError> {
+    let at =
+        |failure: StoreError| StoreError { error: failure.error.at(addr.to_string()), ..failure };
+    let patience = cluster.config.connect_timeout;
+    let asked = async {
+        let mut conn = match cluster.known(&addr).and_then(|node| node.link.connection()) {
+            Some(conn) => conn,
+            None => connect(&cluster, &addr).await?,
+        };
+        view(&mut conn, &addr).await
+    };
+    let late = || StoreError::unavailable("no answer in time".into(), false);
+    tokio::time::timeout(patience, asked).await.unwrap_or_else(|_| Err(late())).map_err(at)
+}
+
+async fn connect(cluster: &Cluster, addr: &Addr) -> Result<Connection, StoreError> {
+    let patience = cluster.config.connect_timeout;
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(patience))
+        .set_response_timeout(Some(patience));
+    cluster.endpoint(addr).connect(config).await.map_err(|failure| cluster.login.judge(failure))
+}
+
+async fn view(conn: &mut Connection, addr: &Addr) -> Result<View, StoreError> {
+    let mut both = redis::pipe();
+    both.cmd("CLUSTER").arg("INFO");
+    both.cmd("CLUSTER").arg("SLOTS");
+    let replies = made(conn.send_packed_commands(&both, 0, 2).await)?;
+    let mut read = Vec::new();
+    for reply in replies {
+        read.push(reply.extract_error().map_err(|error| no_node(&error))?);
+    }
+    let odd = || {
+        let message =
+            "its answer to CLUSTER SLOTS has another form; is it a Redis or Valkey server?";
+        StoreError::refused(Error::new(ErrorKind::Protocol, message))
+    };
+    let [info, slots] = <[Value; 2]>::try_from(read).map_err(|_| odd())?;
+    let info = text(info).ok_or_else(odd)?;
+    let field = |name: &str| {
+        let line = |line: &str| Some(line.strip_prefix(name)?.strip_prefix(':')?.trim().to_owned());
+        info.lines().find_map(line)
+    };
+    let map = SlotMap::read(&slots, addr).ok_or_else(odd)?;
+    if map.masters().is_empty() {
+        let message = "it knows of no slot that is served; has it left the Cluster?";
+        return Err(StoreError::unavailable(message.into(), false));
+    }
+    Ok(View {
+        map,
+        sound: field("cluster_state").as_deref() == Some("ok"),
+        epoch: field("cluster_current_epoch").and_then(|n| n.parse().ok()).unwrap_or(0),
+    })
+}
+
+fn no_node(error: &RedisError) -> StoreError {
+    if error.to_string().contains("cluster support disabled") {
+        let message = "the server is no node of a Cluster; use `redis://` for a single server";
+        return StoreError::refused(Error::misuse(message));
+    }
+    classify(error)
+}
+
+fn text(value: Value) -> Option<String> {
+    match value {
+        Value::BulkString(bytes) => String::from_utf8(bytes).ok(),
+        Value::VerbatimString { text, .. } => Some(text),
+        _ => None,
+    }
+}
+
+/// Whether messages go to a slot's own nodes only. Asked of the masters once they are connected: it
+/// has to work on each of them.
+pub(super) async fn is_sharded(cluster: &Cluster) -> Result<bool, StoreError> {
+    match cluster.config.sharded_pubsub {
+        ShardedPubSub::On => return Ok(true),
+        ShardedPubSub::Off => return Ok(false),
+        ShardedPubSub::Auto => {}
+    }
+    let mut answers = 0;
+    for node in cluster.nodes() {
+        let Some(mut conn) = node.link.connection() else { continue };
+        let ask = redis::cmd("PUBSUB").arg("SHARDNUMSUB").clone();
+        let reply = conn.send_packed_command(&ask).await.and_then(Value::extract_error);
+        match reply {
+            Ok(_) => answers += 1,
+            // Redis 6.2: "ERR Unknown subcommand or wrong number of arguments for 'SHARDNUMSUB'".
+            Err(error) if error.to_string().to_lowercase().contains("unknown subcommand") => {
+                return Ok(false);
+            }
+            Err(error) => {
+                let failure = made::<()>(Err(error)).err();
+                let failure = failure.filter(|failure| !failure.passing);
+                if let Some(failure) = failure {
+                    let error = failure.error.at(node.addr.to_string());
+                    return Err(StoreError { error, ..failure });
+                }
+            }
+        }
+    }
+    match answers {
+        0 => Err(StoreError::unavailable("no master of the Cluster is connected".into(), false)),
+        _ => Ok(true),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn view(sound: bool, epoch: u64, first: i64) -> View {
+        let master = vec![Value::BulkString(b"h".to_vec()), Value::Int(1)];
+        let range = vec![Value::Int(first), Value::Int(16_383), Value::Array(master)];
+        let slots = Value::Array(vec![Value::Array(range)]);
+        View { map: SlotMap::read(&slots, &Addr::new("h", 1)).unwrap(), sound, epoch }
+    }
+
+    #[test]
+    fn the_soundest_and_then_the_latest_view_counts() {
+        let ascending = [view(false, 9, 0), view(true, 1, 0), view(true, 2, 7), view(true, 2, 0)];
+        for pair in ascending.windows(2) {
+            assert!(pair[0].rank() < pair[1].rank());
+        }
+    }
+}

@@ -1,0 +1,401 @@
+//! The store on a Cluster: each call goes to the node that serves its lock's slot, and follows it once
+//! when it has moved.
+
+use super::attempt::Attempt;
+use super::cluster::{Cluster, Node, Redirected, slot_or_refusal};
+use super::dial::Connection;
+use super::exchange::Call;
+use super::inbox::Inbox;
+use super::keys::{self, Publishing};
+use super::place::Place;
+use super::record::{self, Record};
+use super::shards::Shards;
+use super::slots::slot;
+use super::walk::Walk;
+use super::{link, mapper, scan};
+use crate::backoff::Backoff;
+use crate::client_info::ClientInfo;
+use crate::clock::{Moment, ServerClock};
+use crate::config::Config;
+use crate::error::Error;
+use crate::store::{Boxed, Cursor, Event, Events, Page, Reply, StoreError, Topic};
+use fairlock_core::{ClientId, LockName, Op, Rules};
+use redis::{Cmd, RedisError, Value};
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+use tokio::task::JoinSet;
+
+/// A call is sent so often at most: to the node of its slot, to the one that this names, and to the one
+/// to which the slot is on its way from there.
+const SENT_MAX: usize = 3;
+
+/// How long a call waits for the connection to a node that another one has just named. After that its
+/// sender tries again, as after any loss.
+const NEW_NODE: Duration = Duration::from_secs(1);
+
+/// The ways to the nodes of a Cluster.
+pub(crate) struct Routes {
+    cluster: Arc<Cluster>,
+    client_id: ClientId,
+    rules: Rules,
+    record: Option<Arc<Record>>,
+    events: Events,
+    /// The map and the way of publishing.
+    attempt: Attempt,
+    /// How messages are heard; unknown until the masters were asked.
+    ears: OnceLock<Ears>,
+}
+
+enum Ears {
+    /// Everything on one connection to any node: messages go to the whole Cluster.
+    Whole(Arc<Inbox>),
+    /// At the node of each slot.
+    Shards(Arc<Shards>),
+}
+
+impl Routes {
+    pub(crate) fn start(
+        config: &Config,
+        client_id: ClientId,
+        record: Option<Arc<Record>>,
+        events: Events,
+    ) -> Arc<Self> {
+        let routes = Arc::new(Self {
+            cluster: Cluster::new(config, Arc::clone(&events)),
+            client_id,
+            rules: config.rules(),
+            record,
+            events,
+            attempt: Attempt::default(),
+            ears: OnceLock::new(),
+        });
+        tokio::spawn(Arc::clone(&routes).keep_map());
+        tokio::spawn(Arc::clone(&routes).listen_somehow());
+        if routes.record.is_some() {
+            tokio::spawn(Arc::clone(&routes).keep_record());
+        }
+        routes
+    }
+
+    async fn keep_map(self: Arc<Self>) {
+        let cluster = Arc::clone(&self.cluster);
+        let told = move |result: Result<(), StoreError>| match result {
+            // Not the first contact yet: the nodes come first.
+            Ok(()) => self.attempt.recovered(),
+            Err(failure) => self.attempt.failed(failure),
+        };
+        mapper::keep(cluster, told).await;
+    }
+
+    /// Finds out how messages are published, once, and begins to hear them.
+    async fn listen_somehow(self: Arc<Self>) {
+        let mut backoff = Backoff::default();
+        let mut changed = self.cluster.changes();
+        while self.cluster.nodes().is_empty() {
+            // The sender lives in the Cluster, so the wait cannot fail.
+            let _ = changed.changed().await;
+        }
+        loop {
+            let mut unreached = None;
+            for node in self.cluster.nodes() {
+                unreached = node.link.first_contact().await.err().or(unreached);
+            }
+            match mapper::is_sharded(&self.cluster).await {
+                Ok(sharded) => {
+                    let ears = if sharded { self.shards() } else { self.inbox() };
+                    let _ = self.ears.set(ears);
+                    break self.attempt.succeeded();
+                }
+                Err(failure) => self.attempt.failed(match unreached {
+                    Some(error) if failure.passing => StoreError { error, ..failure },
+                    _ => failure,
+                }),
+            }
+            tokio::time::sleep(backoff.next()).await;
+        }
+    }
+
+    fn shards(&self) -> Ears {
+        let events = Arc::clone(&self.events);
+        Ears::Shards(Shards::start(&self.cluster, self.client_id, events))
+    }
+
+    fn inbox(&self) -> Ears {
+        let place = Arc::new(Place::Anywhere(Arc::downgrade(&self.cluster)));
+        let (events, cluster) = (Arc::clone(&self.events), Arc::clone(&self.cluster));
+        let hear: Events = Arc::new(move |event| {
+            events(match event {
+                // Nobody knows which node has sent it, so it is judged by the clock that gives the
+                // least.
+                Event::Granted { grant, at_ms, arrived, .. } => {
+                    let clock = Some(slowest(&cluster, at_ms, arrived));
+                    Event::Granted { grant, at_ms, arrived, clock }
+                }
+                event => event,
+            });
+        });
+        let inbox = Inbox::new(place, &self.cluster.config, self.client_id, hear);
+        tokio::spawn(Arc::clone(&inbox).run());
+        Ears::Whole(inbox)
+    }
+
+    /// What comes of the first attempt to find the nodes and to connect to them. One that is there is
+    /// enough: locks of the others wait.
+    pub(crate) async fn first_contact(&self) -> Result<(), Error> {
+        self.attempt.first().await?;
+        let mut failed = None;
+        let mut connected = false;
+        for node in self.cluster.nodes() {
+            match node.link.first_contact().await {
+                Ok(()) => connected = true,
+                Err(error) => failed = Some(error),
+            }
+        }
+        match (failed, self.ears.get()) {
+            (Some(error), _) if !connected => Err(error),
+            (_, Some(Ears::Whole(inbox))) => inbox.first_contact().await,
+            _ => Ok(()),
+        }
+    }
+
+    /// How messages are published, once that is known.
+    fn publishing(&self) -> Result<Publishing, StoreError> {
+        match self.ears.get() {
+            Some(Ears::Whole(_)) => Ok(Publishing::Whole),
+            Some(Ears::Shards(_)) => Ok(Publishing::Sharded),
+            None => Err(self.not_connected()),
+        }
+    }
+
+    fn not_connected(&self) -> StoreError {
+        let known = self.attempt.failure();
+        known.unwrap_or_else(|| StoreError::unavailable("not connected yet".into(), false))
+    }
+
+    fn failure_of(&self, node: &Node) -> StoreError {
+        self.cluster.map_wanted.notify_one();
+        let failure = node.link.not_connected();
+        StoreError { error: failure.error.at(node.addr.to_string()), ..failure }
+    }
+
+    pub(crate) async fn call(&self, name: &LockName, op: &Op) -> Result<Reply, StoreError> {
+        let slot = slot_or_refusal(name)?;
+        let publishing = self.publishing()?;
+        let call = Call { rules: &self.rules, publishing, name, op };
+        let mut node = self.cluster.node_of(slot).inspect_err(|_| {
+            self.cluster.map_wanted.notify_one();
+        })?;
+        let mut asking = false;
+        for _ in 0..SENT_MAX {
+            let Some(mut conn) = node.link.connection() else { return Err(self.failure_of(&node)) };
+            let (sent, result) = call.send(&mut conn, asking).await;
+            let error = match result {
+                Ok(reply) => {
+                    node.link.note_answer();
+                    let answer = call.read(reply)?;
+                    let clock = Some(Arc::clone(&node.clock));
+                    return Ok(Reply { sent, answer, clock });
+                }
+                Err(error) => error,
+            };
+            node.link.note_failure(&error);
+            (node, asking) = match Redirected::read(&error, &node.addr) {
+                Some(Redirected::Moved(to)) => {
+                    self.cluster.moved(slot, &to);
+                    (self.cluster.node_at(&to), false)
+                }
+                Some(Redirected::Ask(to)) => (self.cluster.node_at(&to), true),
+                None => return Err(self.failed(&call, &mut conn, &error).await),
+            };
+            let _ = tokio::time::timeout(NEW_NODE, node.link.ready()).await;
+        }
+        // Nothing was carried out by those that only named others.
+        let message = format!("the nodes of the Cluster do not agree on who serves slot {slot}");
+        Err(StoreError::unavailable(message, false))
+    }
+
+    async fn failed(
+        &self,
+        call: &Call<'_>,
+        conn: &mut Connection,
+        error: &RedisError,
+    ) -> StoreError {
+        let failure = call.failed(conn, error).await;
+        if failure.passing {
+            // A node that cannot serve may not be the one any more.
+            self.cluster.map_wanted.notify_one();
+        }
+        failure
+    }
+
+    pub(crate) fn listen(&self, topic: Topic) -> Boxed<'_, ()> {
+        match self.ears.get() {
+            Some(Ears::Whole(inbox)) => inbox.listen(topic),
+            Some(Ears::Shards(shards)) => shards.listen(topic),
+            // Whoever listens has had an answer, for which this had to be known.
+            None => Box::pin(async {}),
+        }
+    }
+
+    pub(crate) fn unlisten(&self, topic: Topic) {
+        match self.ears.get() {
+            Some(Ears::Whole(inbox)) => inbox.unlisten(topic),
+            Some(Ears::Shards(shards)) => shards.unlisten(&topic),
+            None => {}
+        }
+    }
+
+    pub(crate) fn hears_apart(&self) -> bool {
+        matches!(self.ears.get(), Some(Ears::Shards(_)))
+    }
+
+    pub(crate) async fn ready(&self, name: Option<&LockName>) {
+        // A name that cannot be used is refused at once.
+        let slot = match name.map(slot_or_refusal) {
+            Some(Err(_)) => return,
+            Some(Ok(slot)) => Some(slot),
+            None => None,
+        };
+        tokio::select! {
+            () = self.attempt.refused() => {}
+            () = self.cluster.ready(slot) => {}
+        }
+    }
+
+    pub(crate) fn reaches(&self, name: &LockName) -> bool {
+        self.lane(name) != 0
+    }
+
+    /// The connection by which calls for the lock go.
+    pub(crate) fn lane(&self, name: &LockName) -> u64 {
+        slot_or_refusal(name).map_or(0, |slot| self.cluster.served(slot))
+    }
+
+    pub(crate) fn clock(&self, name: &LockName) -> Option<Arc<ServerClock>> {
+        let node = self.cluster.node_of(slot_or_refusal(name).ok()?).ok()?;
+        Some(Arc::clone(&node.clock))
+    }
+
+    /// A round trip to every master, at the same time.
+    pub(crate) async fn ping(&self) -> Result<(), StoreError> {
+        self.publishing()?;
+        let mut pings = JoinSet::new();
+        for node in self.cluster.nodes() {
+            let Some(mut conn) = node.link.connection() else { return Err(self.failure_of(&node)) };
+            pings.spawn(async move {
+                let reply = conn.send_packed_command(&redis::cmd("PING")).await;
+                reply.and_then(Value::extract_error)
+            });
+        }
+        while let Some(pinged) = pings.join_next().await {
+            // A task that panicked has no answer.
+            let pinged = pinged.map_err(|_| self.not_connected())?;
+            pinged.map_err(|error| super::classify::classify(&error))?;
+        }
+        match self.cluster.is_whole() {
+            true => Ok(()),
+            false => {
+                let message = "some slots of the Cluster are served by nobody".to_owned();
+                Err(StoreError::unavailable(message, false))
+            }
+        }
+    }
+
+    /// The records of clients, each asked of the node that has it.
+    pub(crate) async fn clients(&self, ids: &[ClientId]) -> BTreeMap<ClientId, ClientInfo> {
+        let mut by_node: BTreeMap<_, (Arc<Node>, Vec<ClientId>)> = BTreeMap::new();
+        for id in ids {
+            let Ok(node) = self.cluster.node_of(slot(&keys::client(*id))) else { continue };
+            let addr = node.addr.clone();
+            by_node.entry(addr).or_insert_with(|| (node, Vec::new())).1.push(*id);
+        }
+        let mut known = BTreeMap::new();
+        for (node, ids) in by_node.into_values() {
+            let Some(mut conn) = node.link.connection() else { continue };
+            let asked = conn.send_packed_commands(&record::read(&ids), 0, ids.len()).await;
+            // Without an answer they are unknown, as where nothing is written.
+            let replies = asked.unwrap_or_default();
+            let read = ids.iter().zip(replies);
+            known.extend(read.filter_map(|(id, reply)| Some((*id, record::decode(reply)?))));
+        }
+        known
+    }
+
+    /// The next step of a listing: all masters, one after the other.
+    pub(crate) async fn page(&self, at: Cursor, keys: u32) -> Result<Page, StoreError> {
+        let walk = match at {
+            Cursor::Walk(walk) => Some(*walk),
+            _ => None,
+        };
+        let map = self.cluster.map();
+        let Some(walk) = walk.or_else(|| Walk::begin(&map)) else {
+            return Err(self.not_connected());
+        };
+        let Some(node) = self.cluster.known(&walk.node) else {
+            // It has left: whoever has its slots now is walked from the start.
+            let next = walk.over(&map).map(|walk| Cursor::Walk(Box::new(walk)));
+            return Ok(Page { entries: Vec::new(), next, looked_at: 1 });
+        };
+        let Some(mut conn) = node.link.connection() else { return Err(self.failure_of(&node)) };
+        let page = scan::page(&mut conn, walk.from, keys, true).await;
+        match &page {
+            Ok(_) => node.link.note_answer(),
+            Err(scan::Failed::Call(error)) => node.link.note_failure(error),
+            Err(scan::Failed::Reply(_)) => {}
+        }
+        let (entries, from, looked_at) = page.map_err(scan::Failed::into_store_error)?;
+        let next = if from == 0 { walk.over(&map) } else { Some(walk.at(from)) };
+        Ok(Page { entries, next: next.map(|walk| Cursor::Walk(Box::new(walk))), looked_at })
+    }
+
+    /// Makes the client's record last, for ever: at the node of its slot, also when that is another one.
+    async fn keep_record(self: Arc<Self>) {
+        let Some(record) = self.record.clone() else { return };
+        let slot = slot(record.key());
+        let mut changed = self.cluster.changes();
+        let mut written_by = 0;
+        loop {
+            changed.mark_unchanged();
+            let by = self.cluster.served(slot);
+            if by != 0 && by != written_by {
+                written_by = by;
+                self.write_record(&record, slot).await;
+            }
+            if tokio::time::timeout(record::REFRESH, changed.changed()).await.is_err() {
+                // It is time to write it again.
+                written_by = 0;
+            }
+        }
+    }
+
+    /// Whatever comes of it: locks work without.
+    async fn write_record(&self, record: &Record, slot: u16) {
+        let Ok(node) = self.cluster.node_of(slot) else { return };
+        let Some(mut conn) = node.link.connection() else { return };
+        if record.connected()
+            && let Ok(time) = conn.send_packed_command(&redis::cmd("TIME")).await
+        {
+            record.note_time(time);
+        }
+        if let Err(error) = link::announce(&mut conn, record).await {
+            node.link.note_failure(&error);
+        }
+    }
+
+    pub(crate) async fn farewell(&self, remove: Cmd) {
+        let Some(record) = &self.record else { return };
+        let Ok(node) = self.cluster.node_of(slot(record.key())) else { return };
+        if let Some(mut conn) = node.link.connection() {
+            // A record that stays ends by its TTL.
+            let _ = conn.send_packed_command(&remove).await;
+        }
+    }
+}
+
+/// The clock of all nodes by which a message with this time was sent first.
+fn slowest(cluster: &Cluster, at_ms: u64, arrived: Moment) -> Arc<ServerClock> {
+    let clocks = cluster.nodes().into_iter().map(|node| Arc::clone(&node.clock));
+    let known = clocks.filter_map(|clock| Some((clock.earliest(at_ms, arrived)?, clock)));
+    known.min_by_key(|(base, _)| *base).map(|(_, clock)| clock).unwrap_or_default()
+}

@@ -1,0 +1,269 @@
+//! The inbox on a Cluster whose messages go to the nodes of a slot alone: a connection to each node
+//! with channels, and on it the channels of the locks that this client waits for.
+//!
+//! A slot that moves takes its channels away from those who listen: the server says so, and they are
+//! subscribed where the slot is now. After each subscription whoever waits looks again, for what was said
+//! before it.
+
+use super::cluster::{Cluster, scope};
+use super::ear::Ear;
+use super::keys;
+use super::reply;
+use super::slots::{Addr, SlotSet, slot};
+use crate::clock::{Moment, ServerClock, lock};
+use crate::store::{Boxed, Event, Events, Topic};
+use fairlock_core::ClientId;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// Channels of grants that nobody waits for any more stay subscribed, the last so many: whoever waits
+/// again, as in a loop, needs neither a subscription nor a second look.
+const IDLE_MAX: usize = 64;
+
+/// How long a waiter waits for its subscription before it goes on without: it looks again when it is there.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// The channels of one client.
+pub(crate) struct Shards {
+    cluster: Weak<Cluster>,
+    client_id: ClientId,
+    events: Events,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    channels: HashMap<Vec<u8>, Channel>,
+    ears: BTreeMap<Addr, Arc<Ear>>,
+    /// Without users, the one that was left first in front.
+    idle: VecDeque<Vec<u8>>,
+}
+
+struct Channel {
+    slot: u16,
+    /// `None`: grants.
+    topic: Option<Topic>,
+    users: usize,
+    /// Where it is, or is to be, subscribed.
+    at: Option<Addr>,
+    subscribed: watch::Sender<bool>,
+}
+
+impl Shards {
+    pub(crate) fn start(cluster: &Arc<Cluster>, client_id: ClientId, events: Events) -> Arc<Self> {
+        let shards = Arc::new(Self {
+            cluster: Arc::downgrade(cluster),
+            client_id,
+            events,
+            state: Mutex::default(),
+        });
+        tokio::spawn(follow(Arc::downgrade(&shards), cluster.changes()));
+        shards
+    }
+
+    /// The channel of a topic, and whether it is one of grants.
+    fn channel(&self, topic: &Topic) -> (Vec<u8>, bool) {
+        match topic {
+            Topic::Inbox(name) => (keys::sharded_inbox(name, self.client_id), true),
+            topic => (keys::topic(topic), false),
+        }
+    }
+
+    pub(crate) fn listen(self: &Arc<Self>, topic: Topic) -> Boxed<'_, ()> {
+        let (name, is_inbox) = self.channel(&topic);
+        let (mut subscribed, new) = {
+            let mut state = lock(&self.state);
+            state.idle.retain(|idle| *idle != name);
+            let new = !state.channels.contains_key(&name);
+            let channel = state.channels.entry(name.clone()).or_insert_with(|| Channel {
+                slot: slot(&name),
+                topic: (!is_inbox).then_some(topic),
+                users: 0,
+                at: None,
+                subscribed: watch::Sender::new(false),
+            });
+            channel.users += 1;
+            (channel.subscribed.subscribe(), new)
+        };
+        if new {
+            self.place(&name);
+        }
+        Box::pin(async move {
+            // A sender that is gone means that nobody listens any more.
+            let _ = tokio::time::timeout(PATIENCE, subscribed.wait_for(|yes| *yes)).await;
+        })
+    }
+
+    pub(crate) fn unlisten(&self, topic: &Topic) {
+        let (name, is_inbox) = self.channel(topic);
+        let gone = {
+            let mut state = lock(&self.state);
+            let Some(channel) = state.channels.get_mut(&name) else { return };
+            channel.users -= 1;
+            if channel.users > 0 {
+                return;
+            }
+            if is_inbox {
+                state.idle.push_back(name);
+                match state.idle.len() > IDLE_MAX {
+                    true => state.idle.pop_front(),
+                    false => None,
+                }
+            } else {
+                Some(name)
+            }
+        };
+        let Some(gone) = gone else { return };
+        let ear = {
+            let mut state = lock(&self.state);
+            let channel = state.channels.remove(&gone);
+            let at = channel.and_then(|channel| channel.at);
+            at.and_then(|at| state.ears.get(&at).cloned())
+        };
+        if let Some(ear) = ear {
+            ear.look_at(gone);
+        }
+    }
+
+    /// Has a channel subscribed at the node that serves its slot now, and nowhere else.
+    fn place(self: &Arc<Self>, name: &[u8]) {
+        let Some(cluster) = self.cluster.upgrade() else { return };
+        let map = cluster.map();
+        let looks = {
+            let mut state = lock(&self.state);
+            let State { channels, ears, .. } = &mut *state;
+            let Some(channel) = channels.get_mut(name) else { return };
+            let at = map.owner(channel.slot).cloned();
+            let before = std::mem::replace(&mut channel.at, at.clone());
+            if before != at {
+                channel.subscribed.send_replace(false);
+            }
+            let former = before.filter(|before| Some(before) != at.as_ref());
+            let former = former.and_then(|former| ears.get(&former).cloned());
+            let present = at.map(|at| {
+                Arc::clone(ears.entry(at.clone()).or_insert_with(|| {
+                    Ear::start(&cluster.config, cluster.endpoint(&at), at, Arc::downgrade(self))
+                }))
+            });
+            [former, present]
+        };
+        for ear in looks.into_iter().flatten() {
+            ear.look_at(name.to_vec());
+        }
+    }
+
+    /// The map has changed.
+    fn place_all(self: &Arc<Self>) {
+        let Some(cluster) = self.cluster.upgrade() else { return };
+        let map = cluster.map();
+        let astray: Vec<Vec<u8>> = {
+            let state = lock(&self.state);
+            let astray = state.channels.iter();
+            let astray =
+                astray.filter(|(_, channel)| channel.at.as_ref() != map.owner(channel.slot));
+            astray.map(|(name, _)| name.clone()).collect()
+        };
+        for name in astray {
+            self.place(&name);
+        }
+        let retired: Vec<Arc<Ear>> = {
+            let mut state = lock(&self.state);
+            let State { channels, ears, .. } = &mut *state;
+            let mut retired = Vec::new();
+            ears.retain(|addr, ear| {
+                let kept = cluster.known(addr).is_some()
+                    || channels.values().any(|channel| channel.at.as_ref() == Some(addr));
+                if !kept {
+                    retired.push(Arc::clone(ear));
+                }
+                kept
+            });
+            retired
+        };
+        for ear in retired {
+            ear.stop();
+        }
+    }
+
+    /// Whether a channel is to be subscribed at this node.
+    pub(super) fn is_wanted(&self, name: &[u8], at: &Addr) -> bool {
+        lock(&self.state).channels.get(name).is_some_and(|channel| channel.at.as_ref() == Some(at))
+    }
+
+    /// All that are to be subscribed at this node.
+    pub(super) fn wanted_at(&self, at: &Addr) -> Vec<Vec<u8>> {
+        let state = lock(&self.state);
+        let here = state.channels.iter().filter(|(_, channel)| channel.at.as_ref() == Some(at));
+        here.map(|(name, _)| name.clone()).collect()
+    }
+
+    /// These are subscribed at this node now: whoever waits for them looks again.
+    pub(super) fn subscribed(&self, names: &[Vec<u8>], at: &Addr) {
+        let mut slots = SlotSet::default();
+        {
+            let state = lock(&self.state);
+            for channel in names.iter().filter_map(|name| state.channels.get(name)) {
+                if channel.at.as_ref() == Some(at) {
+                    channel.subscribed.send_replace(true);
+                    slots.insert(channel.slot);
+                }
+            }
+        }
+        if !slots.is_empty() {
+            (self.events)(Event::InboxUp(scope(slots)));
+        }
+    }
+
+    /// These are not any more.
+    pub(super) fn dropped(&self, names: impl IntoIterator<Item = Vec<u8>>, at: &Addr) {
+        let state = lock(&self.state);
+        for name in names {
+            if let Some(channel) = state.channels.get(&name)
+                && channel.at.as_ref() == Some(at)
+            {
+                channel.subscribed.send_replace(false);
+            }
+        }
+    }
+
+    /// The map may be out of date: the server has ended a subscription, or refuses one.
+    pub(super) fn want_map(&self) {
+        if let Some(cluster) = self.cluster.upgrade() {
+            cluster.map_wanted.notify_one();
+        }
+    }
+
+    /// A message on a channel, from this node.
+    pub(super) fn heard(&self, name: &[u8], payload: &[u8], from: &Addr) {
+        let arrived = Moment::now();
+        let topic = lock(&self.state).channels.get(name).map(|channel| channel.topic.clone());
+        let event = match topic {
+            Some(None) => match reply::grant_message(payload) {
+                Some((grant, at_ms)) => {
+                    let clock = Some(self.clock_of(from));
+                    Event::Granted { grant, at_ms, arrived, clock }
+                }
+                None => Event::Odd,
+            },
+            Some(Some(topic)) if payload == b"0" => Event::Wake(topic),
+            _ => Event::Odd,
+        };
+        (self.events)(event);
+    }
+
+    /// Without a node there is no reading of its clock, and the message only makes its waiter look.
+    fn clock_of(&self, addr: &Addr) -> Arc<ServerClock> {
+        let node = self.cluster.upgrade().and_then(|cluster| cluster.known(addr));
+        node.map(|node| Arc::clone(&node.clock)).unwrap_or_default()
+    }
+}
+
+/// Takes the channels to where their slots are, for as long as the client lives.
+async fn follow(shards: Weak<Shards>, mut changed: watch::Receiver<u64>) {
+    while changed.changed().await.is_ok() {
+        let Some(shards) = shards.upgrade() else { return };
+        shards.place_all();
+    }
+}

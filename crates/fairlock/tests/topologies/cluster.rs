@@ -1,0 +1,322 @@
+//! Cluster: each lock at the node of its slot, found again wherever the slot goes.
+//!
+//! Failovers take the nodes seconds; nothing here sleeps for them. Waits end on conditions, within
+//! bounds that are far above what was measured.
+
+use crate::faults::bed::{config, eventually, measured, ms, within};
+use fairlock::{Client, Config, ConnectionState, ErrorKind, GuardState, Release, ShardedPubSub};
+use fairlock_testkit::server::{Generation, Server};
+use fairlock_testkit::topology::{Cluster, slot};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The bound for what depends on the nodes' agreement, on a loaded machine.
+pub(super) const AGREED: Duration = Duration::from_secs(30);
+
+const LEASE: Duration = Duration::from_secs(60);
+
+/// Times as in the other fault tests, but leases that outlast a failover.
+pub(super) fn patient(url: &str) -> Config {
+    config(url)
+        .heartbeat(Duration::from_secs(2))
+        .watchdog_lease(LEASE)
+        .store_timeout(AGREED)
+        .connect_timeout(Duration::from_secs(5))
+}
+
+pub(super) async fn connect(config: Config) -> Client {
+    within("connecting", AGREED, Client::with_config(config)).await.unwrap()
+}
+
+/// The first name of a row whose slot the master serves.
+fn name_at(cluster: &Cluster, master: usize) -> String {
+    let mut names = (0..).map(|number| format!("job-{number}"));
+    names.find(|name| cluster.master_of(slot(name.as_bytes())) == Some(master)).unwrap()
+}
+
+/// Locks of all nodes, with waiters of other clients: each hears of its turn, also where messages go to
+/// all nodes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn locks_of_all_nodes_are_handed_over() {
+    for generation in [Generation::Redis70, Generation::Redis62, Generation::Valkey91] {
+        let Some(cluster) = Cluster::start(generation) else { continue };
+        for how in [ShardedPubSub::Auto, ShardedPubSub::Off] {
+            let with = patient(&cluster.url()).sharded_pubsub(how);
+            let clients = [connect(with.clone()).await, connect(with).await];
+            let began = Instant::now();
+            for number in 0..9 {
+                let name = format!("job-{number}");
+                let held = within("the hold", AGREED, clients[0].fair_lock(&name).lock()).await;
+                let held = held.unwrap();
+                let mut turn = clients[1].fair_lock(&name).enqueue().await.unwrap();
+                let token = held.token();
+                assert_eq!(held.release().await.unwrap(), Release::Released);
+                let next = within("the turn", AGREED, turn.wait()).await.unwrap();
+                assert!(next.token() > token);
+                assert_eq!(next.release().await.unwrap(), Release::Released);
+            }
+            measured(&format!("{generation:?}, {how:?}: nine hand-overs"), began.elapsed());
+            assert_eq!(*clients[0].connection().borrow(), ConnectionState::Connected);
+            clients[0].ping().await.unwrap();
+        }
+    }
+}
+
+/// Names whose keys are in several slots, and servers that are no Cluster, are refused with the reason,
+/// and nothing is written.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_cannot_work_is_refused() {
+    let Some(cluster) = Cluster::start(Generation::Redis70) else { return };
+    let client = connect(patient(&cluster.url()).announce(false)).await;
+    for name in ["a{b", "{}x", "a}b", "}", "{"] {
+        let locks = [client.fair_lock(name), client.plain_lock(name), client.simple_lock(name)];
+        for lock in locks {
+            let errors = [
+                lock.lock().await.unwrap_err(),
+                lock.try_lock().await.unwrap_err(),
+                lock.inspect().await.unwrap_err(),
+                lock.force_unlock().await.unwrap_err(),
+            ];
+            for error in errors {
+                assert_eq!(error.kind(), ErrorKind::Misuse, "{error}");
+                assert!(error.to_string().contains("Cluster: it has"), "{error}");
+                assert_eq!(error.lock().unwrap().as_bytes(), name.as_bytes());
+            }
+        }
+        let error = client.fair_lock(name).enqueue().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Misuse, "{error}");
+    }
+    for node in 0..3 {
+        assert_eq!(cluster.raw(node).call(&["DBSIZE"]).int(), 0);
+    }
+    client.fair_lock("a{b}c").lock().await.unwrap().release().await.unwrap();
+
+    let Some(server) = Server::start(Generation::Redis70) else { return };
+    // The same names are good for a single server, of which nothing knows slots.
+    let single = connect(patient(&server.url())).await;
+    single.fair_lock("a{b").lock().await.unwrap().release().await.unwrap();
+    let url = server.url().replace("redis://", "redis+cluster://");
+    let error = Client::with_config(patient(&url)).await.unwrap_err();
+    assert!(error.to_string().contains("no node of a Cluster"), "{error}");
+}
+
+/// One seed of three is there, and it is a replica.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_seed_is_enough() {
+    let Some(cluster) = Cluster::start(Generation::Redis62) else { return };
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let seeds = [closed, silent.local_addr().unwrap(), cluster.nodes()[4].addr()];
+    let client =
+        connect(Config::cluster(seeds.map(|addr| (addr.ip().to_string(), addr.port())))).await;
+    for master in 0..3 {
+        let guard = client.fair_lock(name_at(&cluster, master)).lock().await.unwrap();
+        assert_eq!(guard.release().await.unwrap(), Release::Released);
+    }
+}
+
+/// How often nodes have said that a slot is elsewhere.
+fn moved(cluster: &Cluster) -> usize {
+    let of_node = |node: usize| {
+        let stats = cluster.raw(node).call(&["INFO", "errorstats"]);
+        let line =
+            stats.text().lines().find_map(|line| line.strip_prefix("errorstat_MOVED:count="));
+        line.map_or(0, |count| count.trim().parse().unwrap())
+    };
+    (0..cluster.nodes().len()).map(of_node).sum()
+}
+
+/// A slot has moved while nobody looked: the first call is sent twice, and the next ones go to the right
+/// node at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stale_map_costs_one_call() {
+    let Some(cluster) = Cluster::start(Generation::Redis70) else { return };
+    let client = connect(patient(&cluster.url())).await;
+    let name = name_at(&cluster, 0);
+    let slot = slot(name.as_bytes());
+    client.fair_lock(&name).lock().await.unwrap().release().await.unwrap();
+    for to in [1, 2, 0] {
+        tokio::task::block_in_place(|| cluster.move_slot(slot, to));
+        let before = moved(&cluster);
+        for _ in 0..5 {
+            let guard = within("the hold", AGREED, client.fair_lock(&name).lock()).await.unwrap();
+            assert_eq!(guard.release().await.unwrap(), Release::Released);
+        }
+        let since = moved(&cluster) - before;
+        // None, where the regular look at the map came first.
+        assert!(since <= 1, "{since} calls went to the wrong node");
+        assert_eq!(cluster.master_of(slot), Some(to));
+    }
+}
+
+/// What nodes have sent to each other: messages to the whole Cluster, and within a shard.
+fn sent(cluster: &Cluster) -> (u64, u64) {
+    let count = |info: &str, kind: &str| {
+        let prefix = format!("cluster_stats_messages_{kind}_sent:");
+        let line = info.lines().find_map(|line| line.strip_prefix(&prefix));
+        line.map_or(0, |count| count.trim().parse::<u64>().unwrap())
+    };
+    let mut sum = (0, 0);
+    for node in 0..cluster.nodes().len() {
+        let info = cluster.raw(node).call(&["CLUSTER", "INFO"]);
+        sum.0 += count(info.text(), "publish");
+        sum.1 += count(info.text(), "publishshard");
+    }
+    sum
+}
+
+/// Grants go to the nodes of their slot alone, where the servers can do that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn grants_are_not_broadcast() {
+    const TURNS: u64 = 20;
+    let Some(cluster) = Cluster::start(Generation::Redis70) else { return };
+    for (how, everywhere) in [(ShardedPubSub::Auto, false), (ShardedPubSub::Off, true)] {
+        let with = patient(&cluster.url()).sharded_pubsub(how);
+        let clients = [connect(with.clone()).await, connect(with).await];
+        let before = sent(&cluster);
+        let mut guard = clients[0].fair_lock("job").lock().await.unwrap();
+        for turn in 1..=TURNS {
+            let mut next = clients[(turn % 2) as usize].fair_lock("job").enqueue().await.unwrap();
+            assert_eq!(guard.release().await.unwrap(), Release::Released);
+            guard = within("the turn", AGREED, next.wait()).await.unwrap();
+        }
+        guard.release().await.unwrap();
+        let (all, shard) = (sent(&cluster).0 - before.0, sent(&cluster).1 - before.1);
+        println!("measured: {how:?}: {all} messages to all nodes, {shard} within the shard");
+        match everywhere {
+            true => assert!(all >= 5 * TURNS && shard == 0, "{all} {shard}"),
+            false => assert!(all == 0 && shard >= TURNS, "{all} {shard}"),
+        }
+    }
+}
+
+/// F45. The master of a held lock dies, and its replica takes over what it knows: the holder holds on, the
+/// waiters stand where they stood, tokens go on rising. A lock of another node hears nothing of it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn f45_a_node_dies_and_its_replica_serves() {
+    for how in ["killed", "ordered"] {
+        let Some(cluster) = Cluster::start(Generation::Redis70) else { return };
+        let url = cluster.url();
+        let clients = [
+            connect(patient(&url)).await,
+            connect(patient(&url)).await,
+            connect(patient(&url)).await,
+        ];
+        let (name, elsewhere) = (name_at(&cluster, 0), name_at(&cluster, 1));
+        let other = Arc::new(clients[0].fair_lock(&elsewhere).lock().await.unwrap());
+        let watched = Arc::clone(&other);
+        let watched = tokio::spawn(async move { watched.state_changed(GuardState::Held).await });
+        let guard = clients[0].fair_lock(&name).lock().await.unwrap();
+        let mut turns = Vec::new();
+        for n in [1, 2, 1, 2] {
+            turns.push(clients[n].fair_lock(&name).enqueue().await.unwrap());
+        }
+        assert_eq!(cluster.raw(0).call(&["WAIT", "1", "5000"]).int(), 1, "the replica knows");
+        let began = Instant::now();
+        let slot = slot(name.as_bytes());
+        let new = tokio::task::block_in_place(|| match how {
+            "killed" => cluster.kill_master(slot),
+            _ => cluster.fail_over(slot),
+        });
+        measured(&format!("{how}: until the replica serves"), began.elapsed());
+        let token = guard.token().get();
+        let release = within("the release", AGREED, guard.release()).await.unwrap();
+        measured(&format!("{how}: until the release is answered"), began.elapsed());
+        assert_eq!(release, Release::Released);
+        let mut last = token;
+        for mut turn in turns {
+            let guard = within("the turn", AGREED, turn.wait()).await.unwrap();
+            assert!(guard.token().get() > last, "tokens rise");
+            last = guard.token().get();
+            guard.release().await.unwrap();
+        }
+        measured(&format!("{how}: until all were served"), began.elapsed());
+        assert_eq!(cluster.master_of(slot), Some(new));
+        assert!(!watched.is_finished(), "the lock of another node was in doubt");
+        watched.abort();
+        let _ = watched.await;
+        let other = Arc::into_inner(other).unwrap();
+        assert_eq!(other.release().await.unwrap(), Release::Released);
+        eventually("all nodes are connected", AGREED, || {
+            *clients[0].connection().borrow() == ConnectionState::Connected
+        });
+    }
+}
+
+/// A master and its replica are gone: its locks wait and are lost in their time, those of the other nodes
+/// do not notice. With the Cluster's default, all of it is down; then all wait.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slot_without_a_master_waits_alone() {
+    for full_coverage in ["no", "yes"] {
+        let settings = [("--cluster-require-full-coverage", full_coverage)];
+        let Some(cluster) = Cluster::start_with(Generation::Redis70, &settings) else { return };
+        let (name, elsewhere) = (name_at(&cluster, 0), name_at(&cluster, 1));
+        let hasty = patient(&cluster.url()).store_timeout(ms(1_500)).watchdog_lease(ms(3_000));
+        let client = connect(hasty).await;
+        let guard = client.fair_lock(&name).lock().await.unwrap();
+        let other = client.fair_lock(&elsewhere).lock().await.unwrap();
+        cluster.nodes()[3].kill9();
+        cluster.nodes()[0].kill9();
+        eventually("Suspect with the connection", AGREED, || guard.state() != GuardState::Held);
+        within("Lost with the lease", AGREED, guard.lost()).await;
+        let error = client.fair_lock(&name).lock().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        if full_coverage == "no" {
+            assert_eq!(other.state(), GuardState::Held, "no other node is concerned");
+            assert_eq!(*client.connection().borrow(), ConnectionState::Reconnecting);
+            let guard = client.fair_lock(format!("{{{elsewhere}}}2")).lock().await.unwrap();
+            assert_eq!(guard.release().await.unwrap(), Release::Released);
+            assert_eq!(other.release().await.unwrap(), Release::Released);
+        } else {
+            eventually("the others know", AGREED, || {
+                cluster.raw(1).call(&["CLUSTER", "INFO"]).text().contains("cluster_state:fail")
+            });
+            let error = client.fair_lock(&elsewhere).inspect().await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+            assert!(error.to_string().contains("The cluster is down"), "{error}");
+        }
+        cluster.nodes()[0].restart();
+        let back = async {
+            loop {
+                match client.fair_lock(&name).lock().await {
+                    Ok(guard) => break guard,
+                    Err(error) => assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}"),
+                }
+            }
+        };
+        let guard = within("it is back", AGREED, back).await;
+        assert_eq!(guard.release().await.unwrap(), Release::Released);
+    }
+}
+
+/// A node that hangs takes all the slots that there are for its renewals, and delays none of another's.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_hangs_delays_no_other() {
+    const HELD: usize = 150;
+    let settings = [("--cluster-require-full-coverage", "no")];
+    let Some(cluster) = Cluster::start_with(Generation::Redis70, &settings) else { return };
+    // Calls hang for longer than a lease, and pings tell nothing of it meanwhile.
+    let seldom = Duration::from_secs(60);
+    let config = patient(&cluster.url()).ping_interval(seldom).ping_timeout(seldom);
+    let client = connect(config.watchdog_lease(ms(2_000)).response_timeout(ms(6_000))).await;
+    let (tag, elsewhere) = (name_at(&cluster, 0), name_at(&cluster, 1));
+    let mut guards = Vec::new();
+    for number in 0..HELD {
+        guards.push(client.plain_lock(format!("{{{tag}}}{number}")).lock().await.unwrap());
+    }
+    let other = client.fair_lock(&elsewhere).lock().await.unwrap();
+    // Its replica must not take over.
+    cluster.nodes()[3].kill9();
+    cluster.nodes()[0].stop();
+    for guard in &guards {
+        within("those of the hung node are lost", AGREED, guard.lost()).await;
+    }
+    // For two more leases: what is in question is what does not happen in this time.
+    let began = Instant::now();
+    while began.elapsed() < ms(4_000) {
+        assert_eq!(other.state(), GuardState::Held, "after {:?}", began.elapsed());
+        tokio::time::sleep(ms(10)).await;
+    }
+    assert_eq!(other.release().await.unwrap(), Release::Released);
+    cluster.nodes()[0].cont();
+}

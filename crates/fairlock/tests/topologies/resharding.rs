@@ -1,0 +1,188 @@
+//! Slots that move from node to node while their locks are held and waited for.
+
+use super::cluster::{AGREED, connect, patient};
+use crate::faults::bed::{eventually, measured, within};
+use fairlock::{Client, Release};
+use fairlock_core::LockName;
+use fairlock_testkit::history::{Event, History};
+use fairlock_testkit::raw::Raw;
+use fairlock_testkit::server::Generation;
+use fairlock_testkit::topology::{Cluster, slot};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use tokio::sync::Mutex;
+
+const MOVES: usize = 20;
+const CLIENTS: usize = 5;
+const WAITERS: usize = 50;
+
+/// F48. Fifty tasks of five clients take turns on one lock whose slot goes to another node and back, twenty
+/// times. Whoever has had its turn goes to the end of the queue. Everything is judged: who stood where,
+/// who had the lock when, and every token.
+async fn moved_under_load(generation: Generation) {
+    let Some(cluster) = Cluster::start(generation) else { return };
+    let name = "hot";
+    let slot = slot(name.as_bytes());
+    let mut clients = Vec::new();
+    for _ in 0..CLIENTS {
+        clients.push(connect(patient(&cluster.url())).await);
+    }
+    let history = History::new();
+    // Whoever enters does so alone, so that its number in the test is its place in the queue.
+    let entrance = Arc::new(Mutex::new(0_u64));
+    let over = Arc::new(AtomicBool::new(false));
+    let turns = Arc::new(AtomicU64::new(0));
+    let mut tasks = Vec::new();
+    for number in 0..WAITERS {
+        let lock = clients[number % CLIENTS].fair_lock(name);
+        let (history, entrance) = (history.clone(), Arc::clone(&entrance));
+        let (over, turns) = (Arc::clone(&over), Arc::clone(&turns));
+        tasks.push(tokio::spawn(async move {
+            while !over.load(Ordering::Relaxed) {
+                let mut turn = {
+                    let mut seq = entrance.lock().await;
+                    let turn = lock.enqueue().await.unwrap();
+                    *seq += 1;
+                    history.record(name, &turn.owner().to_string(), Event::Enqueued { seq: *seq });
+                    turn
+                };
+                let guard = turn.wait().await.unwrap();
+                let owner = guard.owner().to_string();
+                history.record(name, &owner, Event::Granted { token: guard.token().get() });
+                tokio::time::sleep(Duration::from_micros(200)).await;
+                guard.ensure_valid().unwrap();
+                history.record(name, &owner, Event::Released);
+                assert_eq!(guard.release().await.unwrap(), Release::Released);
+                turns.fetch_add(1, Ordering::Relaxed);
+            }
+        }));
+    }
+    let enough = |at_least: u64| {
+        eventually("turns are taken", AGREED, || turns.load(Ordering::Relaxed) >= at_least);
+    };
+    enough(100);
+    let first = cluster.master_of(slot).unwrap();
+    let second = (first + 1) % 3;
+    let began = Instant::now();
+    let mut longest = Duration::ZERO;
+    for number in 0..MOVES {
+        let to = if number % 2 == 0 { second } else { first };
+        let moved = Instant::now();
+        tokio::task::block_in_place(|| {
+            cluster.move_slot(slot, to);
+            // Somebody gets its turn at the new place, and not only those that were on their way.
+            enough(turns.load(Ordering::Relaxed) + 5);
+        });
+        longest = longest.max(moved.elapsed());
+    }
+    measured(&format!("{generation:?}: {MOVES} moves"), began.elapsed());
+    measured(&format!("{generation:?}: the longest, until turns go on"), longest);
+    over.store(true, Ordering::Relaxed);
+    for task in tasks {
+        within("its last turn", AGREED, task).await.unwrap();
+    }
+    println!("measured: {generation:?}: {} turns", turns.load(Ordering::Relaxed));
+    history.assert_sound();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn f48_a_hot_slot_moves_back_and_forth() {
+    moved_under_load(Generation::Redis70).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn f48_a_hot_slot_moves_back_and_forth_on_redis_6_2() {
+    moved_under_load(Generation::Redis62).await;
+}
+
+/// The channel of a client's grants of a lock without braces.
+fn inbox(client: &Client, name: &str) -> String {
+    format!("fairlock_inbox:{{{name}}}:{}", client.id())
+}
+
+fn is_heard(raw: &mut Raw, channel: &str) -> bool {
+    raw.call(&["PUBSUB", "SHARDNUMSUB", channel]).array()[1].int() == 1
+}
+
+/// F49. The server ends a sharded subscription when the slot leaves it. The client subscribes at the new
+/// node; heartbeats are too far apart here to help.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn f49_a_subscription_follows_its_slot() {
+    for generation in [Generation::Redis70, Generation::Valkey91] {
+        let Some(cluster) = Cluster::start(generation) else { continue };
+        let seldom = |url: &str| patient(url).heartbeat(Duration::from_secs(60));
+        let holder = connect(seldom(&cluster.url())).await;
+        let waiter = connect(seldom(&cluster.url())).await;
+        let name = "job";
+        let slot = slot(name.as_bytes());
+        let channel = inbox(&waiter, name);
+        let mut guard = holder.fair_lock(name).lock().await.unwrap();
+        for _ in 0..3 {
+            let mut turn = waiter.fair_lock(name).enqueue().await.unwrap();
+            let from = cluster.master_of(slot).unwrap();
+            eventually("it is subscribed", AGREED, || is_heard(&mut cluster.raw(from), &channel));
+            let to = (from + 1) % 3;
+            tokio::task::block_in_place(|| cluster.move_slot(slot, to));
+            let took = eventually("it is subscribed at the new node", AGREED, || {
+                is_heard(&mut cluster.raw(to), &channel)
+            });
+            measured(&format!("{generation:?}: subscribed anew"), took);
+            assert_eq!(guard.release().await.unwrap(), Release::Released);
+            let began = Instant::now();
+            guard = within("the turn", AGREED, turn.wait()).await.unwrap();
+            measured(&format!("{generation:?}: the grant at the new node"), began.elapsed());
+        }
+    }
+}
+
+/// What is said while nobody is subscribed is found by the look after the subscription: the lock is
+/// handed over past the client, without a message, while its subscription is away.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn f49_what_was_said_meanwhile_is_found() {
+    let Some(cluster) = Cluster::start(Generation::Redis70) else { return };
+    let seldom = patient(&cluster.url()).heartbeat(Duration::from_secs(60));
+    let (holder, waiter) = (connect(seldom.clone()).await, connect(seldom).await);
+    let name = "job";
+    let slot = slot(name.as_bytes());
+    let channel = inbox(&waiter, name);
+    let guard = holder.fair_lock(name).lock().await.unwrap();
+    let mut turn = waiter.fair_lock(name).enqueue().await.unwrap();
+    let from = cluster.master_of(slot).unwrap();
+    eventually("it is subscribed", AGREED, || is_heard(&mut cluster.raw(from), &channel));
+    // The key of the lock ends, and nobody says so to the waiter.
+    assert_eq!(cluster.raw(from).call(&["DEL", name]).int(), 1);
+    tokio::task::block_in_place(|| cluster.move_slot(slot, (from + 1) % 3));
+    let next = within("the turn", AGREED, turn.wait()).await.unwrap();
+    assert!(next.token() > guard.token());
+    assert_eq!(guard.release().await.unwrap(), Release::Lost);
+}
+
+/// A slot that is on its way: its lock is held and renewed while its keys are together, and cannot be
+/// got; who waits gets it when the move is over, and who released while it lasted has released.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_in_a_slot_on_its_way() {
+    for generation in [Generation::Redis70, Generation::Redis62, Generation::Valkey91] {
+        let Some(cluster) = Cluster::start(generation) else { continue };
+        let client = connect(patient(&cluster.url())).await;
+        let name = LockName::new(b"job").unwrap();
+        let slot = slot(name.as_bytes());
+        let lock = client.fair_lock(name.as_bytes());
+        let guard = lock.lock().await.unwrap();
+        let mut turn =
+            connect(patient(&cluster.url())).await.fair_lock("job").enqueue().await.unwrap();
+        let to = (cluster.master_of(slot).unwrap() + 1) % 3;
+        cluster.begin_move(slot, to);
+        // In the background: it is answered when the move is over.
+        let token = guard.token();
+        let release = tokio::spawn(guard.release());
+        let brief = lock.try_lock_for(Duration::from_millis(300)).await;
+        assert!(!matches!(brief, Ok(Some(_))), "{generation:?}: {brief:?}");
+        tokio::task::block_in_place(|| cluster.end_move(slot, to));
+        let released = within("the release", AGREED, release).await.unwrap().unwrap();
+        assert_eq!(released, Release::Released, "{generation:?}");
+        let next = within("the turn", AGREED, turn.wait()).await.unwrap();
+        assert!(next.token() > token, "{generation:?}");
+        next.release().await.unwrap();
+    }
+}
