@@ -37,6 +37,7 @@ const SPREAD: Duration = Duration::from_millis(60);
 /// Runs until the lock has no waiter of this client.
 pub(crate) async fn run(shared: Arc<Shared>, queue: Arc<Queue>) {
     let period = shared.beat_every();
+    let least = shared.config.heartbeat / 4;
     let mut wait = period;
     let mut pace = Pace { due: Moment::now() };
     let mut early = false;
@@ -58,12 +59,16 @@ pub(crate) async fn run(shared: Arc<Shared>, queue: Arc<Queue>) {
             break;
         }
         // Whatever kicks, and how often: the pace is ours.
-        tokio::time::sleep(pace.wait(Moment::now())).await;
+        let ahead = pace.wait(Moment::now());
+        // Sleeping for no time takes a millisecond, and wakes the thread twice.
+        if !ahead.is_zero() {
+            tokio::time::sleep(ahead).await;
+        }
         let began = Moment::now();
         match beat(&shared, &queue, &mut listening).await {
             Ok(heard) => {
                 silent_since = None;
-                wait = next_wait(period, &heard, &mut early);
+                wait = next_wait(period, least, &heard, &mut early);
             }
             Err(failure) if failure.passing => {
                 let since = *silent_since.get_or_insert(began);
@@ -104,16 +109,16 @@ impl Pace {
     }
 }
 
-/// The next heartbeat: after a period, or when the server expects a change; not twice in a row
-/// at once, a wrong expectation must not make us poll.
-fn next_wait(period: Duration, heard: &Heard, early: &mut bool) -> Duration {
+/// The next heartbeat: after a period, or when the server expects a change; not twice in a row closer
+/// than `least`, a wrong expectation must not make us poll.
+fn next_wait(period: Duration, least: Duration, heard: &Heard, early: &mut bool) -> Duration {
     let regular = if heard.foreign { period / BESIDE_FOREIGN } else { period };
     let regular = regular.mul_f64(0.95) + jitter(regular / 20);
     let Some(retry) = heard.retry.filter(|retry| *retry < regular) else {
         *early = false;
         return regular;
     };
-    let least = if *early { period / 4 } else { Duration::ZERO };
+    let least = if *early { least } else { Duration::ZERO };
     *early = true;
     (retry + jitter(SPREAD)).max(least)
 }

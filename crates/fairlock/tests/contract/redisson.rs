@@ -187,7 +187,7 @@ async fn is_renewed(locks: [Lock; 2]) {
 }
 
 /// Nobody ever releases: each lease ends by itself, and the next one in line gets the lock. A
-/// waiter looks early because of that, but not twice within a quarter of its heartbeat's period.
+/// waiter looks early because of that, but not twice within a quarter of `Config::heartbeat`.
 pub(super) async fn leases_that_nobody_ends(store: Store) {
     const WAITERS: u32 = 5;
     let lease = Duration::from_millis(300);

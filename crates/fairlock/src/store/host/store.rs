@@ -35,8 +35,9 @@ const AT_ONCE: Duration = Duration::from_micros(300);
 const LEFT_MAX: u32 = 64;
 
 /// Heartbeats here only find lost messages and stopped waiters, so they come less often than on a server:
-/// five seconds apart by default, at some 60 us each.
-const BEATS_APART: f64 = 2.5;
+/// ten seconds apart by default. Each costs some 60 us, and its timers half as much again; a waiter may cost
+/// a millisecond a minute.
+const BEATS_APART: f64 = 5.0;
 
 /// Longest heartbeat period: the registry of a lock's waiters outlives two that are missed.
 const BEAT_MAX: Duration = Duration::from_millis(REGISTRY_TTL_MS / 3);
