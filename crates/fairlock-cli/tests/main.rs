@@ -7,6 +7,7 @@
 //! - `command`: the guarded command, on `memory:`, where one process is enough;
 //! - `process`: the contract of the command's processes and signals, row by row;
 //! - `queue`: several processes on one server;
+//! - `cluster`: the same on a Cluster;
 //! - `list`: which locks there are;
 //! - `many`: loops of processes on one counter, and `scripts/contenders`;
 //! - `loss`: the lock is taken away, or its server;
@@ -20,6 +21,7 @@
 //! - `recipes`: crontab lines, units and containers of docs/recipes.md, run as written;
 //! - `secrets`: passwords get in, and never out.
 
+mod cluster;
 mod command;
 mod configuration;
 mod documents;

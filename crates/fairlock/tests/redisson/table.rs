@@ -8,8 +8,8 @@ const TESTS: usize = 31;
 /// Tests beside the real jars that it must name.
 const MEASURED: usize = 7;
 
-/// Redisson's tests of what we do not have: Cluster, and read/write locks.
-const WITHOUT: [usize; 2] = [16, 19];
+/// Redisson's tests of what we do not have: read/write locks.
+const WITHOUT: [usize; 1] = [19];
 
 #[test]
 fn every_test_that_is_named_exists() {

@@ -100,6 +100,31 @@ async fn what_cannot_work_is_refused() {
     assert!(error.to_string().contains("no node of a Cluster"), "{error}");
 }
 
+/// Who must not hear sharded messages is told when it connects, and not by turns that come late.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_denied_is_told_at_once() {
+    let Some(cluster) = Cluster::start(Generation::Redis70) else { return };
+    let with = |rules: &[&str]| {
+        let set = ["ACL", "SETUSER", "ann", "reset", "on", ">pw", "~*", "+@all"];
+        for node in 0..cluster.nodes().len() {
+            let reply = cluster.raw(node).call(&[&set[..], rules].concat());
+            assert_eq!(reply.text(), "OK");
+        }
+        patient(&cluster.url()).username("ann").password("pw")
+    };
+    for rules in [&["&*", "-ssubscribe"][..], &["&fairlock_other:*"], &["&*", "-cluster"]] {
+        let error = Client::with_config(with(rules)).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Denied, "{rules:?}: {error}");
+    }
+    // Those who publish to all need not hear shards.
+    let whole = with(&["&*", "-ssubscribe"]).sharded_pubsub(ShardedPubSub::Off);
+    for config in [with(&["&fairlock_inbox:*"]), whole] {
+        let client = connect(config).await;
+        let guard = client.fair_lock("job").lock().await.unwrap();
+        assert_eq!(guard.release().await.unwrap(), Release::Released);
+    }
+}
+
 /// One seed of three is there, and it is a replica.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_seed_is_enough() {

@@ -197,16 +197,23 @@ impl Cluster {
 
     /// A node says that the slot is elsewhere.
     pub(crate) fn moved(&self, slot: u16, to: &Addr) {
-        {
+        let is_new = {
             let mut state = lock(&self.state);
-            let mut map = SlotMap::clone(&state.map);
-            map.moved(slot, to.clone());
-            state.map = Arc::new(map);
             state.hint = Some(to.clone());
-        }
+            // Of many calls at once only the first tells anything.
+            let is_new = state.map.owner(slot) != Some(to);
+            if is_new {
+                let mut map = SlotMap::clone(&state.map);
+                map.moved(slot, to.clone());
+                state.map = Arc::new(map);
+            }
+            is_new
+        };
         self.node_at(to);
         self.map_wanted.notify_one();
-        self.settle();
+        if is_new {
+            self.settle();
+        }
     }
 
     /// Whom to ask for the map: who was named last, then masters, then their replicas, then the nodes

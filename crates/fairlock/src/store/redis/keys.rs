@@ -129,6 +129,11 @@ pub(crate) fn sharded_inbox(name: &LockName, client: ClientId) -> Vec<u8> {
     channel
 }
 
+/// A channel of the same form, of no lock.
+pub(crate) fn own_inbox(client: ClientId) -> Vec<u8> {
+    format!("{INBOX_PREFIX}{{{client}}}:{client}").into_bytes()
+}
+
 /// The record of a client: it is of no lock, and no lock's name begins like it.
 pub(crate) fn client(client: ClientId) -> Vec<u8> {
     format!("fairlock_client:{client}").into_bytes()

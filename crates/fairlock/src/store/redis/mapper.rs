@@ -3,13 +3,15 @@
 use super::classify::classify;
 use super::cluster::Cluster;
 use super::dial::Connection;
+use super::keys;
 use super::link::made;
-use super::slots::{Addr, SlotMap};
+use super::slots::{Addr, SlotMap, slot};
 use crate::backoff::Backoff;
 use crate::clock::Moment;
 use crate::config::ShardedPubSub;
 use crate::error::{Error, ErrorKind};
 use crate::store::StoreError;
+use fairlock_core::ClientId;
 use redis::{AsyncConnectionConfig, RedisError, Value};
 use std::sync::Arc;
 use std::time::Duration;
@@ -220,6 +222,34 @@ pub(super) async fn is_sharded(cluster: &Cluster) -> Result<bool, StoreError> {
         0 => Err(StoreError::unavailable("no master of the Cluster is connected".into(), false)),
         _ => Ok(true),
     }
+}
+
+/// Whether sharded messages may be heard: a user who must not would find out only as one who waits, and
+/// wait for heartbeats. On a connection of its own, for a server may end a subscription at any time.
+pub(super) async fn try_to_listen(
+    cluster: &Arc<Cluster>,
+    client: ClientId,
+) -> Result<(), StoreError> {
+    let channel = keys::own_inbox(client);
+    let node = cluster.node_of(slot(&channel))?;
+    let at = |failure: StoreError| StoreError {
+        error: failure.error.at(node.addr.to_string()),
+        ..failure
+    };
+    let listen = async {
+        let mut conn = connect(cluster, &node.addr).await?;
+        let mut cmd = redis::cmd("SSUBSCRIBE");
+        cmd.arg(&channel);
+        match conn.send_packed_command(&cmd).await.and_then(Value::extract_error) {
+            Ok(_) => Ok(()),
+            // The slot moves: whoever was not allowed would hear so first.
+            Err(error) if error.redirect_node().is_some() => Ok(()),
+            Err(error) => made(Err(error)),
+        }
+    };
+    let late = || StoreError::unavailable("no answer in time".into(), false);
+    let patience = cluster.config.connect_timeout;
+    tokio::time::timeout(patience, listen).await.unwrap_or_else(|_| Err(late())).map_err(at)
 }
 
 #[cfg(test)]

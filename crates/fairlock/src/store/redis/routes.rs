@@ -102,9 +102,15 @@ impl Routes {
                 unreached = node.link.first_contact().await.err().or(unreached);
             }
             match mapper::is_sharded(&self.cluster).await {
-                Ok(sharded) => {
-                    let ears = if sharded { self.shards() } else { self.inbox() };
-                    let _ = self.ears.set(ears);
+                Ok(true) => match mapper::try_to_listen(&self.cluster, self.client_id).await {
+                    Ok(()) => {
+                        let _ = self.ears.set(self.shards());
+                        break self.attempt.succeeded();
+                    }
+                    Err(failure) => self.attempt.failed(failure),
+                },
+                Ok(false) => {
+                    let _ = self.ears.set(self.inbox());
                     break self.attempt.succeeded();
                 }
                 Err(failure) => self.attempt.failed(match unreached {

@@ -1,0 +1,63 @@
+//! The same on a Cluster: locks of different nodes, and names that cannot be.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use fairlock_testkit::server::Generation;
+use fairlock_testkit::tempdir::TempDir;
+use fairlock_testkit::topology::{Cluster, slot};
+use serde_json::Value;
+
+use crate::fixture::{Running, eventually, fairlock, finish, hold_until, run_script};
+
+fn json(args: &[&str]) -> Vec<Value> {
+    let outcome = finish(fairlock(args));
+    outcome.expect(0, "");
+    outcome.stdout.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+}
+
+#[test]
+fn run_status_list_and_unlock() {
+    let Some(cluster) = Cluster::start(Generation::Redis70) else { return };
+    let (url, dir) = (cluster.url(), TempDir::new());
+    let file = dir.path().join("go");
+    let names = ["nightly", "c", "job-1", "job-2"];
+    let nodes: BTreeSet<_> = names.map(|name| cluster.master_of(slot(name.as_bytes()))).into();
+    assert_eq!(nodes.len(), 3, "of all nodes");
+    let mut running = Vec::new();
+    for name in names {
+        let options = ["--label", "backup"];
+        let mut holder = Running::start(run_script(&url, &options, name, &hold_until(&file)));
+        assert_eq!(holder.line(), "holding");
+        running.push(holder);
+    }
+    let waiter = Running::start(run_script(&url, &[], "nightly", "echo next"));
+    let status = |name: &str| json(&["status", "--json", "--url", &url, name]).remove(0);
+    eventually("it waits", || status("nightly")["queue_len"] == 1);
+    let seen = status("nightly");
+    assert_eq!(seen["holder"]["client"]["label"], "backup", "{seen}");
+    assert_eq!(seen["queue"][0]["client"]["pid"], waiter.pid(), "{seen}");
+    assert_eq!(seen["store"]["scope"], "fleet", "{seen}");
+
+    let mut listed: Vec<_> = json(&["list", "--json", "--url", &url])
+        .iter()
+        .map(|lock| lock["name"].as_str().expect("a text").to_owned())
+        .collect();
+    listed.sort_unstable();
+    assert_eq!(listed, ["c", "job-1", "job-2", "nightly"]);
+
+    finish(fairlock(["unlock", "--url", &url, "job-2", "--force"])).expect(0, "");
+    eventually("it is free", || status("job-2")["holder"] == Value::Null);
+    finish(run_script(&url, &["--wait", "0"], "job-1", "true")).expect(75, "job-1");
+    finish(run_script(&url, &[], "a{b", "true")).expect(64, "cannot be used on a Cluster");
+    finish(run_script(&format!("{url}/1"), &[], "job", "true")).expect(64, "database 0");
+
+    fs::write(&file, "").expect("the folder is there");
+    for (name, holder) in names.into_iter().zip(running) {
+        let outcome = holder.wait();
+        assert_eq!(outcome.code(), if name == "job-2" { 76 } else { 0 }, "{outcome:?}");
+    }
+    let outcome = waiter.wait();
+    outcome.expect(0, "");
+    assert_eq!(outcome.stdout, "next\n");
+}
