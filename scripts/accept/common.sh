@@ -55,6 +55,18 @@ tests() {
     say "$verdict" "$id" "$text" "scripts/test: $*" "$count tests passed${missing:+; none or a failed one for:$missing}${figure:+; $figure}"
 }
 
+# planned ID TEXT FIGURE PATTERN...: tests, or NOT BUILT while none of the patterns matches any test
+planned() {
+    local pattern
+    for pattern in "${@:4}"; do
+        if grep -qhE "$pattern" "$work/passed" "$work/failed"; then tests "$@"; return; fi
+    done
+    say 'NOT BUILT' "$1" "$2" "scripts/test: ${*:4}" ''
+}
+
+# figures PATTERN: what tests printed of themselves
+figures() { grep -hoE "$1" "$log" | sort -u | head -n "${2:-3}" | paste -sd ';'; }
+
 # command_line ID TEXT COMMAND
 command_line() {
     local out code

@@ -16,6 +16,7 @@
 //! - `configuration`: which store is meant, and which files are believed;
 //! - `environments`: the default store is the same wherever a user is;
 //! - `generated`: completions and manual pages;
+//! - `topologies`: Sentinel sets and Clusters, by the URLs of the README;
 //! - `simple`: the simple lock, beside a client that keeps the same string;
 //! - `documents`: the commands of README and manual, run as written;
 //! - `recipes`: crontab lines, units and containers of docs/recipes.md, run as written;
@@ -41,4 +42,5 @@ mod secrets;
 mod simple;
 mod terminal;
 mod top;
+mod topologies;
 mod usage;

@@ -25,7 +25,7 @@ if [ $((n % 10)) -eq 0 ]; then
 fi"#;
 
 /// Each of `processes` loops takes `turns` turns, one `fairlock run` after the other.
-fn increment(url: &str, processes: usize, turns: usize) {
+pub(crate) fn increment(url: &str, processes: usize, turns: usize) {
     let dir = TempDir::new();
     fs::write(dir.path().join("count"), "0\n").expect("the folder is there");
     let increments = || {

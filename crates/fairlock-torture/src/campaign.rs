@@ -24,6 +24,9 @@ const QUIET: u64 = 300;
 /// How long a worker is stopped: its waiters are taken for dead, its leases go on.
 const STOPPED: Duration = Duration::from_secs(2);
 
+/// A run that has not done enough in its time may take so many times as long.
+const PATIENCE: u32 = 4;
+
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(5);
 
@@ -67,16 +70,20 @@ pub(crate) fn run(place: Place, options: &Options) -> Option<Outcome> {
     let mut faults = Vec::new();
     let mut round = Vec::new();
     let mut played_all = false;
-    while began.elapsed() < options.seconds || options.minimum.every_kind && !played_all {
+    loop {
         if round.is_empty() {
             played_all = !faults.is_empty();
-            if played_all && began.elapsed() >= options.seconds {
-                break;
-            }
             round.clone_from(&kinds);
             // What only this topology has comes first in a run, however short it is.
             let from = if faults.is_empty() { kinds.len() - own.len() } else { 0 };
             rng.shuffle(&mut round[from..]);
+        }
+        let effective = faults.iter().filter(|played: &&Played| played.took_effect).count();
+        let enough = effective >= options.minimum.faults
+            && (played_all || !options.minimum.every_kind)
+            && began.elapsed() >= options.seconds;
+        if enough || began.elapsed() >= PATIENCE * options.seconds {
+            break;
         }
         if options.sabotage {
             sabotage(&*bed);

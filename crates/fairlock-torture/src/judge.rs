@@ -338,8 +338,9 @@ fn cut_off(story: &Story) -> Vec<Record> {
     let mut open: BTreeMap<(&str, &str), u64> = BTreeMap::new();
     for note in &story.notes {
         match note {
-            Note::Placed { lock, owner, .. } => {
-                open.insert((lock, owner), killed);
+            Note::Placed { at, lock, owner, .. } => {
+                // It went on for a moment after we noted the time.
+                open.insert((lock, owner), killed.max(*at));
             }
             Note::Granted { at, lock, owner, .. } => {
                 open.insert((lock, owner), *at);

@@ -3,6 +3,7 @@
 //! A new kind of fault is a variant of [`Kind`], a line in its table, and a branch in each bed that plays
 //! it. What the documents promise under it is its [`Effect`].
 
+mod cluster;
 mod sentinel;
 mod single;
 
@@ -16,15 +17,18 @@ pub(crate) enum Place {
     Single,
     /// A master, two replicas, three Sentinels.
     Sentinel,
+    /// Three masters with a replica each.
+    Cluster,
 }
 
 impl Place {
-    pub(crate) const ALL: [Self; 2] = [Self::Single, Self::Sentinel];
+    pub(crate) const ALL: [Self; 3] = [Self::Single, Self::Sentinel, Self::Cluster];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Single => "single",
             Self::Sentinel => "sentinel",
+            Self::Cluster => "cluster",
         }
     }
 
@@ -33,6 +37,7 @@ impl Place {
         Some(match self {
             Self::Single => Box::new(single::Single::start()?),
             Self::Sentinel => Box::new(sentinel::Sentinel::start()?),
+            Self::Cluster => Box::new(cluster::Cluster::start()?),
         })
     }
 }
@@ -58,10 +63,14 @@ pub(crate) enum Kind {
     Flushed,
     WorkerKilled,
     WorkerStopped,
+    /// The old master goes on until it hears of the new one.
     OrderedFailover,
+    /// The old master stops, and the new one begins where it ended.
+    AgreedFailover,
     MasterKilled,
     TailLost,
     SentinelKilled,
+    SlotMoved,
 }
 
 impl Kind {
@@ -76,9 +85,11 @@ impl Kind {
             Self::WorkerKilled => "worker process killed",
             Self::WorkerStopped => "worker process stopped for a moment",
             Self::OrderedFailover => "failover ordered",
+            Self::AgreedFailover => "failover agreed on",
             Self::MasterKilled => "master killed",
             Self::TailLost => "master killed, replication cut before",
             Self::SentinelKilled => "Sentinel killed",
+            Self::SlotMoved => "slot moved and moved back",
         }
     }
 
@@ -92,7 +103,8 @@ impl Kind {
     }
 
     pub(crate) fn is_failover(self) -> bool {
-        matches!(self, Self::OrderedFailover | Self::MasterKilled | Self::TailLost)
+        use Kind::{AgreedFailover, MasterKilled, OrderedFailover, TailLost};
+        matches!(self, OrderedFailover | AgreedFailover | MasterKilled | TailLost)
     }
 }
 

@@ -163,6 +163,8 @@ fn nobody_is_left_behind() {
         Story { notes: vec![placed(10, "a:1"), granted(11, "b:1", 1)], killed: Some(20 * MS) };
     let next = story(&[granted(25, "c:1", 2), ended(26, "c:1", End::Released)]);
     assert_eq!(judge(&[dead, next], &[]).violations, Vec::<String>::new());
+    let late = Story { notes: vec![placed(21, "a:1")], killed: Some(20 * MS) };
+    assert_eq!(judge(&[late], &[]).violations, Vec::<String>::new(), "placed as it was killed");
     let hung = Story { notes: vec![], killed: None };
     assert_eq!(judge(&[hung], &[]).violations.len(), 1);
     let odd = Note::Failed { at: 1, lock: "fair-0".into(), kind: "Protocol".into() };

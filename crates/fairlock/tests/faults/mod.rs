@@ -8,6 +8,7 @@
 //! - `hung`: many clients hang at once, and what that costs with the default times
 //! - `restarts`: the server loses its memory, or keeps it
 //! - `operators`: keys are removed, changed and replaced behind our back
+//! - `addresses`: names of servers that lead elsewhere, names of locks in two databases
 //! - `stalls`: the server stands still, is kept by a script, or pauses
 //! - `refusals`: the server loads its data, has no connection left, cannot write its disk
 //! - `crowd`: a thousand waiters lose their server at once
@@ -27,6 +28,7 @@
 pub(crate) mod bed;
 pub(crate) mod worker;
 
+mod addresses;
 mod clocks;
 mod crowd;
 mod flood;

@@ -46,6 +46,59 @@ fn f34_flushall() {
     });
 }
 
+/// F29: an eviction policy takes keys of locks. Whoever loses the lock itself is told at the next renewal;
+/// everybody who waits is served in the end, and tokens rise.
+#[test]
+fn f29_keys_are_evicted() {
+    steady(|| async {
+        for (generation, policy) in [
+            (Generation::Redis62, "volatile-ttl"),
+            (Generation::Redis70, "allkeys-lru"),
+            (Generation::Redis70, "volatile-lru"),
+            (Generation::Valkey91, "allkeys-random"),
+        ] {
+            let Some(bed) = Bed::start(generation) else { continue };
+            let clients = [bed.client().await, bed.client().await];
+            let held = bed.take(&clients[0], "job").await;
+            let mut places = Vec::new();
+            for n in [1, 0, 1] {
+                places.push(bed.enter(&clients[n], "job").await);
+            }
+            let evicted = || {
+                let info = bed.call(&["INFO", "stats"]);
+                let line = info.text().lines().find_map(|line| line.strip_prefix("evicted_keys:"));
+                line.unwrap().parse::<u64>().unwrap()
+            };
+            // What is needed beside the keys, and not a byte more.
+            bed.call(&["CONFIG", "SET", "maxmemory-policy", policy]);
+            bed.call(&["CONFIG", "SET", "maxmemory", "1"]);
+            eventually("the lock is evicted", 5 * SLACK, || {
+                bed.call(&["GET", "a read, which evicts"]);
+                bed.holder("job").is_none()
+            });
+            let count = evicted();
+            bed.call(&["CONFIG", "SET", "maxmemory", "0"]);
+            let first = held.token();
+            let took = held.lost(LEASE / 3 + SLACK).await;
+            measured(&format!("f29 {} {policy}: to Lost", generation.name()), took);
+            assert_eq!(held.release().await, Release::Lost);
+            let began = Instant::now();
+            let mut tokens = Vec::new();
+            for place in places {
+                let held = place.granted(D + 3 * HB + SLACK).await;
+                tokens.push(held.token());
+                held.release().await;
+            }
+            measured(
+                &format!("f29 {} {policy}: to all served", generation.name()),
+                began.elapsed(),
+            );
+            assert!(count > 0 && tokens.iter().all(|token| *token > first), "{tokens:?}");
+            assert_ordered(&bed);
+        }
+    });
+}
+
 /// Each key is deleted while the lock is held and waited for. The loss of the lock itself is told
 /// to its holder; any other loss costs nothing but a moment, and nobody's place.
 #[test]

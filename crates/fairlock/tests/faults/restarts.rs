@@ -137,6 +137,74 @@ fn f23_a_replica_takes_over_without_the_last_writes() {
     });
 }
 
+/// F47, F66: the replica that takes over has another clock, by seconds and by minutes. Whatever it makes of
+/// the times it was told: it decides nothing before it is the one, waiters keep their order, and tokens
+/// rise, also where its clock is behind. A lock whose lease is over by its clock is lost, and its
+/// holder is told; one whose holder lives gets a right lease with the next renewal.
+#[test]
+fn f47_f66_a_promoted_replica_has_another_clock() {
+    const FIXED: Duration = Duration::from_secs(20);
+    steady(|| async {
+        for seconds in [-60, -5, 5, 60] {
+            let Some(bed) = Bed::redis70() else { return };
+            let shimmed = Server::builder(Generation::Redis70).clock_shim(true).start();
+            let Some(replica) = shimmed else { return };
+            replica.clock().set_offset(seconds * 1_000_000);
+            let proxy = Proxy::start(bed.server.addr());
+            let connect = || async {
+                let config = config(&proxy.url()).heartbeat(BEAT).watchdog_lease(FIXED);
+                Client::with_config(config).await.unwrap()
+            };
+            let clients = [connect().await, connect().await, connect().await];
+            let mut raw = replica.client();
+            let port = bed.server.port().to_string();
+            raw.call(&["REPLICAOF", "127.0.0.1", &port]);
+            eventually("the replica is in step", 10 * SLACK, || {
+                raw.call(&["INFO", "replication"]).text().contains("master_link_status:up")
+            });
+            let held = bed.take(&clients[0], "job").await;
+            let mut places = Vec::new();
+            for n in [1, 2, 1] {
+                places.push(bed.enter(&clients[n], "job").await);
+            }
+            assert_eq!(bed.call(&["WAIT", "1", "10000"]).int(), 1);
+            // Nobody asks it yet, whatever it thinks of the lease.
+            assert_eq!(held.guard.state(), GuardState::Held);
+            raw.call(&["REPLICAOF", "NO", "ONE"]);
+            bed.server.kill9();
+            proxy.move_to(replica.addr());
+            proxy.cut_all();
+
+            let first = held.token();
+            let began = Instant::now();
+            if seconds == 60 {
+                held.lost(BEAT + SLACK).await;
+                assert_eq!(held.release().await, Release::Lost);
+            } else {
+                held.becomes(GuardState::Held, BEAT + SLACK).await;
+                let mut ttl = || ms(u64::try_from(raw.call(&["PTTL", "job"]).int()).unwrap_or(0));
+                eventually("the lease is right", FIXED / 3 + SLACK, || {
+                    let left = ttl();
+                    left > FIXED / 2 && left <= FIXED
+                });
+                eventually("the inboxes are back", SLACK, || {
+                    clients.iter().all(|client| {
+                        raw.call(&["PUBSUB", "NUMSUB", &inbox(client)]).array()[1].int() == 1
+                    })
+                });
+                assert_eq!(held.release().await, Release::Released);
+            }
+            measured(
+                &format!("f66 {seconds:+} s: fail-over to the end of the hold"),
+                began.elapsed(),
+            );
+            let tokens = all_in_turn(places, 2 * BEAT + 3 * SLACK).await;
+            assert!(tokens[0] > first, "{tokens:?} after {first}");
+            assert_ordered(&bed);
+        }
+    });
+}
+
 /// The server is gone for longer than the lease: the guard ends by its own clock, while nobody
 /// answers, and the waiters are served when the server is back.
 #[test]

@@ -89,9 +89,21 @@ impl Worker {
         lease: Duration,
         environment: impl IntoIterator<Item = (&'static str, OsString)>,
     ) -> Self {
+        Self::under(Command::new("env"), url, heartbeat, lease, environment)
+    }
+
+    /// The same, started by a program that is told which one to become by its last arguments.
+    pub(crate) fn under(
+        mut starter: Command,
+        url: &str,
+        heartbeat: Duration,
+        lease: Duration,
+        environment: impl IntoIterator<Item = (&'static str, OsString)>,
+    ) -> Self {
         let (_, module) = module_path!().split_once("::").unwrap();
-        // Not by its path: a build may replace the file while the tests run.
-        let mut child = Command::new("/proc/self/exe")
+        let mut child = starter
+            // Not by its path: a build may replace the file while the tests run.
+            .arg(format!("/proc/{}/exe", std::process::id()))
             .args([&format!("{module}::takes_orders"), "--exact", "--nocapture"])
             .env(URL, url)
             .env(TIMES, format!("{} {}", heartbeat.as_millis(), lease.as_millis()))

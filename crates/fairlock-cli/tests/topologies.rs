@@ -1,0 +1,69 @@
+//! `fairlock run --url` on more than one server, with the URLs that the README shows.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::Stdio;
+
+use fairlock_testkit::server::Generation;
+use fairlock_testkit::topology::{Cluster, SentinelSet};
+
+use crate::fixture::{finish, run_script};
+use crate::many::increment;
+
+/// Processes at one lock, and how often each takes it.
+const PROCESSES: usize = 4;
+const TURNS: usize = 5;
+
+/// The form of URL that the README's table shows for a scheme.
+fn form(scheme: &str) -> String {
+    let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md");
+    let readme = fs::read_to_string(readme).expect("the README");
+    let row = readme.lines().find(|line| line.starts_with(&format!("| `{scheme}://")));
+    row.and_then(|row| row.split('`').nth(1)).expect("the README shows it").to_owned()
+}
+
+/// A URL of the README's form: its optional parts left out, its places filled in.
+fn of_form(scheme: &str, places: &str, rest: &str) -> String {
+    let form = form(scheme).replace("[user:password@]", "").replace("[/database]", "");
+    form.replace("host[:port],...", places).replace("/master", rest)
+}
+
+#[test]
+fn the_command_runs_behind_sentinels() {
+    let Some(set) = SentinelSet::start(Generation::Redis70) else { return };
+    let places: Vec<_> = set.addresses().iter().map(ToString::to_string).collect();
+    let url = of_form("redis+sentinel", &places.join(","), "/locks");
+    assert_eq!(url, set.url());
+    increment(&url, PROCESSES, TURNS);
+
+    // Held through a failover: the command ends by itself, with its own code.
+    let mut command = run_script(&url, &[], "held", "echo holding; read line; exit 3");
+    let mut child = command.stdin(Stdio::piped()).spawn().expect("the program starts");
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("it says so");
+    assert_eq!(line, "holding\n");
+    // A failover loses what no replica has.
+    set.raw(set.master()).call(&["WAIT", "2", "5000"]);
+    set.fail_over();
+    drop(child.stdin.take());
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    increment(&url, PROCESSES, TURNS);
+}
+
+#[test]
+fn the_command_runs_on_a_cluster() {
+    let Some(cluster) = Cluster::start(Generation::Redis70) else { return };
+    let places: Vec<_> = cluster.nodes().iter().map(|node| node.addr().to_string()).collect();
+    let url = of_form("redis+cluster", &places.join(","), "");
+    assert_eq!(url, cluster.url());
+    increment(&url, PROCESSES, TURNS);
+    // One node is enough to find the others, wherever the lock is.
+    let one = of_form("redis+cluster", &places[0], "");
+    for name in ["a", "b", "c", "d", "e"] {
+        let outcome = finish(run_script(&one, &[], name, "echo $FAIRLOCK_NAME"));
+        outcome.expect(0, "");
+        assert_eq!(outcome.stdout, format!("{name}\n"));
+    }
+}

@@ -1,0 +1,86 @@
+//! A Cluster.
+
+use super::{Bed, Kind, kill_connections};
+use fairlock_testkit::raw::Raw;
+use fairlock_testkit::server::Generation;
+use fairlock_testkit::topology::{Cluster as Nodes, slot};
+
+/// The lock whose slot and master the faults are about: a contended one.
+const TARGET: &str = "fair-0";
+
+/// The nodes that begin as masters: a slot is moved among those that are masters.
+const NODES: usize = 6;
+
+#[derive(Debug)]
+pub(crate) struct Cluster {
+    nodes: Nodes,
+    /// Killed, and to be started again.
+    dead: Vec<usize>,
+}
+
+impl Cluster {
+    pub(crate) fn start() -> Option<Self> {
+        Some(Self { nodes: Nodes::start(Generation::Redis70)?, dead: Vec::new() })
+    }
+
+    fn master(&self) -> usize {
+        self.nodes.master_of(slot(TARGET.as_bytes())).expect("a master of the slot")
+    }
+
+    /// Moves the lock's slot, with its keys, to another master and back.
+    fn move_there_and_back(&self) -> bool {
+        let slot = slot(TARGET.as_bytes());
+        let home = self.master();
+        let is_master = |node: &usize| {
+            *node != home && self.nodes.raw(*node).call(&["ROLE"]).array()[0].text() == "master"
+        };
+        let Some(other) = (0..NODES).find(is_master) else { return false };
+        self.nodes.move_slot(slot, other);
+        let moved = self.master() == other;
+        self.nodes.move_slot(slot, home);
+        moved && self.master() == home
+    }
+}
+
+impl Bed for Cluster {
+    fn url(&self) -> String {
+        self.nodes.url()
+    }
+
+    fn kinds(&self) -> Vec<Kind> {
+        use Kind::{AgreedFailover, ConnectionsKilled, InboxesKilled, MasterKilled, SlotMoved};
+        vec![SlotMoved, AgreedFailover, MasterKilled, ConnectionsKilled, InboxesKilled]
+    }
+
+    fn inject(&mut self, kind: Kind) -> bool {
+        let target = slot(TARGET.as_bytes());
+        let old = self.master();
+        match kind {
+            Kind::SlotMoved => self.move_there_and_back(),
+            Kind::AgreedFailover => self.nodes.fail_over(target) != old,
+            Kind::MasterKilled => {
+                self.dead.push(old);
+                self.nodes.kill_master(target) != old
+            }
+            Kind::ConnectionsKilled => kill_connections(&mut self.raw(), "normal"),
+            Kind::InboxesKilled => {
+                // Which nodes carry them is the clients' choice.
+                let killed =
+                    (0..NODES).map(|node| kill_connections(&mut self.nodes.raw(node), "pubsub"));
+                killed.fold(false, |any, one| any | one)
+            }
+            other => panic!("a Cluster does not play {other:?}"),
+        }
+    }
+
+    fn heal(&mut self) {
+        for node in std::mem::take(&mut self.dead) {
+            self.nodes.nodes()[node].restart();
+        }
+        self.nodes.await_whole();
+    }
+
+    fn raw(&self) -> Raw {
+        self.nodes.raw(self.master())
+    }
+}

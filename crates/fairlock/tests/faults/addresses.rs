@@ -1,0 +1,123 @@
+//! Names of servers lead elsewhere, and names of locks are the same elsewhere.
+
+use super::bed::{Bed, HB, LEASE, SLACK, client, eventually, measured, ms, steady, within};
+use super::worker::Worker;
+use fairlock_testkit::history::Event;
+use fairlock_testkit::tempdir::TempDir;
+use std::fs;
+use std::process::Command;
+use std::time::Instant;
+
+/// The addresses that have connections of a client with the server, by the server's list.
+fn reached_by(bed: &Bed, address: &str) -> usize {
+    let list = bed.call(&["CLIENT", "LIST"]);
+    let wanted = format!("laddr={address}:");
+    list.text().lines().filter(|line| line.contains(&wanted)).count()
+}
+
+/// F60: the name of the server is resolved anew for each connection. It leads to another address after
+/// the connections are lost, to none for a while, and back: the holder is in doubt and holds on.
+#[test]
+fn f60_the_name_leads_elsewhere() {
+    steady(|| async {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("SKIPPED: a hosts file of one's own needs root");
+            return;
+        }
+        let Some(bed) = Bed::redis70() else { return };
+        bed.call(&["CONFIG", "SET", "bind", "127.0.0.1 127.0.0.2"]);
+        let dir = TempDir::new();
+        let hosts = dir.path().join("hosts");
+        let leads_to =
+            |address: &str| fs::write(&hosts, format!("{address} locks.test\n")).unwrap();
+        leads_to("127.0.0.1");
+        let mut starter = Command::new("unshare");
+        starter.args(["-m", "sh", "-c", "mount --bind \"$0\" /etc/hosts && exec \"$@\""]);
+        starter.arg(&hosts);
+        let url = format!("redis://locks.test:{}/", bed.server.port());
+        let mut worker = Worker::under(starter, &url, HB, 8 * LEASE, []);
+        let line = worker.take(&bed, "job");
+        assert_eq!(reached_by(&bed, "127.0.0.2"), 0);
+        let other = bed.client().await;
+        let next = bed.enter(&other, "job").await;
+
+        for address in ["127.0.0.2", "127.0.0.1"] {
+            // For a while to nowhere.
+            fs::write(&hosts, "").unwrap();
+            bed.call(&["CLIENT", "KILL", "TYPE", "normal"]);
+            bed.call(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+            worker.expect("state 0 Suspect", SLACK);
+            assert!(worker.hear("state 0 Held", ms(300)).is_none(), "to nowhere");
+            leads_to(address);
+            let began = Instant::now();
+            worker.expect("state 0 Held", ms(2_000) + SLACK);
+            measured(&format!("f60 the name leads to {address}: to Held"), began.elapsed());
+            let (wanted, away) = if address == "127.0.0.2" { (2, 0) } else { (0, 2) };
+            eventually("both connections are there", ms(2_000) + SLACK, || {
+                reached_by(&bed, "127.0.0.2") == wanted
+            });
+            assert!(reached_by(&bed, "127.0.0.1") >= away);
+        }
+        bed.history.record("job", line.owner(), Event::Released);
+        worker.order("release 0");
+        assert_eq!(worker.expect("released", SLACK).words[2], "Released");
+        next.granted(HB + SLACK).await.release().await;
+        bed.history.assert_sound();
+    });
+}
+
+/// F50: two databases of a server have locks of the same names, and share their channels. They are two
+/// locks: each excludes and serves its own, and a message of the other wakes in vain.
+#[test]
+fn f50_the_same_name_in_two_databases() {
+    steady(|| async {
+        let Some(bed) = Bed::redis70() else { return };
+        let url = |database: u32| format!("{}{database}", bed.server.url());
+        let here = [client(&url(0)).await, client(&url(0)).await];
+        let there = [client(&url(1)).await, client(&url(1)).await];
+        for fair in [true, false] {
+            let lock = |client: &fairlock::Client| {
+                if fair { client.fair_lock("job") } else { client.plain_lock("job") }
+            };
+            let mut guards = Vec::new();
+            let mut waits = Vec::new();
+            for pair in [&here, &there] {
+                let first = lock(&pair[0]);
+                let taken = within("the hold", SLACK, first.lock()).await.unwrap();
+                guards.push(taken);
+                let second = lock(&pair[1]);
+                waits.push(tokio::spawn(async move { second.lock().await.unwrap() }));
+            }
+            if fair {
+                for pair in [&here, &there] {
+                    let lock = lock(&pair[0]);
+                    while lock.inspect().await.unwrap().queue_len != 1 {
+                        tokio::task::yield_now().await;
+                    }
+                }
+            } else {
+                eventually("both listen", SLACK, || {
+                    let channel = "redisson_lock__channel:{job}";
+                    bed.call(&["PUBSUB", "NUMSUB", channel]).array()[1].int() == 2
+                });
+            }
+            let (far, near) = (guards.pop().unwrap(), guards.pop().unwrap());
+            let (far_wait, near_wait) = (waits.pop().unwrap(), waits.pop().unwrap());
+            let token = near.token();
+            near.release().await.unwrap();
+            let next = within("the next here", HB + SLACK, near_wait).await.unwrap();
+            assert!(next.token() > token);
+            // Longer than any heartbeat: the other one would have had it by then.
+            tokio::time::sleep(3 * HB).await;
+            assert!(!far_wait.is_finished(), "the lock there is held");
+            far.ensure_valid().unwrap();
+            next.release().await.unwrap();
+            let token = far.token();
+            far.release().await.unwrap();
+            let next = within("the next there", HB + SLACK, far_wait).await.unwrap();
+            assert!(next.token() > token);
+            next.release().await.unwrap();
+        }
+        assert!(here.iter().chain(&there).all(|client| client.odd_messages() == 0));
+    });
+}
