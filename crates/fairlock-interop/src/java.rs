@@ -204,10 +204,37 @@ impl Java {
     ///
     /// If it cannot connect.
     pub async fn client(&self, server: SocketAddr, settings: Settings) -> JavaClient {
+        self.connect(&format!("redis://{server}"), settings).await
+    }
+
+    /// A new client of the master that these Sentinels know by this name.
+    ///
+    /// # Panics
+    ///
+    /// If it cannot connect.
+    pub async fn client_of_sentinels(
+        &self,
+        sentinels: &[SocketAddr],
+        master: &str,
+        settings: Settings,
+    ) -> JavaClient {
+        self.connect(&format!("sentinel/{master}/{}", listed(sentinels)), settings).await
+    }
+
+    /// A new client of the Cluster of these nodes.
+    ///
+    /// # Panics
+    ///
+    /// If it cannot connect.
+    pub async fn client_of_cluster(&self, nodes: &[SocketAddr], settings: Settings) -> JavaClient {
+        self.connect(&format!("cluster/{}", listed(nodes)), settings).await
+    }
+
+    async fn connect(&self, place: &str, settings: Settings) -> JavaClient {
         let name = format!("c{}", self.process.next.fetch_add(1, Ordering::Relaxed));
         let watchdog_ms = settings.watchdog.as_millis();
         let fair_wait_ms = settings.fair_wait.unwrap_or_default().as_millis();
-        let call = format!("connect {name} redis://{server} {watchdog_ms} {fair_wait_ms}");
+        let call = format!("connect {name} {place} {watchdog_ms} {fair_wait_ms}");
         let uuid = self.call(&call).value().await;
         JavaClient { java: self.clone(), name, uuid }
     }
@@ -511,4 +538,8 @@ fn log_file(dir: &TempDir) -> std::path::PathBuf {
 
 fn unpoisoned<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn listed(servers: &[SocketAddr]) -> String {
+    servers.iter().map(|server| format!("redis://{server}")).collect::<Vec<_>>().join(",")
 }

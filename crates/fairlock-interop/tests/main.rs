@@ -1,4 +1,4 @@
-//! fairlock beside Redisson's own jars, on one private server.
+//! fairlock beside Redisson's own jars, on one private server, and in `topologies` on several.
 //!
 //! `FAIRLOCK_INTEROP_REDISSON` (a version, `4.7.0` by default) and `FAIRLOCK_INTEROP_SERVER` (`redis62`,
 //! `redis70` by default, `valkey91`) choose a cell of the matrix; `scripts/interop` runs all of it.
@@ -17,5 +17,6 @@ mod leases;
 mod order;
 mod rounds;
 mod tokens;
+mod topologies;
 mod vectors;
 mod wake_ups;

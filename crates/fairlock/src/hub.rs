@@ -103,6 +103,8 @@ pub(crate) struct Queue {
     pub(crate) kick: Notify,
     /// The oldest waiter listens to its own channel, because a Java client is near.
     pub(crate) oldest_listens: AtomicBool,
+    /// The server may be another one: the next heartbeat asks for every waiter, not for the oldest alone.
+    pub(crate) all_in_doubt: AtomicBool,
 }
 
 impl Queue {
@@ -176,6 +178,7 @@ impl Hub {
                     waiters: Mutex::default(),
                     kick: Notify::new(),
                     oldest_listens: AtomicBool::new(false),
+                    all_in_doubt: AtomicBool::new(false),
                 });
                 state.queues.insert(entry.name.clone(), Arc::clone(&queue));
                 shared.runtime.spawn(shepherd::run(Arc::clone(shared), Arc::clone(&queue)));
@@ -325,7 +328,15 @@ impl Hub {
         }
     }
 
-    /// After a reconnect: everybody looks again.
+    /// After a reconnect: everybody looks again, and asks for each of its waiters.
+    pub(crate) fn check_everyone(&self, scope: &Scope) {
+        for queue in lock(&self.state).queues.values().filter(|queue| scope.has(&queue.name)) {
+            queue.all_in_doubt.store(true, Ordering::Relaxed);
+        }
+        self.check(scope);
+    }
+
+    /// Everybody looks again.
     pub(crate) fn check(&self, scope: &Scope) {
         let state = lock(&self.state);
         for queue in state.queues.values().filter(|queue| scope.has(&queue.name)) {

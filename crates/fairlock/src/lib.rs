@@ -113,6 +113,7 @@ mod owner;
 mod process;
 mod random;
 mod reaper;
+mod replay;
 mod replicas;
 mod shared;
 mod shepherd;

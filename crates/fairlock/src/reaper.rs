@@ -138,6 +138,9 @@ pub(crate) async fn release(shared: &Arc<Shared>, hold: &Arc<Hold>, change: Chan
         Err(_) if was_lost => Release::Lost,
         Err(_) => Release::Unknown,
     };
+    if outcome == Release::Released {
+        shared.gave_back(&hold.name, &op);
+    }
     let outcome = match outcome {
         Release::Released if !replicas_know(shared, hold, &op).await => Release::Unknown,
         outcome => outcome,
@@ -164,8 +167,10 @@ pub(crate) fn give_back(shared: &Arc<Shared>, hold: &Arc<Hold>) -> JoinHandle<()
         let op = release_op(&hold, hold.leave().0);
         let until = hold.valid_until().min(shared.store_deadline());
         // What cannot be told to the server any more ends by its TTL.
-        let _ =
-            caller::until_answered(shared, &hold.name, &op, until, &mut Copies::default()).await;
+        let mut copies = Copies::default();
+        if caller::until_answered(shared, &hold.name, &op, until, &mut copies).await.is_ok() {
+            shared.gave_back(&hold.name, &op);
+        }
         abandon_doubtful(shared, &hold);
         drop(ticket);
     })
@@ -285,8 +290,11 @@ async fn take_back(shared: &Arc<Shared>, gone: Abandoned) {
     let until = Moment::now().plus(2 * longest);
     let mut copies = Copies::default();
     let result = caller::until_answered(shared, &gone.name, &op, until, &mut copies).await;
-    // What cannot be told to the server any more ends by its TTL.
-    if let (Err(error), Some(link)) = (result, gone.link) {
-        link.failed(error);
+    match (result, gone.link) {
+        // An owner that may be back by now is left alone: repeated, it could mean the new request.
+        (Ok(_), _) if !gone.shared_owner => shared.gave_back(&gone.name, &op),
+        // What cannot be told to the server any more ends by its TTL.
+        (Err(error), Some(link)) => link.failed(error),
+        _ => {}
     }
 }

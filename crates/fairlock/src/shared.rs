@@ -9,6 +9,7 @@ use crate::owner::Owners;
 use crate::process::Home;
 use crate::random::Requests;
 use crate::reaper::Pending;
+use crate::replay::{self, Lately};
 use crate::store::{Event, Reply, Store};
 use crate::watchdog::Watchdog;
 use fairlock_core::{ClientId, LockName, Op, OwnerId, RequestId, Rules};
@@ -45,6 +46,7 @@ pub(crate) struct Shared {
     pub(crate) owners: Arc<Owners>,
     pub(crate) watchdog: Watchdog,
     pub(crate) pending: Pending,
+    pub(crate) lately: Lately,
     /// The runtime of the background thread: all work of the client happens there.
     pub(crate) runtime: Handle,
     pub(crate) connection: watch::Sender<ConnectionState>,
@@ -75,6 +77,7 @@ impl Shared {
             owners: Arc::default(),
             watchdog: Watchdog::default(),
             pending: Pending::default(),
+            lately: Lately::default(),
             runtime,
             connection: watch::Sender::new(ConnectionState::Reconnecting),
             observed: observe::Connection::new(),
@@ -146,6 +149,13 @@ impl Shared {
         self.set_connection(ConnectionState::Closed);
     }
 
+    /// The store has answered an operation that gives back a lock or a place.
+    pub(crate) fn gave_back(&self, name: &LockName, op: &Op) {
+        if self.store.can_move() {
+            self.lately.note(name, op);
+        }
+    }
+
     /// Resolves when the client is shut down.
     pub(crate) async fn closed(&self) {
         let mut state = self.connection.subscribe();
@@ -170,6 +180,7 @@ impl Shared {
             Event::Down(scope) => {
                 self.set_connection(ConnectionState::Reconnecting);
                 self.watchdog.suspect(&scope);
+                self.lately.connection_lost(&scope);
             }
             Event::Up { scope, whole } => {
                 // It may be another server, or the same one with another clock.
@@ -179,7 +190,8 @@ impl Shared {
                 }
                 // Guards first: a waiter must not get what a guard still believes it has.
                 self.watchdog.check(&scope);
-                self.hub.check(&scope);
+                self.hub.check_everyone(&scope);
+                replay::again(self, &scope);
             }
             Event::InboxUp(scope) => self.hub.check(&scope),
             Event::InboxDown => {}

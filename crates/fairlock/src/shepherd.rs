@@ -153,8 +153,13 @@ async fn beat(
 ) -> Result<Heard, StoreError> {
     let Some(oldest) = queue.oldest(0, 1).pop() else { return Ok(Heard::default()) };
     let report = ask(shared, queue, std::slice::from_ref(&oldest)).await?;
-    if report.queued.first() == Some(&false) {
-        bring_back(shared, queue).await?;
+    let everyone = queue.all_in_doubt.swap(false, Ordering::Relaxed);
+    if everyone || report.queued.first() == Some(&false) {
+        let brought = bring_back(shared, queue, everyone).await;
+        if everyone && brought.is_err() {
+            queue.all_in_doubt.store(true, Ordering::Relaxed);
+        }
+        brought?;
     }
     queue.oldest_listens.store(report.foreign, Ordering::Relaxed);
     if report.foreign && listening.as_ref() != Some(&oldest.owner) {
@@ -197,8 +202,13 @@ fn unexpected() -> StoreError {
 }
 
 /// The oldest waiter is not in the queue: asks for the following ones until one is, and brings
-/// those that are missing back into their places, the oldest first.
-async fn bring_back(shared: &Arc<Shared>, queue: &Arc<Queue>) -> Result<(), StoreError> {
+/// those that are missing back into their places, the oldest first. `everyone`: asks for all, because
+/// the server may be another one, to which only the tail of the queue had not come.
+async fn bring_back(
+    shared: &Arc<Shared>,
+    queue: &Arc<Queue>,
+    everyone: bool,
+) -> Result<(), StoreError> {
     let mut missing = Vec::new();
     let mut asked = 0;
     loop {
@@ -208,10 +218,11 @@ async fn bring_back(shared: &Arc<Shared>, queue: &Arc<Queue>) -> Result<(), Stor
         }
         asked += some.len();
         let report = ask(shared, queue, &some).await?;
-        let gone = report.queued.iter().take_while(|queued| !**queued).count();
-        let all_gone = gone == some.len();
-        missing.extend(some.into_iter().take(gone));
-        if !all_gone {
+        let first_there = report.queued.iter().position(|queued| *queued);
+        let looked_at = if everyone { some.len() } else { first_there.unwrap_or(some.len()) };
+        let looked_at = some.into_iter().zip(report.queued).take(looked_at);
+        missing.extend(looked_at.filter(|(_, queued)| !queued).map(|(entry, _)| entry));
+        if first_there.is_some() && !everyone {
             break;
         }
     }

@@ -39,6 +39,7 @@ macro_rules! contract_stores {
         $on!(valkey91, At::Server(Generation::Valkey91); with futures);
         $on!(cluster62, At::Cluster(Generation::Redis62); with futures);
         $on!(cluster70, At::Cluster(Generation::Redis70); with futures);
+        $on!(sentinel, At::Sentinel(Generation::Redis70); with futures);
     };
 }
 

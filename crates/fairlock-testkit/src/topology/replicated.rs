@@ -63,6 +63,11 @@ impl Replicated {
         &self.replicas[replica]
     }
 
+    /// The primary and the replicas, to be kept apart.
+    pub fn into_parts(self) -> (Server, Vec<Server>) {
+        (self.primary, self.replicas)
+    }
+
     /// A connection to the primary.
     ///
     /// # Panics

@@ -58,9 +58,28 @@ impl SentinelSet {
         login: Login,
         settings: &[(&str, &str)],
     ) -> Option<Self> {
+        Self::launch(generation, login, settings, false)
+    }
+
+    /// The same without passwords, with the wall clock of each data server under the test's control.
+    ///
+    /// # Panics
+    ///
+    /// If it does not come up.
+    pub fn start_with_clocks(generation: Generation) -> Option<Self> {
+        Self::launch(generation, Login { data: None, sentinels: None }, &[], true)
+    }
+
+    fn launch(
+        generation: Generation,
+        login: Login,
+        settings: &[(&str, &str)],
+        clocks: bool,
+    ) -> Option<Self> {
         let mut data = Vec::new();
         for _ in 0..=REPLICAS {
             let mut server = Server::builder(generation)
+                .clock_shim(clocks)
                 // A replica that lost its master for a moment continues where it was.
                 .arg("--repl-backlog-size", "4mb")
                 .arg("--repl-diskless-sync", "yes")

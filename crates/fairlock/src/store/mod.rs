@@ -177,6 +177,11 @@ pub(crate) trait Store: Send + Sync + 'static {
         false
     }
 
+    /// Whether the next connection may lead to another server, which has not heard of everything.
+    fn can_move(&self) -> bool {
+        false
+    }
+
     /// Whether what counts has to be confirmed, because replicas are waited for.
     fn is_replicated(&self) -> bool {
         false

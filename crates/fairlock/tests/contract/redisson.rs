@@ -131,6 +131,8 @@ pub(super) async fn many_tasks_on_few_names(store: Store) {
         let reply = raw.call(&["PUBSUB", "CHANNELS", "*"]);
         let mut channels: Vec<_> =
             reply.array().iter().map(|channel| channel.text().to_owned()).collect();
+        // A Sentinel's own, on the servers that it watches.
+        channels.retain(|channel| channel != "__sentinel__:hello");
         channels.sort();
         channels == inboxes
     })

@@ -13,6 +13,7 @@ use fairlock::{Config, Error};
 use fairlock_testkit::raw::Raw;
 use fairlock_testkit::server::{Generation, Server};
 use fairlock_testkit::tempdir::TempDir;
+use fairlock_testkit::topology::{MASTER_NAME, Replicated};
 use tokio::task::JoinHandle;
 
 /// What takes milliseconds gets this long before the test fails: the machine may be busy.
@@ -28,12 +29,16 @@ pub(crate) enum At {
     Server(Generation),
     /// A Cluster that the tests of a generation use one after the other.
     Cluster(Generation),
+    /// A server that a Sentinel names, where locks count when its replica has them. Nothing fails over.
+    Sentinel(Generation),
 }
 
 /// A store of the test's own.
 pub(crate) struct Store {
     server: Option<Server>,
     cluster: Option<clusters::Turn>,
+    /// The server's replica, and the Sentinel that names it.
+    beside: Option<(Server, Server)>,
     /// Of the host store.
     folder: Option<TempDir>,
     /// Two clients of `memory:` are two stores, so there all are clones of the first.
@@ -43,21 +48,44 @@ pub(crate) struct Store {
 impl Store {
     /// `None`, loudly, when the server is not installed.
     pub(crate) fn open(at: At) -> Option<Self> {
-        let mut store = Self { server: None, cluster: None, folder: None, memory: OnceLock::new() };
+        let mut store = Self::none();
         match at {
             At::Memory => {}
             #[cfg(feature = "sqlite")]
             At::Host => store.folder = Some(TempDir::new()),
+            At::Sentinel(generation) => return Self::watched(generation),
             At::Server(generation) => store.server = Some(Server::start(generation)?),
             At::Cluster(generation) => store.cluster = Some(clusters::turn(generation)?),
         }
         Some(store)
     }
 
+    fn none() -> Self {
+        let memory = OnceLock::new();
+        Self { server: None, cluster: None, beside: None, folder: None, memory }
+    }
+
+    fn watched(generation: Generation) -> Option<Self> {
+        let (server, mut replicas) = Replicated::start(generation, 1)?.into_parts();
+        let watch = format!(
+            "sentinel monitor {MASTER_NAME} 127.0.0.1 {} 1\n\
+             sentinel down-after-milliseconds {MASTER_NAME} 3600000\n",
+            server.port()
+        );
+        let sentinel = Server::builder_of_sentinel(generation).config(&watch).start()?;
+        let beside = Some((replicas.remove(0), sentinel));
+        Some(Self { server: Some(server), beside, ..Self::none() })
+    }
+
     /// Where it is.
     pub(crate) fn url(&self) -> String {
         if let Some(cluster) = &self.cluster {
             return cluster.url();
+        }
+        if let Some((_, sentinel)) = &self.beside {
+            // On a busy machine a replica may take its time.
+            let strict = "replicas=1&replicas-timeout-ms=10000";
+            return format!("redis+sentinel://{}/{MASTER_NAME}?{strict}", sentinel.addr());
         }
         match (&self.server, &self.folder) {
             (Some(server), _) => server.url(),

@@ -5,6 +5,7 @@ use crate::faults::bed::{config, eventually, measured, ms, steady, within};
 use fairlock::{
     Client, Config, Error, ErrorKind, Guard, GuardState, Kind, Lock, Release, Replicas,
 };
+use fairlock_testkit::proxy::Proxy;
 use fairlock_testkit::raw::Raw;
 use fairlock_testkit::server::{Generation, Server};
 use fairlock_testkit::topology::{MASTER_NAME, Replicated, SentinelSet};
@@ -348,4 +349,50 @@ async fn only_servers_have_replicas() {
         let error = Client::with_config(config).await.unwrap_err();
         assert!(error.to_string().contains("replicas_timeout"), "{error}");
     }
+}
+
+/// Sentinels name a new primary before the old one stops, and what that one answers meanwhile is lost
+/// there: here the replica is cut off, a lock is released and a place is left, and the address
+/// leads to the replica. Both are told to it once more: nobody waits for a lease to end, or for a
+/// waiter that has gone.
+#[test]
+fn what_was_given_back_lately_is_given_back_once_more() {
+    steady(|| async {
+        let Some(set) = Replicated::start(Generation::Redis70, 1) else { return };
+        let proxy = Proxy::start(set.primary().addr());
+        let config = || strict(&proxy.url(), Replicas::None).watchdog_lease(20 * LEASE);
+        let (first, second) = (connect(config()).await, connect(config()).await);
+        let mut guards = Vec::new();
+        for kind in [Kind::Fair, Kind::Plain, Kind::Simple] {
+            let name = format!("{kind:?}");
+            guards.push(lock_of(&first, kind, &name).lock().await.unwrap());
+        }
+        let held = second.fair_lock("queue").lock().await.unwrap();
+        let left = first.fair_lock("queue").enqueue().await.unwrap();
+        let mut stays = second.fair_lock("queue").enqueue().await.unwrap();
+        assert_eq!(set.raw().call(&["WAIT", "1", "10000"]).int(), 1);
+        let mut replica = set.replica(0).client();
+        let queue = ["LLEN", "redisson_lock_queue:{queue}"];
+        assert_eq!(replica.call(&queue).int(), 2);
+
+        set.promote(0);
+        for guard in guards {
+            assert_eq!(guard.release().await.unwrap(), Release::Released);
+        }
+        left.leave().await.unwrap();
+        assert_eq!(set.raw().call(&queue).int(), 1);
+        assert_eq!(replica.call(&queue).int(), 2);
+        assert_eq!(replica.call(&["EXISTS", "Fair", "Plain", "Simple"]).int(), 3);
+
+        proxy.move_to(set.replica(0).addr());
+        proxy.cut_all();
+        let began = Instant::now();
+        eventually("the locks are free there", SOON, || {
+            replica.call(&["EXISTS", "Fair", "Plain", "Simple"]).int() == 0
+        });
+        eventually("the place is left there", SOON, || replica.call(&queue).int() == 1);
+        measured("moved to given back", began.elapsed());
+        assert_eq!(held.release().await.unwrap(), Release::Released);
+        within("the other's turn", SOON, stays.wait()).await.unwrap().release().await.unwrap();
+    });
 }

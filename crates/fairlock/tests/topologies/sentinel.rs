@@ -11,13 +11,13 @@ use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
 /// The bound for what depends on the Sentinels' agreement, on a loaded machine.
-const FAILED_OVER: Duration = Duration::from_secs(30);
+pub(super) const FAILED_OVER: Duration = Duration::from_secs(30);
 
 const LEASE: Duration = Duration::from_secs(60);
 
 /// Times as in the other fault tests, but leases that outlast a failover, and time enough for all
 /// Sentinels to answer.
-fn patient(url: &str) -> Config {
+pub(super) fn patient(url: &str) -> Config {
     config(url)
         // After a loss of state waiters are gathered for a heartbeat: long enough for all to be back.
         .heartbeat(Duration::from_secs(2))
@@ -26,18 +26,18 @@ fn patient(url: &str) -> Config {
         .connect_timeout(Duration::from_secs(5))
 }
 
-async fn connect(config: Config) -> Client {
+pub(super) async fn connect(config: Config) -> Client {
     within("connecting", FAILED_OVER, Client::with_config(config)).await.unwrap()
 }
 
 /// A holder and four waiters behind it, of two clients in turn.
-struct Scene {
-    guard: Guard,
-    turns: Vec<Turn>,
+pub(super) struct Scene {
+    pub(super) guard: Guard,
+    pub(super) turns: Vec<Turn>,
 }
 
 impl Scene {
-    async fn begin(clients: &[Client; 3], name: &str) -> Self {
+    pub(super) async fn begin(clients: &[Client; 3], name: &str) -> Self {
         let guard = within("the hold", FAILED_OVER, clients[0].fair_lock(name).lock()).await;
         let mut turns = Vec::new();
         for n in [1, 2, 1, 2] {
@@ -47,7 +47,7 @@ impl Scene {
     }
 
     /// Everybody behind the holder gets the lock, in order, with tokens that rise.
-    async fn all_in_turn(turns: Vec<Turn>, mut token: u64) {
+    pub(super) async fn all_in_turn(turns: Vec<Turn>, mut token: u64) {
         for mut turn in turns {
             let guard = within("the turn", FAILED_OVER, turn.wait()).await.unwrap();
             assert!(guard.token().get() > token, "tokens rise");
@@ -57,12 +57,12 @@ impl Scene {
     }
 }
 
-async fn three(url: &str) -> [Client; 3] {
+pub(super) async fn three(url: &str) -> [Client; 3] {
     [connect(patient(url)).await, connect(patient(url)).await, connect(patient(url)).await]
 }
 
 /// Waits until the clients have both connections to the master.
-fn followed(set: &SentinelSet, master: usize, clients: &[Client]) {
+pub(super) fn followed(set: &SentinelSet, master: usize, clients: &[Client]) {
     // A look over a connection of its own each time: the Sentinels close those that they find.
     let hears = |client: &Client| {
         let reply = set.raw(master).try_call(&["PUBSUB", "NUMSUB", &inbox(client)]);
@@ -76,7 +76,7 @@ fn followed(set: &SentinelSet, master: usize, clients: &[Client]) {
     });
 }
 
-async fn until_state(guard: &Guard, state: GuardState) -> Duration {
+pub(super) async fn until_state(guard: &Guard, state: GuardState) -> Duration {
     let began = Instant::now();
     while guard.state() != state {
         assert!(began.elapsed() < FAILED_OVER, "not {state:?}, but {:?}", guard.state());

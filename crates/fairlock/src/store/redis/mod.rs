@@ -211,6 +211,10 @@ impl Store for RedisStore {
         }
     }
 
+    fn can_move(&self) -> bool {
+        true
+    }
+
     fn is_replicated(&self) -> bool {
         matches!(&self.to, To::One(One { confirmer: Some(_), .. }))
     }

@@ -6,6 +6,7 @@ import org.redisson.Redisson;
 import org.redisson.api.RLock;
 import org.redisson.api.RedissonClient;
 import org.redisson.client.codec.StringCodec;
+import org.redisson.config.BaseMasterSlaveServersConfig;
 import org.redisson.config.Config;
 
 /** One Redisson client, with its owners and its lock objects. */
@@ -29,12 +30,33 @@ final class Client {
         config.setCodec(StringCodec.INSTANCE);
         config.setThreads(4);
         config.setNettyThreads(4);
-        config.useSingleServer()
-                .setAddress(address)
-                .setConnectionMinimumIdleSize(2)
-                .setSubscriptionConnectionMinimumIdleSize(1)
-                .setSubscriptionsPerConnection(SUBSCRIPTIONS_PER_CONNECTION);
+        String[] place = address.split("/", 2);
+        switch (place[0]) {
+            case "sentinel":
+                String[] masterAndSentinels = place[1].split("/", 2);
+                few(config.useSentinelServers()
+                        .setMasterName(masterAndSentinels[0])
+                        .addSentinelAddress(masterAndSentinels[1].split(",")));
+                break;
+            case "cluster":
+                few(config.useClusterServers().addNodeAddress(place[1].split(",")));
+                break;
+            default:
+                config.useSingleServer()
+                        .setAddress(address)
+                        .setConnectionMinimumIdleSize(2)
+                        .setSubscriptionConnectionMinimumIdleSize(1)
+                        .setSubscriptionsPerConnection(SUBSCRIPTIONS_PER_CONNECTION);
+        }
         redisson = Redisson.create(config);
+    }
+
+    /** Every node would get two dozen connections. */
+    private static void few(BaseMasterSlaveServersConfig<?> servers) {
+        servers.setMasterConnectionMinimumIdleSize(2);
+        servers.setSlaveConnectionMinimumIdleSize(1);
+        servers.setSubscriptionConnectionMinimumIdleSize(1);
+        servers.setSubscriptionsPerConnection(SUBSCRIPTIONS_PER_CONNECTION);
     }
 
     /** The first part of the ids of its owners. */

@@ -15,6 +15,8 @@ import java.util.concurrent.ConcurrentHashMap;
  *
  * <pre>
  *   command   ID connect CLIENT ADDRESS WATCHDOG_MS FAIR_WAIT_MS     (FAIR_WAIT_MS 0: its default)
+ *             ADDRESS: redis://HOST:PORT, or sentinel/MASTER/ADDRESS,ADDRESS..., or
+ *             cluster/ADDRESS,ADDRESS...
  *             ID shutdown CLIENT
  *             ID clock                                                (System.currentTimeMillis())
  *             ID interrupt CLIENT THREAD

@@ -1,0 +1,242 @@
+//! Both sides on more than one server: the same keys, the same order, wake-ups both ways.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fairlock::{Client, Config, Guard, Release, Turn};
+use fairlock_interop::java::{Call, Java, JavaClient, JavaLock, Kind, Settings};
+use fairlock_testkit::raw::Raw;
+use fairlock_testkit::redisson::queue_key;
+use fairlock_testkit::resp::Value;
+use fairlock_testkit::server::{Generation, Server};
+use fairlock_testkit::topology::{Cluster, MASTER_NAME, SentinelSet, slot};
+
+use crate::bed::{block_on, generation, measured, ms, soon, until};
+
+/// Both sides on one set of servers, and the way to whichever keeps a lock at the time.
+struct Stage {
+    rust: [Client; 2],
+    java: [JavaClient; 2],
+    raw: Box<dyn Fn(&str) -> Raw>,
+    /// To every server on which somebody may listen.
+    all: Box<dyn Fn() -> Vec<Raw>>,
+}
+
+/// Somebody in the queue.
+enum Waiter {
+    Rust(Turn),
+    Java(JavaLock, Call),
+}
+
+impl Stage {
+    fn call(&self, name: &str, command: &[&str]) -> Value {
+        (self.raw)(name).call(command)
+    }
+
+    fn queue(&self, name: &str) -> Vec<String> {
+        let list = self.call(name, &["LRANGE", &queue_key(name), "0", "-1"]);
+        list.array().iter().map(|owner| owner.text().to_owned()).collect()
+    }
+
+    fn holder(&self, name: &str) -> Option<String> {
+        let hash = self.call(name, &["HGETALL", name]);
+        match hash.array() {
+            [] => None,
+            [owner, count] => {
+                assert_eq!(count.text(), "1", "{owner:?} holds once");
+                Some(owner.text().to_owned())
+            }
+            other => panic!("a hold of one owner, not {other:?}"),
+        }
+    }
+
+    /// `count` waiters of both sides in turn, each behind the one before; with their ids.
+    async fn waiters(&self, name: &str, count: usize) -> Vec<(String, Waiter)> {
+        let mut waiters: Vec<(String, Waiter)> = Vec::new();
+        for n in 0..count {
+            let waiter = if n % 2 == 0 {
+                let owner = self.java[n / 2 % 2].owner(&format!("t{n}")).await;
+                let lock = owner.fair(name);
+                let call = lock.lock();
+                (owner.id, Waiter::Java(lock, call))
+            } else {
+                let turn = soon(self.rust[n / 2 % 2].fair_lock(name).enqueue()).await.unwrap();
+                (turn.owner().to_string(), Waiter::Rust(turn))
+            };
+            waiters.push(waiter);
+            let ids: Vec<_> = waiters.iter().map(|(id, _)| id.clone()).collect();
+            until("each stands behind the one before", || self.queue(name) == ids).await;
+        }
+        waiters
+    }
+
+    /// Everybody gets the lock in the order of the queue, alone, and tokens of ours rise.
+    async fn all_in_turn(&self, name: &str, waiters: Vec<(String, Waiter)>, guard: Guard) {
+        let mut last = guard.token();
+        assert_eq!(guard.release().await.unwrap(), Release::Released);
+        for (id, waiter) in waiters {
+            match waiter {
+                Waiter::Rust(mut turn) => {
+                    let guard = soon(turn.wait()).await.unwrap();
+                    assert_eq!(self.holder(name), Some(id));
+                    assert!(guard.token() > last, "tokens rise");
+                    last = guard.token();
+                    assert_eq!(guard.release().await.unwrap(), Release::Released);
+                }
+                Waiter::Java(lock, call) => {
+                    call.value().await;
+                    assert_eq!(self.holder(name), Some(id));
+                    lock.unlock().value().await;
+                }
+            }
+        }
+        until("nobody holds it", || self.holder(name).is_none()).await;
+    }
+
+    /// Whoever waits does not ask: of ours each client beats twice a second beside Java.
+    async fn nobody_polls(&self, name: &str) {
+        /// Long enough for a waiter that asks in a circle to be seen, hundreds of times.
+        const WATCHED: Duration = Duration::from_secs(2);
+        let scripts = || {
+            let info = self.call(name, &["INFO", "commandstats"]);
+            let calls = info.text().lines().filter_map(|line| {
+                let rest = line.strip_prefix("cmdstat_eval")?.split_once("calls=")?.1;
+                rest.split(',').next()?.parse::<u64>().ok()
+            });
+            calls.sum::<u64>()
+        };
+        let before = scripts();
+        // Time is what this is about.
+        tokio::time::sleep(WATCHED).await;
+        let asked = scripts() - before;
+        measured(&format!("{name}: {asked} scripts in {WATCHED:?} of waiting"));
+        assert!(asked <= 40, "{asked} scripts in {WATCHED:?}");
+    }
+
+    /// Plain locks: both sides wait for each other, and are woken, not by the lease.
+    async fn plain_to_and_fro(&self, name: &str) {
+        const ROUNDS: usize = 10;
+        let ours = self.rust[0].plain_lock(name);
+        let theirs = self.java[0].owner("plain").await.lock(Kind::Plain, name);
+        let channel = format!("redisson_lock__channel:{{{name}}}");
+        for _ in 0..ROUNDS {
+            let guard = soon(ours.lock()).await.unwrap();
+            let call = theirs.lock();
+            until("Java listens", || self.listens(&channel)).await;
+            assert_eq!(guard.release().await.unwrap(), Release::Released);
+            call.value().await;
+            let next = tokio::spawn({
+                let ours = ours.clone();
+                async move { ours.lock().await }
+            });
+            until("ours listens", || self.listens(&channel)).await;
+            theirs.unlock().value().await;
+            let guard = soon(next).await.unwrap().unwrap();
+            assert_eq!(guard.release().await.unwrap(), Release::Released);
+        }
+    }
+
+    /// Whether anybody hears the channel, wherever.
+    fn listens(&self, channel: &str) -> bool {
+        (self.all)().iter_mut().any(|raw| {
+            ["NUMSUB", "SHARDNUMSUB"].iter().any(|how| {
+                let reply = raw.call(&["PUBSUB", how, channel]);
+                // Before 7 there are no shards.
+                matches!(&reply, Value::Array(words) if words[1].int() > 0)
+            })
+        })
+    }
+}
+
+/// One queue of both sides on a Sentinel set; then the same again, with an ordered failover while all
+/// wait.
+#[test]
+fn a_mixed_queue_on_a_sentinel_set() {
+    let Some(java) = Java::shared() else { return };
+    let Some(set) = SentinelSet::start(generation()) else { return };
+    block_on(async {
+        let set = Arc::new(set);
+        let sentinels = set.addresses();
+        let of_sentinels =
+            || java.client_of_sentinels(&sentinels, MASTER_NAME, Settings::default());
+        let rust = || async {
+            let config = Config::from_url(&set.url()).unwrap().java_fleet(true);
+            Client::with_config(config.watchdog_lease(ms(60_000))).await.unwrap()
+        };
+        let (looked_at, heard_at) = (Arc::clone(&set), Arc::clone(&set));
+        let stage = Stage {
+            rust: [rust().await, rust().await],
+            java: [of_sentinels().await, of_sentinels().await],
+            raw: Box::new(move |_| looked_at.raw(looked_at.master())),
+            all: Box::new(move || vec![heard_at.raw(heard_at.master())]),
+        };
+        let guard = soon(stage.rust[0].fair_lock("job").lock()).await.unwrap();
+        let waiters = stage.waiters("job", 8).await;
+        stage.nobody_polls("job").await;
+        stage.all_in_turn("job", waiters, guard).await;
+        stage.plain_to_and_fro("plain").await;
+
+        let guard = soon(stage.rust[0].fair_lock("job").lock()).await.unwrap();
+        let waiters = stage.waiters("job", 6).await;
+        let ids: Vec<_> = waiters.iter().map(|(id, _)| id.clone()).collect();
+        assert_eq!(stage.call("job", &["WAIT", "2", "10000"]).int(), 2, "replicas know");
+        set.fail_over();
+        // What is told to the old master from now on may be lost: not before all listen to the new one.
+        let channel = format!("redisson_lock__channel:{{job}}:{}", ids[0]);
+        until("Java's head listens there", || stage.listens(&channel)).await;
+        for client in &stage.rust {
+            let inbox = format!("fairlock_inbox:{}", client.id());
+            until("ours listen there", || stage.listens(&inbox)).await;
+        }
+        until("the queue is as it was", || stage.queue("job") == ids).await;
+        stage.all_in_turn("job", waiters, guard).await;
+    });
+}
+
+/// One queue of both sides on a Cluster, fair and plain, for locks on each of its masters. On 7 and newer both
+/// sides publish to the shard, as Java finds out for itself; on 6.2 to the whole Cluster.
+fn on_a_cluster(generation: Generation) {
+    let Some(java) = Java::shared() else { return };
+    let Some(cluster) = Cluster::start(generation) else { return };
+    block_on(async {
+        let cluster = Arc::new(cluster);
+        let nodes: Vec<_> = cluster.nodes().iter().map(Server::addr).collect();
+        let of_cluster = || java.client_of_cluster(&nodes, Settings::default());
+        let rust = || async {
+            let config = Config::from_url(&cluster.url()).unwrap().java_fleet(true);
+            Client::with_config(config.watchdog_lease(ms(60_000))).await.unwrap()
+        };
+        let looked_at = Arc::clone(&cluster);
+        let node_of = move |name: &str| {
+            looked_at.master_of(slot(name.as_bytes())).expect("a slot with a master")
+        };
+        let node = node_of.clone();
+        let (raw_of, heard_at) = (Arc::clone(&cluster), Arc::clone(&cluster));
+        let stage = Stage {
+            rust: [rust().await, rust().await],
+            java: [of_cluster().await, of_cluster().await],
+            raw: Box::new(move |name| raw_of.raw(node(name))),
+            all: Box::new(move || heard_at.nodes().iter().map(Server::client).collect()),
+        };
+        let mut masters = std::collections::BTreeSet::new();
+        for (n, name) in ["job", "task", "a{b}c"].into_iter().enumerate() {
+            masters.insert(node_of(name));
+            let guard = soon(stage.rust[0].fair_lock(name).lock()).await.unwrap();
+            let waiters = stage.waiters(name, 4).await;
+            stage.nobody_polls(name).await;
+            stage.all_in_turn(name, waiters, guard).await;
+            stage.plain_to_and_fro(&format!("plain-{n}")).await;
+        }
+        assert!(masters.len() > 1, "locks on more than one master: {masters:?}");
+    });
+}
+
+#[test]
+fn a_mixed_queue_on_a_cluster_with_sharded_messages() {
+    on_a_cluster(Generation::Redis70);
+}
+
+#[test]
+fn a_mixed_queue_on_a_cluster_without_them() {
+    on_a_cluster(Generation::Redis62);
+}

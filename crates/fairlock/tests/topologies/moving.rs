@@ -1,0 +1,168 @@
+//! Failovers one after another, and between servers whose clocks differ.
+
+use super::sentinel::{FAILED_OVER, Scene, connect, followed, patient, three};
+use crate::faults::bed::{eventually, measured, ms, within};
+use fairlock::{ErrorKind, Guard, GuardState, Release, Replicas};
+use fairlock_testkit::server::Generation;
+use fairlock_testkit::topology::SentinelSet;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// What is inside at present, and how often anybody was.
+#[derive(Default)]
+struct Room {
+    inside: Mutex<Vec<Arc<Guard>>>,
+    last_token: Mutex<u64>,
+    entered: AtomicUsize,
+    refused: AtomicUsize,
+}
+
+impl Room {
+    /// Whoever enters finds nobody whose guard is valid, and has a larger token than all before.
+    fn enter(&self, guard: &Arc<Guard>) {
+        let mut inside = self.inside.lock().unwrap();
+        for other in inside.iter() {
+            assert_eq!(other.state(), GuardState::Lost, "two guards at once");
+        }
+        inside.push(Arc::clone(guard));
+        let mut last = self.last_token.lock().unwrap();
+        assert!(guard.token().get() > *last, "tokens rise");
+        *last = guard.token().get();
+        self.entered.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn leave(&self, guard: &Arc<Guard>) {
+        self.inside.lock().unwrap().retain(|other| !Arc::ptr_eq(other, guard));
+    }
+}
+
+/// F45 and F40: failovers are ordered one after another, under load. The old master is told last that
+/// it is one no more, and grants locks until then; where both replicas must have a lock, none of
+/// these counts. So there are never two guards, and tokens rise. READONLY, lost connections and
+/// refusals cost time alone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn f45_failovers_under_load_break_nothing_where_replicas_count() {
+    const FAILOVERS: usize = 3;
+    const TASKS: usize = 6;
+    let Some(set) = SentinelSet::start(Generation::Redis70) else { return };
+    let strict = || patient(&set.url()).replicas(Replicas::AtLeast(2));
+    let mut clients = Vec::new();
+    for _ in 0..3 {
+        clients.push(connect(strict().replicas_timeout(ms(300)).heartbeat(ms(500))).await);
+    }
+    let (room, over) = (Arc::new(Room::default()), Arc::new(AtomicBool::new(false)));
+    let mut tasks = Vec::new();
+    for n in 0..TASKS {
+        let lock = clients[n % clients.len()].fair_lock("job");
+        let (room, over) = (Arc::clone(&room), Arc::clone(&over));
+        tasks.push(tokio::spawn(async move {
+            while !over.load(Ordering::Relaxed) {
+                let guard = match lock.lock().await {
+                    Ok(guard) => Arc::new(guard),
+                    Err(error) => {
+                        assert_eq!(error.kind(), ErrorKind::NotReplicated, "{error}");
+                        room.refused.fetch_add(1, Ordering::Relaxed);
+                        continue;
+                    }
+                };
+                room.enter(&guard);
+                // Work that takes a moment.
+                tokio::time::sleep(ms(2)).await;
+                room.leave(&guard);
+                let guard = Arc::into_inner(guard).expect("nobody else looks at it now");
+                let release = guard.release().await.unwrap();
+                assert!(matches!(release, Release::Released | Release::Unknown), "{release:?}");
+            }
+        }));
+    }
+    let entered = || room.entered.load(Ordering::Relaxed);
+    eventually("all are at work", FAILED_OVER, || entered() > 20);
+    for n in 1..=FAILOVERS {
+        let began = Instant::now();
+        set.fail_over();
+        set.await_whole();
+        let before = entered();
+        eventually("they go on", 2 * FAILED_OVER, || entered() > before + 20);
+        measured(&format!("failover {n}: until they go on"), began.elapsed());
+    }
+    over.store(true, Ordering::Relaxed);
+    for task in tasks {
+        within("the end", 2 * FAILED_OVER, task).await.unwrap();
+    }
+    println!(
+        "measured: {} acquisitions, {FAILOVERS} failovers, {} refused, 0 violations",
+        entered(),
+        room.refused.load(Ordering::Relaxed)
+    );
+}
+
+/// F47, F66: the next master's clock is a minute behind, then another one's a minute ahead. What
+/// replicas know carries the tokens over. A clock that is behind costs nobody a hold. One that is
+/// ahead ends a lease of a minute: the holder is told with the first answer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn f47_f66_servers_whose_clocks_differ() {
+    const MINUTE_US: i64 = 60_000_000;
+    let Some(set) = SentinelSet::start_with_clocks(Generation::Redis70) else { return };
+    let clients = three(&set.url()).await;
+    for (offset_us, lost) in [(-MINUTE_US, false), (2 * MINUTE_US, true)] {
+        let old = set.master();
+        for (n, server) in set.data().iter().enumerate() {
+            if n != old {
+                server.clock().set_offset(offset_us);
+            }
+        }
+        let scene = Scene::begin(&clients, "job").await;
+        let token = scene.guard.token().get();
+        assert_eq!(set.raw(old).call(&["WAIT", "2", "10000"]).int(), 2, "replicas know");
+        let new = set.fail_over();
+        followed(&set, new, &clients);
+        if lost {
+            let took = super::sentinel::until_state(&scene.guard, GuardState::Lost).await;
+            measured("a clock that is ahead: until the holder was told", took);
+            drop(scene.guard);
+        } else {
+            assert_ne!(scene.guard.state(), GuardState::Lost);
+            let release = within("the release", FAILED_OVER, scene.guard.release()).await.unwrap();
+            assert_eq!(release, Release::Released);
+        }
+        Scene::all_in_turn(scene.turns, token).await;
+        set.await_whole();
+    }
+}
+
+/// F41: the new master never heard of some who wait, nor of the last token. They come back behind
+/// those it knows, in their order, with the first heartbeat, though the oldest of each client still stands there;
+/// tokens rise.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn f41_the_tail_of_the_queue_is_lost() {
+    let Some(set) = SentinelSet::start(Generation::Redis70) else { return };
+    let clients = three(&set.url()).await;
+    let mut scene = Scene::begin(&clients, "job").await;
+    let token = scene.guard.token().get();
+    let old = set.master();
+    assert_eq!(set.raw(old).call(&["WAIT", "2", "10000"]).int(), 2, "replicas know");
+    set.cut_replication();
+    for n in [2, 1] {
+        scene.turns.push(clients[n].fair_lock("job").enqueue().await.unwrap());
+    }
+    // A token that nobody else heard of, of another lock.
+    let missed = clients[0].fair_lock("other").lock().await.unwrap();
+    let last = missed.token();
+    let ids: Vec<_> = scene.turns.iter().map(|turn| turn.owner().to_string()).collect();
+    let began = Instant::now();
+    let new = set.kill_master();
+    let queue = || {
+        let list = set.raw(new).call(&["LRANGE", "redisson_lock_queue:{job}", "0", "-1"]);
+        list.array().iter().map(|owner| owner.text().to_owned()).collect::<Vec<_>>()
+    };
+    eventually("all stand where they stood", FAILED_OVER, || queue() == ids);
+    measured("the master killed to the queue whole again", began.elapsed());
+    within("the loss", FAILED_OVER, missed.lost()).await;
+    let again = within("the next", FAILED_OVER, clients[1].fair_lock("other").lock()).await;
+    assert!(again.unwrap().token() > last, "tokens rise");
+    followed(&set, new, &clients);
+    assert_eq!(scene.guard.release().await.unwrap(), Release::Released);
+    Scene::all_in_turn(scene.turns, token).await;
+    assert!(began.elapsed() < Duration::from_secs(120), "no lease was waited for");
+}
