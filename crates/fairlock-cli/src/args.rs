@@ -121,7 +121,7 @@ impl Errand {
 /// Where the locks are.
 #[derive(Args, Debug, Default)]
 pub(crate) struct Store {
-    /// The store: sqlite:PATH, redis://, valkey://, unix: or memory:. Default: $FAIRLOCK_URL, then
+    /// The store: sqlite:PATH, redis://, rediss:// (TLS), valkey://, unix: or memory:. Default: $FAIRLOCK_URL, then
     /// the configuration file, then a store for this host.
     // An OsString without a parser: clap never quotes it, whatever is wrong with it.
     #[arg(long, value_name = "URL", help_heading = STORE)]

@@ -55,7 +55,7 @@ impl Code {
     pub(crate) fn of(kind: ErrorKind) -> Self {
         match kind {
             ErrorKind::Misuse | ErrorKind::LeaseTooShort | ErrorKind::WrongType => Self::USAGE,
-            ErrorKind::Denied => Self::DENIED,
+            ErrorKind::Denied | ErrorKind::Tls => Self::DENIED,
             ErrorKind::Unavailable | ErrorKind::Unknown | ErrorKind::NotReplicated => {
                 Self::UNAVAILABLE
             }
@@ -177,6 +177,7 @@ mod tests {
             (ErrorKind::LeaseTooShort, Code::USAGE),
             (ErrorKind::WrongType, Code::USAGE),
             (ErrorKind::Denied, Code::DENIED),
+            (ErrorKind::Tls, Code::DENIED),
             (ErrorKind::Unavailable, Code::UNAVAILABLE),
             (ErrorKind::Unknown, Code::UNAVAILABLE),
             (ErrorKind::NotReplicated, Code::UNAVAILABLE),

@@ -242,7 +242,10 @@ fn settings() -> Vec<Setting> {
 #[test]
 fn settings_are_those_of_the_code() {
     let source = read("crates/fairlock/src/config.rs");
-    let setters = source.split("    pub fn ").skip(1).filter(|text| {
+    let of_tls = read("crates/fairlock/src/config/tls.rs");
+    let setters =
+        [&*source, &of_tls].into_iter().flat_map(|source| source.split("    pub fn ").skip(1));
+    let setters = setters.filter(|text| {
         text.split_once('(')
             .is_some_and(|(_, arguments)| arguments.trim_start().starts_with("mut self"))
     });
@@ -267,6 +270,8 @@ fn settings_are_those_of_the_code() {
             }
             // Other ways to the same password.
             (None, "") if name.contains("password_") => assert!(default.ends_with("none")),
+            // Parts of `tls`, which is none by default.
+            (None, "") if name.starts_with("tls_") => assert!(default.contains(", else")),
             // A part of the address.
             (None, "") if name == "shared_with_group" => assert!(default.ends_with("false")),
             (None, other) => panic!("{name}: what is {other}?"),

@@ -9,6 +9,8 @@
 //! - [`python`]: redis-py in a process of its own, as a foreign client of simple locks;
 //! - [`history`]: what happened to a lock, and checkers that find what must not happen;
 //! - [`topology`]: several such servers as a Sentinel set or a Cluster, and their failovers;
+//! - [`tap`]: a peer that keeps every byte it is sent;
+//! - [`tls`]: CAs and certificates, made when a test runs;
 //! - [`terminal`]: a pseudo-terminal with a program on it, and what a person would see there;
 //! - [`vectors`]: what an operation does to the keys, as data files;
 //! - [`tempdir`]: folders that go away with their owner.
@@ -25,8 +27,10 @@ pub mod raw;
 pub mod redisson;
 pub mod resp;
 pub mod server;
+pub mod tap;
 pub mod tempdir;
 pub mod terminal;
+pub mod tls;
 pub mod topology;
 pub mod vectors;
 

@@ -113,8 +113,9 @@ pub(crate) async fn until_answered_with(
         let once_only = matches!(op, Op::Force { .. }) && copies.in_doubt();
         let left = until.left();
         if left.is_zero() || once_only {
-            // Refused logins are tried again where the next password may be another one.
-            let denied = failure.error.kind() == ErrorKind::Denied;
+            // Refused logins are tried again where the next password may be another one, and so is
+            // TLS while certificates may be exchanged.
+            let denied = matches!(failure.error.kind(), ErrorKind::Denied | ErrorKind::Tls);
             return Err(match copies.in_doubt() {
                 false if denied => failure.error.on(name),
                 in_doubt => unreachable_in_time(in_doubt, &failure.error).on(name),

@@ -1,5 +1,9 @@
 //! Settings: every number with its unit, default and reason.
 
+mod tls;
+
+pub(crate) use self::tls::TlsSettings;
+
 use crate::client_info::{VALUE_BYTES_MAX, is_printable};
 use crate::credentials::{Credentials, Password, Secret};
 use crate::error::Error;
@@ -59,6 +63,7 @@ pub struct Config {
     pub(crate) sentinel_username: Option<String>,
     pub(crate) sentinel_password: Password,
     pub(crate) children_keep_alive: bool,
+    pub(crate) tls: Option<TlsSettings>,
     pub(crate) sharded_pubsub: ShardedPubSub,
     pub(crate) replicas: Replicas,
     pub(crate) replicas_timeout: Duration,
@@ -137,8 +142,15 @@ fn check_place(host: &str, port: u16) -> Result<(), Error> {
 impl Config {
     /// Reads a store URL: `memory:`, `sqlite:/path/to/file`, `sqlite:/path?shared=group`,
     /// `redis://[user:password@]host[:port][/database]`, `valkey://...` (the same),
-    /// `unix:/path/to/socket` or `unix:///path?db=2`, `redis+cluster://host:port,host:port`. In paths and passwords `%` and two hexadecimal
-    /// digits stand for a byte that a URL cannot have.
+    /// `redis+sentinel://[user:password@]host[:port],.../master[/database]`,
+    /// `redis+cluster://[user:password@]host[:port],...`, `unix:/path/to/socket` or
+    /// `unix:///path?db=2`. With `rediss` or `valkeys` in place of `redis` or `valkey` all connections
+    /// are encrypted ([`tls`](Self::tls)).
+    ///
+    /// Options stand behind `?`, with `&` between them, each once. `ca`, `cert`, `key` and `server-name`
+    /// are for encrypted connections, and mean what [`tls_ca`](Self::tls_ca) and so on mean;
+    /// `sharded-pubsub` is for a Cluster. In paths, passwords and options `%` and two hexadecimal digits
+    /// stand for a byte that a URL cannot have.
     ///
     /// # Errors
     /// [`ErrorKind::Misuse`](crate::ErrorKind::Misuse) says which part cannot be used. The URL's
@@ -236,6 +248,7 @@ impl Config {
             sentinel_username: None,
             sentinel_password: Password::None,
             children_keep_alive: false,
+            tls: None,
             sharded_pubsub: ShardedPubSub::Auto,
             replicas: Replicas::None,
             replicas_timeout: Duration::from_secs(1),
@@ -554,6 +567,7 @@ impl Config {
             }
         }
         self.check_address()?;
+        self.check_tls()?;
         self.replicas.check()?;
         if self.replicas != Replicas::None {
             match &self.address {
@@ -628,6 +642,7 @@ impl fmt::Debug for Config {
             .field("password", &self.password)
             .field("sentinel_password", &self.sentinel_password)
             .field("database", &self.database)
+            .field("tls", &self.tls)
             .field("store_timeout", &self.store_timeout)
             .field("watchdog_lease", &self.watchdog_lease)
             .field("heartbeat", &self.heartbeat)

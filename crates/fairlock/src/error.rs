@@ -26,9 +26,13 @@ struct Inner {
 pub enum ErrorKind {
     /// The caller's input cannot work: a bad name, lease, URL, setting. Nothing was sent.
     Misuse,
-    /// The server refuses the client (wrong password, missing permission), or the host store's file or
-    /// folder is not this user's, read-only, or open to others.
+    /// The server refuses the client (wrong password, missing permission, no client certificate that it
+    /// trusts), or the host store's file or folder is not this user's, read-only, or open to others.
     Denied,
+    /// No encrypted connection came about: the server did not prove who it is, speaks no TLS or nothing
+    /// else, or a file with certificates or a key cannot be used. A login was not sent, unless the
+    /// connection was to be one without TLS.
+    Tls,
     /// The store was not reached, or could not serve, within the store timeout. The request is
     /// certain to have no lasting effect: what it may have left is being taken back.
     Unavailable,

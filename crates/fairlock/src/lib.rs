@@ -75,15 +75,14 @@
 //! - `redis` (default): stores on Redis and Valkey servers. Without it only `memory:`.
 //! - `sqlite`: the host store, a file for all processes of one host ([`Config::host`]). Brings SQLite along,
 //!   which needs a C compiler. Its file is described in `docs/host.md`.
+//! - `tls`: encrypted connections, `rediss://` and [`Config::tls`]. Brings rustls along, whose ring needs a C
+//!   compiler; which providers of cryptography a program has besides does not matter.
 //! - `blocking`: the module `blocking`, for code without `async`: threads own their locks, as in Java. No
 //!   further dependency.
 //! - `metrics`: counters, gauges and histograms through the facade `metrics`.
 //! - `tracing`: spans and events, target `fairlock`. Both are described in `docs/observability.md`.
 //! - `test-util`: the module `test_util`, for the tests of programs that use fairlock: a store in
 //!   tokio's paused time that can take locks away and be cut off. For dev-dependencies.
-//!
-//! # What is not there yet
-//! TLS (`rediss://`). Its URLs are refused.
 
 #![cfg_attr(
     not(feature = "redis"),

@@ -27,22 +27,23 @@ pub(crate) fn parse(url: &str) -> Result<Config, Error> {
         ));
     };
     match scheme {
-        "redis" | "valkey" => server(scheme, rest),
+        "redis" | "valkey" | "rediss" | "valkeys" => server(scheme, rest),
         "unix" => socket(rest),
         "memory" => Err(Error::misuse("nothing follows `memory:` in a store URL")),
-        "rediss" | "valkeys" => {
-            Err(Error::misuse("TLS is not built yet: `rediss://` and `valkeys://` cannot be used"))
-        }
         "sqlite" => file(rest),
-        "redis+sentinel" | "valkey+sentinel" => sentinel(scheme, rest),
-        "redis+cluster" | "valkey+cluster" => cluster(scheme, rest),
+        "redis+sentinel" | "valkey+sentinel" | "rediss+sentinel" | "valkeys+sentinel" => {
+            sentinel(scheme, rest)
+        }
+        "redis+cluster" | "valkey+cluster" | "rediss+cluster" | "valkeys+cluster" => {
+            cluster(scheme, rest)
+        }
         _ if scheme.contains('+') => Err(Error::misuse(
             "unknown scheme in the store URL; of those with `+` there are `redis+sentinel://`, \
-             `redis+cluster://`, and the same with `valkey`",
+             `redis+cluster://`, the same with `valkey`, and with TLS `rediss` and `valkeys`",
         )),
         _ => Err(Error::misuse(
-            "unknown scheme in the store URL; use `memory:`, `sqlite:`, `redis://`, `valkey://` or \
-             `unix:`",
+            "unknown scheme in the store URL; use `memory:`, `sqlite:`, `redis://`, `valkey://`, \
+             with TLS `rediss://` or `valkeys://`, or `unix:`",
         )),
     }
 }
@@ -83,6 +84,24 @@ fn login(user: &str) -> Result<(Option<String>, Password), Error> {
 /// Options that every server's URL can have.
 const OF_SERVERS: [&str; 4] = ["password-file", "password-env", "replicas", "replicas-timeout-ms"];
 
+/// Options of encrypted connections.
+const OF_TLS: [&str; 4] = ["ca", "cert", "key", "server-name"];
+
+/// Options of Sentinels.
+const OF_SENTINELS: [&str; 4] =
+    ["sentinel-username", "sentinel-password", "sentinel-password-file", "sentinel-password-env"];
+
+/// Options of Clusters.
+const OF_CLUSTERS: [&str; 1] = ["sharded-pubsub"];
+
+/// Options of Unix sockets, whose URLs have no other place for these.
+const OF_SOCKETS: [&str; 2] = ["db", "username"];
+
+/// Whether a scheme of servers means TLS.
+fn is_encrypted(scheme: &str) -> bool {
+    scheme.starts_with("rediss") || scheme.starts_with("valkeys")
+}
+
 /// Reads what stands behind `?`: options that every server's URL can have and the scheme's own, each at
 /// most once. Unknown names are not repeated: where a password was not encoded, they are a part of it.
 fn options(
@@ -91,11 +110,18 @@ fn options(
     query: Option<&str>,
     own: &[&str],
 ) -> Result<Config, Error> {
-    let known = || OF_SERVERS.iter().chain(own);
+    let of_tls: &[&str] = if is_encrypted(scheme) { &OF_TLS } else { &[] };
+    let known = || OF_SERVERS.iter().chain(own).chain(of_tls);
     let mut met = Vec::new();
     for option in query.iter().flat_map(|query| query.split('&')) {
         let (name, value) = option.split_once('=').unwrap_or((option, ""));
         if !known().any(|known| *known == name) {
+            if let Some(name) = OF_TLS.iter().find(|of_tls| **of_tls == name) {
+                return Err(Error::misuse(format!(
+                    "the option `{name}` of the store URL is for encrypted connections: `rediss://`, \
+                     `rediss+sentinel://` and `rediss+cluster://`"
+                )));
+            }
             let known: Vec<_> = known().map(|name| format!("`{name}`")).collect();
             return Err(Error::misuse(format!(
                 "a `{scheme}:` URL takes only the options {}",
@@ -120,6 +146,10 @@ fn options(
 fn set_option(config: &mut Config, name: &str, value: &str) -> Result<(), Error> {
     let text = decode(value, &format!("option `{name}`"))?;
     match name {
+        "ca" => config.set_tls(|tls| tls.ca = Some(text.into())),
+        "cert" => config.set_tls(|tls| tls.cert = Some(text.into())),
+        "key" => config.set_tls(|tls| tls.key = Some(text.into())),
+        "server-name" => config.set_tls(|tls| tls.server_name = Some(text)),
         "db" => config.database = database(value)?,
         "username" => config.username = Some(text),
         "password-file" => only(&mut config.password, Password::File(text.into()))?,
@@ -168,7 +198,7 @@ fn only(place: &mut Password, password: Password) -> Result<(), Error> {
 fn server(scheme: &str, rest: &str) -> Result<Config, Error> {
     let parts = parts(scheme, rest)?;
     let (host, port) = host_and_port(parts.place, DEFAULT_PORT)?;
-    let mut config = Config::for_address(Address::Tcp { host, port });
+    let mut config = Config::for_address(Address::Tcp { host, port }).tls(is_encrypted(scheme));
     if let Some(user) = parts.user {
         (config.username, config.password) = login(user)?;
     }
@@ -189,29 +219,24 @@ fn sentinel(scheme: &str, rest: &str) -> Result<Config, Error> {
     }
     let place = SentinelPlace { sentinels, master: decode(master, "master's name")? };
     place.check()?;
-    let mut config = Config::for_address(Address::Sentinel(place));
+    let mut config = Config::for_address(Address::Sentinel(place)).tls(is_encrypted(scheme));
     config.database = database(number)?;
     if let Some(user) = parts.user {
         (config.username, config.password) = login(user)?;
     }
-    let own = [
-        "sentinel-username",
-        "sentinel-password",
-        "sentinel-password-file",
-        "sentinel-password-env",
-    ];
-    options(config, scheme, parts.query, &own)
+    options(config, scheme, parts.query, &OF_SENTINELS)
 }
 
 fn cluster(scheme: &str, rest: &str) -> Result<Config, Error> {
     let parts = parts(scheme, rest)?;
     let nodes = parts.place.split(',').map(|place| host_and_port(place, DEFAULT_PORT));
-    let mut config = Config::for_address(Address::Cluster(nodes.collect::<Result<_, _>>()?));
+    let nodes = nodes.collect::<Result<_, _>>()?;
+    let mut config = Config::for_address(Address::Cluster(nodes)).tls(is_encrypted(scheme));
     if let Some(user) = parts.user {
         (config.username, config.password) = login(user)?;
     }
     config.database = database(parts.path)?;
-    config = options(config, scheme, parts.query, &["sharded-pubsub"])?;
+    config = options(config, scheme, parts.query, &OF_CLUSTERS)?;
     // The same for URLs and settings: a Cluster has one database.
     config.check_address()?;
     Ok(config)
@@ -263,7 +288,7 @@ fn socket(rest: &str) -> Result<Config, Error> {
         return Err(Error::misuse("the socket path in the store URL has a zero byte"));
     }
     let config = Config::for_address(Address::Unix(path.into()));
-    options(config, "unix", query, &["db", "username"])
+    options(config, "unix", query, &OF_SOCKETS)
 }
 
 /// Absolute only: a relative path would mean another file in every folder, and so another lock.
@@ -318,6 +343,7 @@ fn decode(text: &str, what: &str) -> Result<String, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Replicas;
 
     fn given(password: &Password) -> &str {
         match password {
@@ -400,6 +426,66 @@ mod tests {
         }
         assert!(Config::cluster([("h", 6379)]).database(1).check().is_err());
         assert!(Config::cluster(Vec::<(String, u16)>::new()).check().is_err());
+    }
+
+    /// Everything that a URL can say can be said in code, and is the same then.
+    #[test]
+    fn urls_and_settings_say_the_same() {
+        let seen = |c: &Config| {
+            let logins = (&c.username, &c.password, &c.sentinel_username, &c.sentinel_password);
+            let secrets = [&c.password, &c.sentinel_password].map(|password| match password {
+                Password::Given(secret) => secret.0.clone(),
+                _ => String::new(),
+            });
+            let rest = (&c.tls, c.sharded_pubsub, c.replicas, c.replicas_timeout);
+            format!("{:?} {} {logins:?} {secrets:?} {rest:?}", c.address, c.database)
+        };
+        let tcp = || Config::tcp("h", 6379);
+        let sentinel = || Config::sentinel([("h", 26379)], "m");
+        let cluster = || Config::cluster([("h", 6379)]);
+        let table = [
+            ("redis://h", tcp()),
+            ("redis://h/2", tcp().database(2)),
+            ("redis://ann:pw@h", tcp().username("ann").password("pw")),
+            ("redis://ann@h?password-file=/p", tcp().username("ann").password_file("/p")),
+            ("redis://h?password-env=P", tcp().password_env("P")),
+            ("redis://h?replicas=2", tcp().replicas(Replicas::AtLeast(2))),
+            (
+                "redis://h?replicas=all&replicas-timeout-ms=70",
+                tcp().replicas(Replicas::All).replicas_timeout(Duration::from_millis(70)),
+            ),
+            ("rediss://h", tcp().tls(true)),
+            ("valkeys://h?ca=/a%20b", tcp().tls_ca("/a b")),
+            ("rediss://h?cert=/c&key=/k", tcp().tls_cert("/c").tls_key("/k")),
+            ("rediss://h?server-name=n", tcp().tls_server_name("n")),
+            ("unix:/s?db=3", Config::unix("/s").database(3)),
+            ("unix:/s?username=ann", Config::unix("/s").username("ann")),
+            ("redis+sentinel://h/m/4", sentinel().database(4)),
+            ("redis+sentinel://h/m?sentinel-username=s", sentinel().sentinel_username("s")),
+            ("redis+sentinel://h/m?sentinel-password=s", sentinel().sentinel_password("s")),
+            (
+                "redis+sentinel://h/m?sentinel-password-file=/p",
+                sentinel().sentinel_password_file("/p"),
+            ),
+            ("redis+sentinel://h/m?sentinel-password-env=P", sentinel().sentinel_password_env("P")),
+            ("rediss+sentinel://h/m?ca=/a", sentinel().tls_ca("/a")),
+            ("valkeys+sentinel://h/m", sentinel().tls(true)),
+            ("redis+cluster://h", cluster()),
+            ("redis+cluster://h?sharded-pubsub=on", cluster().sharded_pubsub(ShardedPubSub::On)),
+            ("rediss+cluster://h?server-name=n", cluster().tls_server_name("n")),
+            ("valkeys+cluster://h", cluster().tls(true)),
+        ];
+        let mut met = std::collections::BTreeSet::new();
+        for (url, config) in table {
+            assert_eq!(seen(&parse(url).unwrap()), seen(&config), "{url}");
+            let options = url.split_once('?').map_or("", |(_, options)| options).split('&');
+            met.extend(options.filter_map(|option| Some(option.split_once('=')?.0)));
+        }
+        let lists: [&[&str]; 5] = [&OF_TLS, &OF_SERVERS, &OF_SENTINELS, &OF_CLUSTERS, &OF_SOCKETS];
+        assert!(
+            met.into_iter()
+                .eq(lists.concat().into_iter().collect::<std::collections::BTreeSet<_>>())
+        );
     }
 
     #[test]

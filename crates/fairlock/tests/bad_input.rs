@@ -14,7 +14,7 @@ use fairlock_testkit::server::{Generation, Server};
 use ErrorKind::{Denied, Misuse, Protocol, Unavailable, WrongType};
 
 /// A URL, and what the error says.
-const URLS: [(&str, &str); 47] = [
+const URLS: [(&str, &str); 48] = [
     ("", "begins with"),
     ("redis", "begins with"),
     ("127.0.0.1:6379", "unknown scheme"),
@@ -24,8 +24,9 @@ const URLS: [(&str, &str); 47] = [
     ("REDIS://localhost", "unknown scheme"),
     ("memory:x", "nothing follows"),
     ("memory://", "nothing follows"),
-    ("rediss://localhost", "TLS"),
-    ("valkeys://localhost", "TLS"),
+    ("rediss://localhost?insecure=true", "`server-name`"),
+    ("valkeys:localhost", "`//`"),
+    ("redis://localhost?ca=/ca.pem", "encrypted"),
     ("sqlite:", "absolute"),
     ("sqlite:locks", "absolute"),
     ("sqlite://host/locks", "absolute"),

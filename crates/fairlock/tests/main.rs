@@ -18,6 +18,7 @@
 //! - `public_api`: the public API is the one in `docs/api.txt`
 //! - `named`: the tests that the pages in `docs` name exist
 //! - `protocol`: what can be counted in `docs/protocol.md` is as the code has it
+//! - `tls`: encrypted connections, what each setting of them does, and what is refused
 //! - `tidy`: rules about the source that no lint knows
 //! - `many`: thousands of waiters of one client
 
@@ -66,4 +67,6 @@ mod simple;
 mod smoke;
 mod support;
 mod tidy;
+#[cfg(feature = "tls")]
+mod tls;
 mod topologies;

@@ -64,7 +64,7 @@ const REFUSED: [&str; 35] = [
     ":CANARY5f1c@h:6379",
     "http://u:CANARY5f1c@h",
     "CANARY5f1c://h",
-    "rediss://u:CANARY5f1c@h",
+    "rediss://u:CANARY5f1c@h?x=y",
     "sqlite:CANARY5f1c",
     "memory:CANARY5f1c",
     "redis+sentinel://u:CANARY5f1c@h",

@@ -130,6 +130,18 @@ fn only_the_redis_store_uses_the_redis_crate() {
     );
 }
 
+/// What is trusted, and when something is sent, is decided in one place.
+#[test]
+fn only_the_tls_of_the_redis_store_uses_rustls() {
+    let (known, others): (Vec<_>, Vec<_>) = sources("fairlock/src", ".rs")
+        .into_iter()
+        .partition(|source| source.path.starts_with("fairlock/src/store/redis/tls/"));
+    none("rustls is known in store/redis/tls only", uses(&others, &["rustls", "tokio_rustls"]));
+    assert!(!uses(&known, &["rustls"]).is_empty(), "the rule sees nothing");
+    // What asks for the process's provider panics beside a second one.
+    none("a provider is named", uses(&known, &["ClientConfig::builder()", "get_default"]));
+}
+
 #[test]
 fn only_the_host_store_uses_sqlite() {
     let (known, others): (Vec<_>, Vec<_>) = sources("fairlock/src", ".rs")

@@ -45,6 +45,18 @@ impl Generation {
         }
     }
 
+    /// Whether its server is built with TLS: the one of Debian is, those from PyPI are not.
+    pub fn speaks_tls(self) -> bool {
+        static FOUND: [OnceLock<bool>; Generation::ALL.len()] = [const { OnceLock::new() }; 3];
+        let look = || {
+            // What a server without it does not call.
+            const CALLED: &[u8] = b"SSL_accept";
+            let program = self.binary().and_then(|path| std::fs::read(path).ok());
+            program.is_some_and(|bytes| bytes.windows(CALLED.len()).any(|part| part == CALLED))
+        };
+        *FOUND[self as usize].get_or_init(look)
+    }
+
     /// Whether `DEBUG` has to be allowed on the command line (and the option exists).
     pub(super) fn guards_debug(self) -> bool {
         self != Self::Redis62

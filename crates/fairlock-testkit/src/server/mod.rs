@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use std::{fs, thread};
+use std::{fs, io, thread};
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -20,6 +20,7 @@ use crate::clock::ClockHandle;
 use crate::raw::Raw;
 use crate::resp::Value;
 use crate::tempdir::TempDir;
+use crate::tls::Identity;
 
 /// How long a server may take until it answers, also on a loaded machine with a log to load.
 const READY_WITHIN: Duration = Duration::from_secs(10);
@@ -37,6 +38,8 @@ pub struct Server {
     program: PathBuf,
     args: Vec<OsString>,
     port: u16,
+    /// It is encrypted.
+    tls: bool,
     child: Mutex<Child>,
     clock: Option<ClockHandle>,
     dir: TempDir,
@@ -52,11 +55,19 @@ pub struct Builder {
     config: Option<String>,
     /// Whether the port 10 000 above is wanted too.
     bus: bool,
+    tls: bool,
 }
 
 impl Builder {
     fn new(generation: Generation) -> Self {
-        Self { generation, args: Vec::new(), clock_shim: false, config: None, bus: false }
+        Self {
+            generation,
+            args: Vec::new(),
+            clock_shim: false,
+            config: None,
+            bus: false,
+            tls: false,
+        }
     }
 
     /// Adds a setting as on the server's command line, `("--maxmemory", "10mb")`. Later ones win.
@@ -100,6 +111,19 @@ impl Builder {
         self
     }
 
+    /// Makes its port one of TLS, and of nothing else; clients need no certificate, unless a later
+    /// `("--tls-auth-clients", "yes")` says so. Replication, Sentinels and the Cluster's bus use TLS
+    /// as well. [`Server::client`] goes through the Unix socket.
+    #[must_use]
+    pub fn tls(mut self, identity: &Identity) -> Self {
+        self.tls = true;
+        let Identity { ca, cert, key } = identity;
+        for (name, path) in [("ca-cert", ca), ("cert", cert), ("key", key)] {
+            self.args.extend([format!("--tls-{name}-file").into(), path.into()]);
+        }
+        self.arg("--tls-auth-clients", "no").arg("--tls-replication", "yes")
+    }
+
     /// Starts the server and waits until it answers; `None`, loudly, when it (or for the clock a C
     /// compiler) is not installed.
     ///
@@ -108,6 +132,11 @@ impl Builder {
     /// If it does not start, with the end of its log; or if it is not installed where `CI` is set.
     pub fn start(self) -> Option<Server> {
         let program = require(self.generation)?;
+        if self.tls && !self.generation.speaks_tls() {
+            let name = self.generation.name();
+            crate::skip(&format!("a server {name} that is built with TLS; this one is not"));
+            return None;
+        }
         let dir = TempDir::new();
         let clock = if self.clock_shim { Some(ClockHandle::new(dir.path())?) } else { None };
         if let Some(config) = &self.config {
@@ -117,14 +146,16 @@ impl Builder {
         let (child, port) = (0..START_ATTEMPTS)
             .find_map(|_| {
                 let port = free_port(self.bus);
-                let child = launch(&program, &self.args, port, dir.path(), clock.as_ref()).ok()?;
+                let child =
+                    launch(&program, &self.args, (port, self.tls), dir.path(), clock.as_ref())
+                        .ok()?;
                 Some((child, port))
             })
             .unwrap_or_else(|| {
                 panic!("{} does not start:\n{}", program.display(), log_end(dir.path()))
             });
-        let Self { generation, args, .. } = self;
-        Some(Server { generation, program, args, port, child: Mutex::new(child), clock, dir })
+        let Self { generation, args, tls, .. } = self;
+        Some(Server { generation, program, args, port, tls, child: Mutex::new(child), clock, dir })
     }
 }
 
@@ -158,9 +189,10 @@ impl Server {
         self.generation
     }
 
-    /// `redis://127.0.0.1:PORT/`
+    /// `redis://127.0.0.1:PORT/`, or `rediss://` where it is encrypted.
     pub fn url(&self) -> String {
-        format!("redis://{}/", self.addr())
+        let scheme = if self.tls { "rediss" } else { "redis" };
+        format!("{scheme}://{}/", self.addr())
     }
 
     /// Where it listens.
@@ -205,7 +237,21 @@ impl Server {
     /// If it does not accept one.
     #[track_caller]
     pub fn client(&self) -> Raw {
-        Raw::connect(self.addr())
+        self.try_client()
+            .unwrap_or_else(|error| panic!("cannot connect to {}: {error}", self.addr()))
+    }
+
+    /// A new connection to it.
+    ///
+    /// # Errors
+    ///
+    /// What the system says.
+    pub fn try_client(&self) -> io::Result<Raw> {
+        if self.tls {
+            Raw::try_connect_unix(&self.unix_socket())
+        } else {
+            Raw::try_connect(self.addr())
+        }
     }
 
     /// How many scripts the server was asked for so far, under any command that runs them.
@@ -248,10 +294,16 @@ impl Server {
     pub fn restart(&self) {
         let mut child = self.child();
         kill(&mut child);
-        *child = launch(&self.program, &self.args, self.port, self.dir(), self.clock.as_ref())
-            .unwrap_or_else(|error| {
-                panic!("no restart on port {}: {error}\n{}", self.port, log_end(self.dir()))
-            });
+        *child = launch(
+            &self.program,
+            &self.args,
+            (self.port, self.tls),
+            self.dir(),
+            self.clock.as_ref(),
+        )
+        .unwrap_or_else(|error| {
+            panic!("no restart on port {}: {error}\n{}", self.port, log_end(self.dir()))
+        });
     }
 
     fn signal(&self, signal: Signal) {
@@ -277,7 +329,7 @@ impl Drop for Server {
 fn launch(
     program: &Path,
     args: &[OsString],
-    port: u16,
+    (port, tls): (u16, bool),
     dir: &Path,
     clock: Option<&ClockHandle>,
 ) -> Result<Child, String> {
@@ -288,7 +340,7 @@ fn launch(
         command.arg(config);
     }
     command
-        .args(["--bind", "127.0.0.1", "--port", &port.to_string()])
+        .args(["--bind", "127.0.0.1"])
         .arg("--unixsocket")
         .arg(unix_socket(dir))
         .arg("--dir")
@@ -300,6 +352,11 @@ fn launch(
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null());
+    if tls {
+        command.args(["--port", "0", "--tls-port", &port.to_string()]);
+    } else {
+        command.args(["--port", &port.to_string()]);
+    }
     if let Some(clock) = clock {
         command.envs(clock.environment());
     }

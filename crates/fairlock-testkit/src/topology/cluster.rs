@@ -117,12 +117,12 @@ impl Cluster {
 
     /// The master that serves the slot, as a node that lives sees it; `None` when nobody does.
     pub fn master_of(&self, slot: u16) -> Option<usize> {
-        let living = self.nodes.iter().find(|node| Raw::try_connect(node.addr()).is_ok())?;
+        let living = self.nodes.iter().find(|node| node.try_client().is_ok())?;
         self.master_seen_by(living, slot)
     }
 
     fn master_seen_by(&self, node: &Server, slot: u16) -> Option<usize> {
-        let reply = Raw::try_connect(node.addr()).ok()?.try_call(&["CLUSTER", "SLOTS"]).ok()?;
+        let reply = node.try_client().ok()?.try_call(&["CLUSTER", "SLOTS"]).ok()?;
         let range = reply.array().iter().find(|range| {
             let [first, last, ..] = range.array() else { return false };
             (first.int()..=last.int()).contains(&i64::from(slot))
@@ -236,7 +236,7 @@ impl Cluster {
     pub fn await_master_after(&self, slot: u16, old: usize) -> usize {
         until("a new master of the slot", || {
             let node = self.master_of(slot).filter(|node| *node != old)?;
-            let mut raw = Raw::try_connect(self.nodes[node].addr()).ok()?;
+            let mut raw = self.nodes[node].try_client().ok()?;
             let is_master = raw.try_call(&["ROLE"]).ok()?.array()[0].text() == "master";
             is_master.then_some(node)
         })
@@ -244,9 +244,10 @@ impl Cluster {
 
     /// A living node that replicates `master` at present.
     pub fn replica_of(&self, master: usize) -> Option<usize> {
-        let seen = self.nodes.iter().find_map(|node| {
-            Raw::try_connect(node.addr()).ok()?.try_call(&["CLUSTER", "NODES"]).ok()
-        })?;
+        let seen = self
+            .nodes
+            .iter()
+            .find_map(|node| node.try_client().ok()?.try_call(&["CLUSTER", "NODES"]).ok())?;
         let id = seen.text().lines().find_map(|line| {
             let mut words = line.split(' ');
             let (id, flags) = (words.next()?, words.nth(1)?);
@@ -265,7 +266,7 @@ impl Cluster {
     pub fn await_whole(&self) {
         for (number, node) in self.nodes.iter().enumerate() {
             until(format!("node {number} is whole"), || {
-                let Ok(mut raw) = Raw::try_connect(node.addr()) else { return Some(()) };
+                let Ok(mut raw) = node.try_client() else { return Some(()) };
                 let cluster = raw.call(&["CLUSTER", "INFO"]);
                 let cluster = cluster.text();
                 let replication = raw.call(&["INFO", "replication"]);

@@ -6,7 +6,8 @@ use std::time::Duration;
 use super::{field, until};
 use crate::raw::Raw;
 use crate::resp::Value;
-use crate::server::{Generation, Server};
+use crate::server::{Builder, Generation, Server};
+use crate::tls::Identity;
 
 /// The name under which the Sentinels watch the master.
 pub const MASTER_NAME: &str = "locks";
@@ -35,6 +36,7 @@ pub struct SentinelSet {
     data: Vec<Server>,
     sentinels: Vec<Server>,
     login: Login,
+    tls: bool,
 }
 
 impl SentinelSet {
@@ -58,7 +60,7 @@ impl SentinelSet {
         login: Login,
         settings: &[(&str, &str)],
     ) -> Option<Self> {
-        Self::launch(generation, login, settings, false)
+        Self::launch(generation, login, settings, false, None)
     }
 
     /// The same without passwords, with the wall clock of each data server under the test's control.
@@ -67,7 +69,18 @@ impl SentinelSet {
     ///
     /// If it does not come up.
     pub fn start_with_clocks(generation: Generation) -> Option<Self> {
-        Self::launch(generation, Login { data: None, sentinels: None }, &[], true)
+        Self::launch(generation, Login { data: None, sentinels: None }, &[], true, None)
+    }
+
+    /// A set without passwords whose servers and Sentinels speak TLS alone, to everybody; `None`, loudly,
+    /// when there is no server with TLS.
+    ///
+    /// # Panics
+    ///
+    /// If it does not come up.
+    pub fn start_tls(generation: Generation, identity: &Identity) -> Option<Self> {
+        let login = Login { data: None, sentinels: None };
+        Self::launch(generation, login, &[], false, Some(identity))
     }
 
     fn launch(
@@ -75,7 +88,12 @@ impl SentinelSet {
         login: Login,
         settings: &[(&str, &str)],
         clocks: bool,
+        identity: Option<&Identity>,
     ) -> Option<Self> {
+        let encrypted = |server: Builder| match identity {
+            Some(identity) => server.tls(identity),
+            None => server,
+        };
         let mut data = Vec::new();
         for _ in 0..=REPLICAS {
             let mut server = Server::builder(generation)
@@ -90,7 +108,7 @@ impl SentinelSet {
             if let Some(password) = &login.data {
                 server = server.arg("--requirepass", password).arg("--masterauth", password);
             }
-            data.push(server.start()?);
+            data.push(encrypted(server).start()?);
         }
         let master = data[0].port();
         let mut config = format!(
@@ -107,15 +125,15 @@ impl SentinelSet {
         if let Some(password) = &login.sentinels {
             config += &format!("requirepass {password}\nsentinel sentinel-pass {password}\n");
         }
-        let mut set = Self { data, sentinels: Vec::new(), login };
+        let mut set = Self { data, sentinels: Vec::new(), login, tls: identity.is_some() };
         for replica in 1..=REPLICAS {
             let port = master.to_string();
             let reply = set.raw(replica).call(&["REPLICAOF", "127.0.0.1", &port]);
             assert_eq!(reply, Value::Simple("OK".into()));
         }
         for _ in 0..SENTINELS {
-            let sentinel = Server::builder_of_sentinel(generation).config(&config).start()?;
-            set.sentinels.push(sentinel);
+            let sentinel = Server::builder_of_sentinel(generation).config(&config);
+            set.sentinels.push(encrypted(sentinel).start()?);
         }
         set.await_whole();
         Some(set)
@@ -164,7 +182,7 @@ impl SentinelSet {
     /// Which data server each Sentinel that lives names as the master.
     fn named(&self) -> Vec<usize> {
         let named = self.sentinels.iter().filter_map(|sentinel| {
-            let raw = Raw::try_connect(sentinel.addr()).ok()?;
+            let raw = sentinel.try_client().ok()?;
             let mut raw = login(raw, self.login.sentinels.as_deref());
             let reply = raw.try_call(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", MASTER_NAME]).ok()?;
             let port = reply.array()[1].text().parse::<u16>().ok()?;
@@ -178,10 +196,11 @@ impl SentinelSet {
         self.sentinels.iter().map(Server::addr).collect()
     }
 
-    /// `redis+sentinel://HOST:PORT,HOST:PORT,HOST:PORT/locks`
+    /// `redis+sentinel://HOST:PORT,HOST:PORT,HOST:PORT/locks`, or `rediss+sentinel://...`.
     pub fn url(&self) -> String {
         let places: Vec<_> = self.addresses().iter().map(ToString::to_string).collect();
-        format!("redis+sentinel://{}/{MASTER_NAME}", places.join(","))
+        let scheme = if self.tls { "rediss" } else { "redis" };
+        format!("{scheme}+sentinel://{}/{MASTER_NAME}", places.join(","))
     }
 
     /// Orders a failover to a replica that is up to date, and waits for the new master.
@@ -263,7 +282,7 @@ impl SentinelSet {
     /// If they are not within 40 s.
     #[track_caller]
     pub fn await_replicas(&self) {
-        let living = self.data.iter().filter(|s| Raw::try_connect(s.addr()).is_ok()).count();
+        let living = self.data.iter().filter(|s| s.try_client().is_ok()).count();
         until("all replicas are online", || {
             let info = self.raw(self.master()).call(&["INFO", "replication"]);
             (info.text().matches("state=online").count() == living - 1).then_some(())
@@ -289,7 +308,7 @@ impl SentinelSet {
     }
 
     fn role(&self, server: usize) -> Option<String> {
-        let raw = Raw::try_connect(self.data[server].addr()).ok()?;
+        let raw = self.data[server].try_client().ok()?;
         let reply = login(raw, self.login.data.as_deref()).try_call(&["ROLE"]).ok()?;
         Some(reply.array()[0].text().to_owned())
     }

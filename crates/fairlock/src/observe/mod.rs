@@ -468,6 +468,7 @@ fn error_label(kind: ErrorKind) -> &'static str {
     match kind {
         ErrorKind::Misuse => "misuse",
         ErrorKind::Denied => "denied",
+        ErrorKind::Tls => "tls",
         ErrorKind::Unavailable => "unavailable",
         ErrorKind::Unknown => "unknown",
         ErrorKind::Lost => "lost",

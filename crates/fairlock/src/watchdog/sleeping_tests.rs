@@ -13,6 +13,9 @@ const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
+/// No look at all.
+const NOTHING: [Duration; 0] = [];
+
 /// A watchdog at work, without what it does when it looks.
 struct Kennel {
     watchdog: Arc<Watchdog>,
@@ -68,7 +71,7 @@ async fn a_later_date_does_not_wake_it() {
         tokio::task::yield_now().await;
         kennel.watchdog.forget(&hold);
     }
-    assert_eq!(kennel.looked().await, []);
+    assert_eq!(kennel.looked().await, NOTHING);
     sleep(SLEEP_MAX + ms(2)).await;
     assert_eq!(kennel.looked().await.len(), 1);
 }
@@ -112,7 +115,7 @@ async fn without_holds_it_sleeps_for_ever() {
     let kennel = Kennel::new();
     assert_eq!(kennel.looked().await.len(), 1);
     sleep(HOUR).await;
-    assert_eq!(kennel.looked().await, [], "a client that was never used");
+    assert_eq!(kennel.looked().await, NOTHING, "a client that was never used");
     kennel.watchdog.forget(&kennel.hold(ms(30_000), true));
     assert_eq!(kennel.looked().await.len(), 1, "nobody knows how soon the first one is due");
     sleep(HOUR).await;
@@ -120,7 +123,7 @@ async fn without_holds_it_sleeps_for_ever() {
     assert_eq!(looked.len(), 1, "one more, because it had been used: {looked:?}");
     assert!(looked[0] <= HOUR + SLEEP_MAX + ms(2), "{looked:?}");
     sleep(HOUR).await;
-    assert_eq!(kennel.looked().await, []);
+    assert_eq!(kennel.looked().await, NOTHING);
     let _short = kennel.hold(ms(300), false);
     assert_eq!(kennel.looked().await.len(), 1);
 }

@@ -1,7 +1,8 @@
 //! What the attempts to connect have come to.
 
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::store::StoreError;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::watch;
 
 /// The last failure, and the result of the very first attempt.
@@ -9,16 +10,23 @@ use tokio::sync::watch;
 pub(crate) struct Attempt {
     failure: watch::Sender<Option<StoreError>>,
     first: watch::Sender<Option<Result<(), Error>>>,
+    /// Whether any has succeeded.
+    has_succeeded: AtomicBool,
 }
 
 impl Default for Attempt {
     fn default() -> Self {
-        Self { failure: watch::Sender::new(None), first: watch::Sender::new(None) }
+        Self {
+            failure: watch::Sender::new(None),
+            first: watch::Sender::new(None),
+            has_succeeded: AtomicBool::new(false),
+        }
     }
 }
 
 impl Attempt {
     pub(crate) fn succeeded(&self) {
+        self.has_succeeded.store(true, Ordering::Relaxed);
         self.failure.send_replace(None);
         self.note_first(Ok(()));
     }
@@ -28,7 +36,10 @@ impl Attempt {
         self.failure.send_replace(None);
     }
 
-    pub(crate) fn failed(&self, failure: StoreError) {
+    pub(crate) fn failed(&self, mut failure: StoreError) {
+        // What TLS refuses was right before: certificates are being renewed, a file after the other.
+        failure.passing |=
+            failure.error.kind() == ErrorKind::Tls && self.has_succeeded.load(Ordering::Relaxed);
         self.note_first(Err(failure.error.clone()));
         self.failure.send_replace(Some(failure));
     }

@@ -4,7 +4,7 @@
 //! every resend has to be known, and the loss of one node must put the holds of that node, and no
 //! others, in doubt at once.
 
-use super::dial::{Endpoint, Target};
+use super::dial::{self, Endpoint, Target, Tls};
 use super::link::Link;
 use super::login::Login;
 use super::place::Place;
@@ -31,6 +31,7 @@ pub(crate) struct Cluster {
     pub(super) config: Config,
     /// One for all nodes: whoever is asked for a password is asked once at a time.
     pub(super) login: Arc<Login>,
+    tls: Option<Arc<Tls>>,
     state: Mutex<State>,
     events: Events,
     /// Changes with the map, and with every connection that is made or lost.
@@ -87,10 +88,14 @@ impl Redirected {
 }
 
 impl Cluster {
-    pub(crate) fn new(config: &Config, events: Events) -> Arc<Self> {
-        Arc::new_cyclic(|me| Self {
+    /// # Errors
+    /// When this build cannot make the connections that the settings want.
+    pub(crate) fn new(config: &Config, events: Events) -> Result<Arc<Self>, Error> {
+        let tls = dial::tls(config)?;
+        Ok(Arc::new_cyclic(|me| Self {
             config: config.clone(),
             login: Arc::new(Login::of_servers(config)),
+            tls,
             state: Mutex::new(State {
                 map: Arc::default(),
                 nodes: BTreeMap::new(),
@@ -102,7 +107,7 @@ impl Cluster {
             map_wanted: Notify::new(),
             departed: watch::Sender::new(0),
             me: Weak::clone(me),
-        })
+        }))
     }
 
     /// Tells of changes of the map and of connections.
@@ -153,10 +158,15 @@ impl Cluster {
         Arc::clone(node)
     }
 
+    /// Whether connections to its nodes are.
+    pub(super) fn is_encrypted(&self) -> bool {
+        self.tls.is_some()
+    }
+
     /// Where a node is, and who connects to it.
     pub(super) fn endpoint(&self, addr: &Addr) -> Endpoint {
         let target = Target::Tcp(addr.host.as_ref().to_owned(), addr.port);
-        Endpoint { target, login: Arc::clone(&self.login) }
+        Endpoint { target, login: Arc::clone(&self.login), tls: self.tls.clone() }
     }
 
     /// The number of the connection by which calls for a slot go; 0: there is none.

@@ -6,14 +6,19 @@
 use super::classify::classify;
 use super::link::made;
 use super::login::Login;
+use crate::config::Config;
+use crate::error::{Error, ErrorKind};
 use crate::store::StoreError;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, ErrorKind as Kind, RedisConnectionInfo, RedisError};
 use std::fmt;
+use std::io;
 use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
-use std::sync::Arc;
-use tokio::io::{AsyncRead, AsyncWrite};
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, ready};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::task::{AbortHandle, JoinSet};
 
@@ -34,11 +39,38 @@ impl fmt::Display for Target {
     }
 }
 
+#[cfg(feature = "tls")]
+pub(crate) use super::tls::Tls;
+
+/// What encrypts connections: nothing, in a build without the feature `tls`.
+#[cfg(not(feature = "tls"))]
+pub(crate) enum Tls {}
+
+/// What the settings want connections to be encrypted with, if anything.
+///
+/// # Errors
+/// When this build cannot.
+pub(crate) fn tls(config: &Config) -> Result<Option<Arc<Tls>>, Error> {
+    let Some(settings) = &config.tls else { return Ok(None) };
+    #[cfg(feature = "tls")]
+    return Ok(Some(Arc::new(Tls::new(settings.clone()))));
+    #[cfg(not(feature = "tls"))]
+    {
+        let _ = settings;
+        Err(Error::misuse(
+            "this build of fairlock is without the `tls` feature, so that it cannot make encrypted \
+             connections (`rediss://`); add `tls` to the features of `fairlock` in Cargo.toml",
+        ))
+    }
+}
+
 /// A server, and who connects to it.
 #[derive(Clone)]
 pub(crate) struct Endpoint {
     pub(crate) target: Target,
     pub(crate) login: Arc<Login>,
+    /// With it, nothing goes to the server in plain text.
+    pub(crate) tls: Option<Arc<Tls>>,
 }
 
 impl Endpoint {
@@ -59,7 +91,10 @@ impl Endpoint {
         match &self.target {
             Target::Tcp(host, port) => {
                 let stream = tcp(host, *port).await.map_err(unreached)?;
-                made(Connection::over(stream, login, config).await)
+                match &self.tls {
+                    None => plain(stream, login, config).await,
+                    Some(tls) => encrypted(tls, host, stream, login, config).await,
+                }
             }
             Target::Unix(path) => {
                 let stream = unix(path).await.map_err(unreached)?;
@@ -67,6 +102,56 @@ impl Endpoint {
             }
         }
     }
+}
+
+async fn plain(
+    stream: TcpStream,
+    login: &RedisConnectionInfo,
+    config: AsyncConnectionConfig,
+) -> Result<Connection, StoreError> {
+    let opening = Arc::new(Opening::default());
+    let stream = Sniffed { stream, opening: Some(Arc::clone(&opening)) };
+    let connected = Connection::over(stream, login, config).await;
+    if connected.is_err() && opening.0.get() == Some(&Opening::ALERT) {
+        let message = "the server speaks TLS here: use `rediss://`, or the port that is without";
+        return Err(StoreError::refused(Error::new(ErrorKind::Tls, message)));
+    }
+    made(connected)
+}
+
+#[cfg(feature = "tls")]
+async fn encrypted(
+    tls: &Tls,
+    host: &str,
+    stream: TcpStream,
+    login: &RedisConnectionInfo,
+    config: AsyncConnectionConfig,
+) -> Result<Connection, StoreError> {
+    let (stream, ends) = tls.over(host, stream).await?;
+    Connection::over(stream, login, config).await.map_err(|error| ends.of_login(error))
+}
+
+#[cfg(not(feature = "tls"))]
+async fn encrypted(
+    tls: &Tls,
+    _: &str,
+    _: TcpStream,
+    _: &RedisConnectionInfo,
+    _: AsyncConnectionConfig,
+) -> Result<Connection, StoreError> {
+    match *tls {}
+}
+
+/// A server has not answered in time.
+pub(crate) fn late(encrypted: bool) -> StoreError {
+    // A Redis server takes a handshake for the beginning of a long line, and waits for its end.
+    let hint = if encrypted {
+        "; does the server speak TLS on this port? One that does not may never answer (`redis://` is \
+         for those)"
+    } else {
+        ""
+    };
+    StoreError::unavailable(format!("connecting took too long{hint}"), false)
 }
 
 /// Nobody was there to say anything to.
@@ -104,6 +189,58 @@ async fn unix(path: &std::path::Path) -> Result<tokio::net::UnixStream, RedisErr
 #[cfg(not(unix))]
 async fn unix(_: &std::path::Path) -> Result<TcpStream, RedisError> {
     Err((Kind::InvalidClientConfig, "this system has no Unix sockets").into())
+}
+
+/// What came first on a stream without TLS: enough to know a server that wants it.
+#[derive(Default)]
+struct Opening(OnceLock<[u8; 2]>);
+
+impl Opening {
+    /// How a record begins with which a server of TLS refuses: an alert, of any version.
+    const ALERT: [u8; 2] = [0x15, 0x03];
+}
+
+/// A stream that tells what came first.
+struct Sniffed {
+    stream: TcpStream,
+    /// Until that is known.
+    opening: Option<Arc<Opening>>,
+}
+
+impl AsyncRead for Sniffed {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        let read = ready!(Pin::new(&mut self.stream).poll_read(cx, buf));
+        if let Some(&[first, ref more @ ..]) = buf.filled().get(before..)
+            && let Some(opening) = self.opening.take()
+        {
+            // Empty until now: it is taken with its first bytes.
+            let _ = opening.0.set([first, more.first().copied().unwrap_or(0)]);
+        }
+        Poll::Ready(read)
+    }
+}
+
+impl AsyncWrite for Sniffed {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
 }
 
 /// A connection of redis-rs, with the task that moves its bytes; both end with the last clone.

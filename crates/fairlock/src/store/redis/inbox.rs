@@ -118,8 +118,8 @@ impl Inbox {
             made(self.subscribe(&mut conn).await)?;
             Ok(conn)
         };
-        let late = |_| StoreError::unavailable("subscribing took too long".into(), false);
-        tokio::time::timeout(self.connect_timeout, connect).await.map_err(late)?
+        let connected = tokio::time::timeout(self.connect_timeout, connect).await;
+        connected.map_err(|_| self.place.late())?
     }
 
     async fn subscribe(&self, conn: &mut Connection) -> RedisResult<()> {

@@ -144,8 +144,8 @@ impl Link {
             made(self.introduce(&mut conn).await)?;
             Ok(conn)
         };
-        let late = |_| StoreError::unavailable("connecting took too long".into(), false);
-        tokio::time::timeout(self.connect_timeout, connect).await.map_err(late)?
+        let connected = tokio::time::timeout(self.connect_timeout, connect).await;
+        connected.map_err(|_| self.place.late())?
     }
 
     /// Says whose connection it is, and who this client is. Whatever the server says to the

@@ -2,7 +2,7 @@
 
 use super::classify::classify;
 use super::cluster::Cluster;
-use super::dial::Connection;
+use super::dial::{self, Connection};
 use super::keys;
 use super::link::made;
 use super::slots::{Addr, SlotMap, slot};
@@ -129,7 +129,7 @@ async fn view_of(cluster: Arc<Cluster>, addr: Addr) -> Result<View, StoreError> 
         };
         view(&mut conn, &addr).await
     };
-    let late = || StoreError::unavailable("no answer in time".into(), false);
+    let late = || dial::late(cluster.is_encrypted());
     tokio::time::timeout(patience, asked).await.unwrap_or_else(|_| Err(late())).map_err(at)
 }
 

@@ -30,6 +30,8 @@ mod shards;
 mod slots;
 #[cfg(test)]
 mod tests;
+#[cfg(feature = "tls")]
+mod tls;
 mod walk;
 
 use super::{Boxed, Confirmed, Cursor, Events, Page, Reply, Store, StoreError, Topic};
@@ -93,7 +95,7 @@ impl RedisStore {
         });
         let to = match &config.address {
             Address::Cluster(_) => {
-                To::Cluster(Routes::start(config, client, record.clone(), events))
+                To::Cluster(Routes::start(config, client, record.clone(), events)?)
             }
             _ => To::One(One::start(config, client, record.clone(), events)?),
         };

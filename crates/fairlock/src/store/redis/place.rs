@@ -1,7 +1,7 @@
 //! Where the server is: known from the start, or asked of Sentinels before each connection.
 
 use super::cluster::Cluster;
-use super::dial::{Connection, Endpoint, Target};
+use super::dial::{self, Connection, Endpoint, Target, Tls};
 use super::login::Login;
 use super::sentinels::Sentinels;
 use crate::config::{Address, Config, SentinelPlace};
@@ -27,14 +27,15 @@ impl Place {
     /// When the settings cannot name a server.
     pub(crate) fn new(config: &Config) -> Result<Arc<Self>, Error> {
         let login = Arc::new(Login::of_servers(config));
+        let tls = dial::tls(config)?;
         let place = match &config.address {
             Address::Tcp { host, port } => {
-                Self::Fixed(Endpoint { target: Target::Tcp(host.clone(), *port), login })
+                Self::Fixed(Endpoint { target: Target::Tcp(host.clone(), *port), login, tls })
             }
             Address::Unix(path) => {
-                Self::Fixed(Endpoint { target: Target::Unix(path.clone()), login })
+                Self::Fixed(Endpoint { target: Target::Unix(path.clone()), login, tls })
             }
-            Address::Sentinel(place) => Self::Sentinels(sentinels(config, place, login)),
+            Address::Sentinel(place) => Self::Sentinels(sentinels(config, place, login, tls)),
             Address::Cluster(_) => {
                 return Err(Error::misuse("a Cluster is no one server"));
             }
@@ -100,6 +101,16 @@ impl Place {
         matches!(self, Self::Sentinels(_)) && super::classify::is_read_only(error)
     }
 
+    /// An attempt to connect took too long.
+    pub(crate) fn late(&self) -> StoreError {
+        let encrypted = match self {
+            Self::Fixed(endpoint) => endpoint.tls.is_some(),
+            Self::Sentinels(sentinels) => sentinels.is_encrypted(),
+            Self::Anywhere(cluster) => cluster.upgrade().is_some_and(|all| all.is_encrypted()),
+        };
+        dial::late(encrypted)
+    }
+
     /// An attempt to connect failed: says to whom.
     pub(crate) fn at(&self, failure: StoreError) -> StoreError {
         let (place, login) = match self {
@@ -147,17 +158,22 @@ fn says(word: &Value, expected: &[u8]) -> bool {
     }
 }
 
-fn sentinels(config: &Config, place: &SentinelPlace, of_master: Arc<Login>) -> Sentinels {
+fn sentinels(
+    config: &Config,
+    place: &SentinelPlace,
+    of_master: Arc<Login>,
+    tls: Option<Arc<Tls>>,
+) -> Sentinels {
     let own_login = Arc::new(Login::of_sentinels(config));
     let endpoint = |(host, port): &(String, u16)| {
         let target = Target::Tcp(host.clone(), *port);
-        Endpoint { target, login: Arc::clone(&own_login) }
+        Endpoint { target, login: Arc::clone(&own_login), tls: tls.clone() }
     };
     let endpoints = place.sentinels.iter().map(endpoint).collect();
     // Two connections of the client ask after each loss; an answer that takes half of the time for
     // a connection leaves the other half for the connection.
     let patience: Duration = config.connect_timeout / 2;
-    Sentinels::new(endpoints, own_login, place.master.clone(), of_master, patience)
+    Sentinels::new(endpoints, own_login, place.master.clone(), (of_master, tls), patience)
 }
 
 /// Some node that is connected.

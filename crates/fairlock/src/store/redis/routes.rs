@@ -60,9 +60,9 @@ impl Routes {
         client_id: ClientId,
         record: Option<Arc<Record>>,
         events: Events,
-    ) -> Arc<Self> {
+    ) -> Result<Arc<Self>, Error> {
         let routes = Arc::new(Self {
-            cluster: Cluster::new(config, Arc::clone(&events)),
+            cluster: Cluster::new(config, Arc::clone(&events))?,
             client_id,
             rules: config.rules(),
             record,
@@ -75,7 +75,7 @@ impl Routes {
         if routes.record.is_some() {
             tokio::spawn(Arc::clone(&routes).keep_record());
         }
-        routes
+        Ok(routes)
     }
 
     async fn keep_map(self: Arc<Self>) {

@@ -5,7 +5,7 @@
 //! failover only, and a majority of the Sentinels had to agree to it (Redis, "Sentinel spec").
 
 use super::classify::classify;
-use super::dial::{Endpoint, Target};
+use super::dial::{self, Endpoint, Target, Tls};
 use super::link::made;
 use super::login::Login;
 use crate::backoff::Backoff;
@@ -38,6 +38,8 @@ pub(crate) struct Sentinels {
     master: String,
     /// The login of the master.
     login: Arc<Login>,
+    /// What encrypts connections to the master.
+    tls: Option<Arc<Tls>>,
     /// How long an answer may take.
     patience: Duration,
     /// Counts announcements that the master has moved.
@@ -66,23 +68,29 @@ impl Sentinels {
         endpoints: Vec<Endpoint>,
         own_login: Arc<Login>,
         master: String,
-        login: Arc<Login>,
+        (login, tls): (Arc<Login>, Option<Arc<Tls>>),
         patience: Duration,
     ) -> Self {
         let moves = watch::Sender::new(0);
-        Self { endpoints, own_login, master, login, patience, moves, named: Mutex::default() }
+        Self { endpoints, own_login, master, login, tls, patience, moves, named: Mutex::default() }
     }
 
     /// The present master.
     pub(crate) async fn master(&self) -> Result<Endpoint, StoreError> {
         let named = self.ask().await?;
         *lock(&self.named) = Some(named.target.clone());
-        Ok(Endpoint { target: named.target, login: Arc::clone(&self.login) })
+        let (login, tls) = (Arc::clone(&self.login), self.tls.clone());
+        Ok(Endpoint { target: named.target, login, tls })
     }
 
     /// The login of the master.
     pub(crate) fn login(&self) -> &Login {
         &self.login
+    }
+
+    /// Whether connections are, to the Sentinels and to the master.
+    pub(crate) fn is_encrypted(&self) -> bool {
+        self.tls.is_some()
     }
 
     /// Counts the announcements that the master has moved.
@@ -108,8 +116,8 @@ impl Sentinels {
                 let place = endpoint.target.to_string();
                 let asking = ask(&endpoint, &login, &master);
                 let answer = tokio::time::timeout(patience, asking).await;
-                let late = || StoreError::unavailable("no answer in time".into(), false);
-                let answer = answer.unwrap_or_else(|_| Err(Silence::Failed(late())));
+                let late = dial::late(endpoint.tls.is_some());
+                let answer = answer.unwrap_or(Err(Silence::Failed(late)));
                 (place, answer)
             });
         }

@@ -1,0 +1,119 @@
+//! TLS: a verified, encrypted stream to a server, before anything else is said to it.
+//!
+//! The provider of cryptography is named with each configuration. Asking rustls for the process's
+//! default would panic in a program that has two compiled in.
+
+mod explain;
+mod files;
+
+use crate::config::TlsSettings;
+use crate::error::{Error, ErrorKind};
+use crate::store::StoreError;
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, ready};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+/// How encrypted connections are made.
+pub(crate) struct Tls {
+    files: TlsSettings,
+}
+
+impl Tls {
+    pub(crate) fn new(files: TlsSettings) -> Self {
+        Self { files }
+    }
+
+    /// Encrypts a stream that nothing was sent on. Files are read each time, so that the next
+    /// connection has the certificate that was put there since the last one.
+    pub(super) async fn over(
+        &self,
+        host: &str,
+        stream: TcpStream,
+    ) -> Result<(Stream, Ends), StoreError> {
+        let wanted = self.files.server_name.as_deref().unwrap_or(host);
+        let name = ServerName::try_from(wanted.to_owned()).map_err(|_| {
+            let message = format!(
+                "`{}` is no name that a certificate can have; set the one that the server's \
+                 certificate has (`server-name=` in the URL, `Config::tls_server_name`)",
+                wanted.escape_debug()
+            );
+            StoreError::refused(Error::misuse(message))
+        })?;
+        let files = self.files.clone();
+        // Disks may be slow, and renewals run on this thread.
+        let read = tokio::task::spawn_blocking(move || files::read(&files)).await;
+        let config: ClientConfig = read.map_err(|_| unreadable())??;
+        let ends = Ends {
+            heard: Arc::default(),
+            name: wanted.to_owned(),
+            own_ca: self.files.ca.is_some(),
+            certificate: self.files.cert.is_some(),
+        };
+        match TlsConnector::from(Arc::new(config)).connect(name, stream).await {
+            Ok(stream) => Ok((Stream { stream, heard: Arc::clone(&ends.heard) }, ends)),
+            Err(error) => Err(ends.of_handshake(&error)),
+        }
+    }
+}
+
+/// The thread that reads files has ended without a result: it was not let run, or has panicked.
+fn unreadable() -> StoreError {
+    StoreError::refused(Error::new(ErrorKind::Tls, "the files of TLS could not be read"))
+}
+
+/// What is needed to say why there is no connection.
+pub(super) struct Ends {
+    heard: Arc<OnceLock<rustls::Error>>,
+    /// Whose certificate was expected.
+    name: String,
+    own_ca: bool,
+    /// Whether the client shows one of its own.
+    certificate: bool,
+}
+
+/// An encrypted stream that remembers how TLS ended it: with TLS 1.3 a server refuses the client's
+/// certificate only after the handshake.
+pub(super) struct Stream {
+    stream: TlsStream<TcpStream>,
+    heard: Arc<OnceLock<rustls::Error>>,
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let read = ready!(Pin::new(&mut self.stream).poll_read(cx, buf));
+        if let Some(error) = read.as_ref().err().and_then(explain::of_tls) {
+            // The first one is the reason.
+            let _ = self.heard.set(error.clone());
+        }
+        Poll::Ready(read)
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}

@@ -1,0 +1,163 @@
+//! What each setting of encrypted connections does, on real servers.
+
+use super::{CANARY, Scene, locks, tuned};
+use crate::support::{runtime, soon, until};
+use fairlock::{Client, Config, ErrorKind};
+use fairlock_testkit::server::{Generation, Server};
+use fairlock_testkit::tap::Tap;
+use fairlock_testkit::tls::{Age, Use};
+use fairlock_testkit::topology::SentinelSet;
+use std::path::Path;
+use std::time::Duration;
+
+/// `rediss://`, with a path as it stands in a URL.
+fn url(server: &Server, options: &[(&str, &Path)]) -> String {
+    let options: Vec<_> =
+        options.iter().map(|(name, path)| format!("{name}={}", path.display())).collect();
+    format!("rediss://:{CANARY}@{}/0?{}", server.addr(), options.join("&"))
+}
+
+/// Each option by URL and by builder; without it the same server is refused.
+#[test]
+fn each_option_is_needed_and_enough() {
+    let scene = Scene::new();
+    // Our CA.
+    let Some(server) = scene.server() else { return };
+    let ca = scene.files.put("trusted.pem", scene.ca.pem());
+    let bare = tuned(Config::tcp("127.0.0.1", server.port())).password(CANARY).tls(true);
+    let kind_of = |config: Config| {
+        let error = runtime().block_on(Client::with_config(config)).unwrap_err();
+        println!("{error}");
+        error.kind()
+    };
+    assert_eq!(kind_of(bare.clone()), ErrorKind::Tls, "the machine does not trust our CA");
+    locks(bare.clone().tls_ca(&ca));
+    locks(tuned(Config::from_url(&url(&server, &[("ca", &ca)])).unwrap()));
+
+    // A name that is not the host's; a file with several CAs.
+    let issued = scene.ca.issue(&["db.example"], Use::Server, Age::Valid);
+    let Some(server) = scene.builder(&issued).start() else { return };
+    let both = format!("{}{}", scene.other.pem(), scene.ca.pem());
+    let both = scene.files.put("both.pem", &both);
+    let config = tuned(Config::tcp("localhost", server.port())).password(CANARY).tls_ca(&both);
+    assert_eq!(kind_of(config.clone()), ErrorKind::Tls);
+    locks(config.tls_server_name("db.example"));
+    let options = [("ca", &*both), ("server-name", Path::new("db.example"))];
+    locks(tuned(Config::from_url(&url(&server, &options)).unwrap()));
+
+    // A certificate of the client's own.
+    let builder = scene.builder(&scene.ca.server()).arg("--tls-auth-clients", "yes");
+    let Some(server) = builder.start() else { return };
+    let mine = scene.files.identity("mine", &scene.ca.client(), &scene.ca);
+    let config = scene.config(server.addr());
+    locks(config.tls_cert(&mine.cert).tls_key(&mine.key));
+    let options = [("ca", &*ca), ("cert", &*mine.cert), ("key", &*mine.key)];
+    locks(tuned(Config::from_url(&url(&server, &options)).unwrap()));
+}
+
+/// TLS 1.2 and 1.3, by name and by address.
+#[test]
+fn both_versions_work() {
+    let scene = Scene::new();
+    for version in ["TLSv1.2", "TLSv1.3"] {
+        let builder = scene.builder(&scene.ca.server()).arg("--tls-protocols", version);
+        let Some(server) = builder.start() else { return };
+        locks(scene.config(server.addr()));
+        let trusted = scene.files.put("trusted.pem", scene.ca.pem());
+        locks(tuned(Config::tcp("localhost", server.port())).password(CANARY).tls_ca(trusted));
+    }
+}
+
+/// This test program is one in which rustls has no default provider, as in one that has two compiled in:
+/// what asks for the default panics. A client names its own, and leaves the process as it was.
+#[test]
+fn two_providers_do_not_matter() {
+    let asks = || rustls::ClientConfig::builder();
+    assert!(std::panic::catch_unwind(asks).is_err(), "there is a default, the test shows nothing");
+    let scene = Scene::new();
+    let Some(server) = scene.server() else { return };
+    locks(scene.config(server.addr()));
+    assert!(rustls::crypto::CryptoProvider::get_default().is_none(), "nothing global is set");
+}
+
+/// Certificates are exchanged under a connected client: the server's, its CA's and the client's own. The
+/// next connection has the new ones. A file that is garbage meanwhile, or a key that does not belong to
+/// the certificate yet, is waited out.
+#[test]
+fn files_are_read_again_when_it_reconnects() {
+    let scene = Scene::new();
+    let mine = scene.files.identity("mine", &scene.ca.client(), &scene.ca);
+    let builder = scene.builder(&scene.ca.server()).arg("--tls-auth-clients", "yes");
+    let Some(server) = builder.start() else { return };
+    let config =
+        scene.config(server.addr()).tls_ca(&mine.ca).tls_cert(&mine.cert).tls_key(&mine.key);
+    runtime().block_on(async {
+        let client = Client::with_config(config).await.unwrap();
+        client.fair_lock("job").lock().await.unwrap().release().await.unwrap();
+        server.kill9();
+        // All is new, but for a key that is still the old one.
+        let old_key = std::fs::read_to_string(&mine.key).unwrap();
+        scene.files.identity("server", &scene.other.server(), &scene.other);
+        scene.files.identity("mine", &scene.other.client(), &scene.other);
+        let new_key = std::fs::read_to_string(&mine.key).unwrap();
+        for (name, text, says) in
+            [("mine.key", &*old_key, "does not belong"), ("mine.key", "garbage", "no private key")]
+        {
+            scene.files.put(name, text);
+            server.restart();
+            until("the file is told", async || {
+                client.ping().await.is_err_and(|error| error.to_string().contains(says))
+            })
+            .await;
+        }
+        let waits = client.fair_lock("job");
+        let waits = tokio::spawn(async move { waits.lock().await });
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        assert!(!waits.is_finished(), "a client that was connected once waits for better files");
+        scene.files.put("mine.key", &new_key);
+        let guard = soon("the lock", waits).await.unwrap().unwrap();
+        guard.release().await.unwrap();
+    });
+}
+
+/// What an eavesdropper has: nothing of the login, nothing of the lock.
+#[test]
+fn nothing_can_be_read_on_the_wire() {
+    let scene = Scene::new();
+    let Some(server) = scene.server() else { return };
+    let tap = Tap::before(server.addr());
+    runtime().block_on(async {
+        let client = Client::with_config(scene.config(tap.addr())).await.unwrap();
+        client.fair_lock("invoice").lock().await.unwrap().release().await.unwrap();
+    });
+    assert!(tap.heard().len() > 1_000, "both connections went this way");
+    for word in [CANARY, "HELLO", "SUBSCRIBE", "invoice", "EVALSHA"] {
+        assert!(!tap.has_heard(word), "{word}");
+    }
+}
+
+/// Sentinels and data servers speak TLS alone: found, locked, and followed after a failover.
+#[test]
+fn sentinels_and_their_servers() {
+    let scene = Scene::new();
+    let Some(set) = SentinelSet::start_tls(Generation::Redis70, &scene.identity()) else { return };
+    let ca = scene.files.put("trusted.pem", scene.ca.pem());
+    let url = format!("{}?ca={}", set.url(), ca.display());
+    assert!(url.starts_with("rediss+sentinel://"), "{url}");
+    runtime().block_on(async {
+        let config = Config::from_url(&url).unwrap().store_timeout(Duration::from_secs(60));
+        let client = Client::with_config(config).await.unwrap();
+        let guard = client.fair_lock("job").lock().await.unwrap();
+        let token = guard.token();
+        guard.release().await.unwrap();
+        set.kill_master();
+        let guard = client.fair_lock("job").lock().await.unwrap();
+        assert!(guard.token() > token);
+        guard.release().await.unwrap();
+    });
+    // The scheme decides for both: without TLS the Sentinels do not answer.
+    let plain = url.replace("rediss+", "redis+").split('?').next().unwrap().to_owned();
+    let config = tuned(Config::from_url(&plain).unwrap());
+    let error = runtime().block_on(Client::with_config(config)).unwrap_err();
+    assert!(error.to_string().contains("TLS"), "{error}");
+}
