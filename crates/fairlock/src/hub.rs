@@ -357,3 +357,49 @@ impl Hub {
         self.odd_messages.load(Ordering::Relaxed)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Client, Config};
+    use fairlock_core::{Acquire, Body, Mode, Op};
+    use std::time::Duration;
+
+    /// A message that came before the first reply of all, when nobody knows the store's time, kicked a
+    /// queue that was not there yet: the waiter got its lock with the next heartbeat.
+    #[tokio::test]
+    async fn a_grant_before_the_first_reply_is_looked_for_at_once() {
+        let seldom = Config::memory().heartbeat(Duration::from_secs(60));
+        let client = Client::with_config(seldom).await.expect("memory");
+        let guard = client.fair_lock("job").lock().await.expect("free");
+        let shared = client.shared();
+        let (request, owner) = (shared.new_request().expect("random"), shared.new_owner());
+        let (name, owner) = (guard.name().clone(), owner.expect("a number"));
+        let waiter = Waiter {
+            name: name.clone(),
+            owner: owner.clone(),
+            lease_ms: 30_000,
+            shared_owner: false,
+        };
+        let (entry, outcome) = shared.hub.enter(waiter, request, None);
+        let asks = Op::Acquire(Acquire {
+            kind: Kind::Fair,
+            owner,
+            request,
+            lease_ms: 30_000,
+            mode: Mode::Wait,
+            order: None,
+            not_after_ms: u64::MAX,
+            sure: false,
+            shared_owner: false,
+        });
+        let reply = shared.store.call(&name, &asks).await.expect("memory answers");
+        let Body::Queued { order, .. } = reply.answer.body else { panic!("{reply:?}") };
+        shared.clock.forget();
+        guard.release().await.expect("released");
+        assert!(entry.is_waiting(), "granted by a message that counts from no time");
+        shared.hub.queued(shared, &entry, order);
+        let outcome = tokio::time::timeout(Duration::from_secs(10), outcome).await;
+        assert!(matches!(outcome, Ok(Ok(Outcome::Granted { .. }))), "{outcome:?}");
+    }
+}

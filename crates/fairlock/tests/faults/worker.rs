@@ -19,10 +19,11 @@ use super::bed::{Bed, HB, LEASE, SELDOM, SLACK, config, eventually, ms};
 use fairlock::Client;
 use fairlock_testkit::history::{Event, Record, now_ns};
 use fairlock_testkit::server::Server;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt as _;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
@@ -100,14 +101,31 @@ impl Worker {
         lease: Duration,
         environment: impl IntoIterator<Item = (&'static str, OsString)>,
     ) -> Self {
+        // Not by its path: a build may replace the file while the tests run.
+        starter.arg(format!("/proc/{}/exe", std::process::id())).envs(environment);
+        Self::run(&mut starter, url, heartbeat, lease)
+    }
+
+    /// As another user, whose umask gives nobody anything.
+    pub(crate) fn of_user(
+        url: &str,
+        heartbeat: Duration,
+        lease: Duration,
+        (user, group): (u32, u32),
+    ) -> Self {
+        let mut command = Command::new("sh");
+        command.args(["-c", "umask 077 && exec \"$0\" \"$@\""]);
+        // By its path: what this process is, other users may not ask.
+        command.arg(std::env::current_exe().unwrap()).current_dir("/").uid(user).gid(group);
+        Self::run(&mut command, url, heartbeat, lease)
+    }
+
+    fn run(command: &mut Command, url: &str, heartbeat: Duration, lease: Duration) -> Self {
         let (_, module) = module_path!().split_once("::").unwrap();
-        let mut child = starter
-            // Not by its path: a build may replace the file while the tests run.
-            .arg(format!("/proc/{}/exe", std::process::id()))
+        let mut child = command
             .args([&format!("{module}::takes_orders"), "--exact", "--nocapture"])
             .env(URL, url)
             .env(TIMES, format!("{} {}", heartbeat.as_millis(), lease.as_millis()))
-            .envs(environment)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -195,14 +213,24 @@ impl Worker {
         line.trim().trim_end_matches(" kB").parse().unwrap()
     }
 
-    /// For how long its threads have run.
-    pub(crate) fn cpu(&self) -> Duration {
+    /// For how long each of its threads has run. One that ends takes its time along: only threads can be
+    /// compared, and not their sums.
+    pub(crate) fn cpu(&self) -> HashMap<OsString, Duration> {
         let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
-        let of = |task: std::fs::DirEntry| -> u64 {
-            let text = std::fs::read_to_string(task.path().join("schedstat")).unwrap_or_default();
-            text.split(' ').next().and_then(|ns| ns.parse().ok()).unwrap_or(0)
+        let of = |task: std::fs::DirEntry| {
+            let text = std::fs::read_to_string(task.path().join("schedstat")).ok()?;
+            let ns = text.split(' ').next()?.parse().ok()?;
+            Some((task.file_name(), Duration::from_nanos(ns)))
         };
-        Duration::from_nanos(tasks.filter_map(Result::ok).map(of).sum())
+        tasks.filter_map(Result::ok).filter_map(of).collect()
+    }
+
+    /// How many files it may have open from now on, those that are open aside; gives what it was.
+    pub(crate) fn limit_files(&self, files: u64) -> u64 {
+        let pid = Some(Pid::from_child(&self.child));
+        let now = rustix::process::getrlimit(Resource::Nofile);
+        let limit = Rlimit { current: Some(files), maximum: now.maximum };
+        prlimit(pid, Resource::Nofile, limit).unwrap().current.unwrap_or(u64::MAX)
     }
 
     pub(crate) fn stop(&self) {

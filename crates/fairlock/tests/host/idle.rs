@@ -3,6 +3,8 @@
 use super::{Bed, LONG, enter};
 use crate::faults::worker::Worker;
 use crate::support::runtime;
+use std::collections::HashMap;
+use std::ffi::OsString;
 use std::time::{Duration, Instant};
 
 const WAITERS: usize = 4;
@@ -10,9 +12,10 @@ const WAITERS: usize = 4;
 /// Two heartbeats and more, at half the default distance.
 const WATCHED: Duration = Duration::from_secs(12);
 
-/// The promise is 1 ms a minute for the program as it is shipped, which `fairlock-bench host` measures.
-/// This one is built for debugging, on a machine that has other things to do.
-const LIMIT_MS: f64 = 10.0;
+/// The promise is 1 ms a minute for the program as it is shipped on an idle machine, which
+/// `fairlock-bench host` measures. This one is built for debugging, its heartbeats come twice as often,
+/// and others use the machine: it finds who polls. Ten looks a second cost more than this.
+const LIMIT_MS: f64 = 40.0;
 
 #[test]
 fn an_idle_waiter_costs_next_to_nothing() {
@@ -27,12 +30,18 @@ fn an_idle_waiter_costs_next_to_nothing() {
         for (at, worker) in workers.iter_mut().enumerate() {
             enter(worker, &lock, at + 1).await;
         }
-        let used = || workers.iter().map(Worker::cpu).sum::<Duration>();
-        // Time is what this is about.
-        let (before, began) = (used(), Instant::now());
+        // Threads for blocking work end ten seconds after the start; time is what this is about.
+        let (before, began) = (workers.iter().map(Worker::cpu).collect::<Vec<_>>(), Instant::now());
         tokio::time::sleep(WATCHED).await;
+        let used = |(worker, before): (&Worker, &HashMap<OsString, Duration>)| {
+            let since = |(task, now): (&OsString, &Duration)| {
+                *now - before.get(task).copied().unwrap_or_default()
+            };
+            worker.cpu().iter().map(since).sum::<Duration>()
+        };
+        let used = workers.iter().zip(&before).map(used).sum::<Duration>();
         let minutes = began.elapsed().as_secs_f64() / 60.0;
-        let ms = (used() - before).as_secs_f64() * 1_000.0 / minutes / WAITERS as f64;
+        let ms = used.as_secs_f64() * 1_000.0 / minutes / WAITERS as f64;
         println!("measured: idle waiter: {ms:.2} ms of CPU a minute");
         assert!(ms < LIMIT_MS, "{ms}");
     });

@@ -1,15 +1,19 @@
 //! The host store: who is told what, and when, by whose death, in processes that share a file.
 
 mod deaths;
+mod group;
 mod idle;
 mod leftovers;
+mod limits;
 mod wakes;
 
+use crate::faults::bed::measured;
 use crate::faults::worker::Worker;
-use crate::support::{SOON, queue_is};
-use fairlock::{Client, Config, Lock};
+use crate::support::{SOON, granted, queue_is};
+use fairlock::{Client, Config, Guard, Lock};
 use fairlock_testkit::tempdir::TempDir;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use tokio::task::JoinHandle;
 
 /// So far apart that nothing within a test is found by a heartbeat.
 const SELDOM: Duration = Duration::from_secs(60);
@@ -35,8 +39,12 @@ impl Bed {
 
     /// A client to which only messages and deaths come.
     async fn client(&self) -> Client {
+        self.client_with(SELDOM).await
+    }
+
+    async fn client_with(&self, heartbeat: Duration) -> Client {
         let config = Config::from_url(&self.url()).unwrap();
-        Client::with_config(config.heartbeat(SELDOM).watchdog_lease(LONG)).await.unwrap()
+        Client::with_config(config.heartbeat(heartbeat).watchdog_lease(LONG)).await.unwrap()
     }
 
     /// The same in a process of its own.
@@ -57,6 +65,25 @@ async fn take(worker: &mut Worker, lock: &Lock) {
     worker.order(&format!("lock 0 {JOB}"));
     worker.expect("granted 0", SOON);
     assert!(lock.is_locked().await.unwrap());
+}
+
+/// Far below every lease and heartbeat of these tests.
+const AT_ONCE: Duration = Duration::from_secs(5);
+
+/// Kills them; because of that, and at once, `next` has the lock, and gives it back.
+async fn take_over(
+    what: &str,
+    dying: &mut [Worker],
+    next: JoinHandle<Result<Guard, fairlock::Error>>,
+) {
+    let began = Instant::now();
+    for worker in dying {
+        worker.kill9();
+    }
+    let guard = granted(next).await;
+    measured(what, began.elapsed());
+    assert!(began.elapsed() < AT_ONCE, "{what}: {:?}", began.elapsed());
+    guard.release().await.unwrap();
 }
 
 /// A worker that stands in the queue as the `place`th.

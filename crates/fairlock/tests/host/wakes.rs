@@ -87,19 +87,15 @@ fn places_that_are_given_up_keep_the_line_of_watchers_whole() {
     let bed = Bed::new();
     runtime().block_on(async {
         let clients = [bed.client().await, bed.client().await];
-        let mut holder = bed.worker();
+        let mut holder = [bed.worker()];
         let lock = clients[0].fair_lock("job");
-        super::take(&mut holder, &lock).await;
+        super::take(&mut holder[0], &lock).await;
         let gives_up = crate::support::wait_behind(&lock, 1).await;
         let stays = crate::support::wait_behind(&clients[1].fair_lock("job"), 2).await;
         gives_up.abort();
         crate::support::queue_is(&lock, 1).await;
         // The one that stays watched the one that left; now it has to watch the holder.
-        let began = Instant::now();
-        holder.kill9();
-        let guard = crate::support::granted(stays).await;
-        measured("given up before it, then the holder is killed", began.elapsed());
-        guard.release().await.unwrap();
+        super::take_over("a killed holder, after one gave up", &mut holder, stays).await;
     });
 }
 

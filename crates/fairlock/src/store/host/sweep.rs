@@ -27,6 +27,9 @@ const NEW_KEPT: Duration = Duration::from_secs(60);
 /// Waiters of one lock without a queue that a release tells; the others look with their heartbeats.
 const TOLD_MAX: usize = 64;
 
+/// Listeners of one lock that a release looks at: some may be dead.
+const LISTENERS_MAX: usize = 1_000;
+
 /// Begins to tell `client` when the lock `name`, which has no queue, is free.
 pub(super) fn listen(folder: &Folder, name: &LockName, client: ClientId) {
     // Without it the client looks with its heartbeats.
@@ -44,13 +47,18 @@ pub(super) fn unlisten(folder: &Folder, name: &LockName, client: ClientId) {
 pub(super) fn tell(folder: &Folder, name: &LockName, own: ClientId) {
     let listeners = listeners(name);
     // Most often there is no such folder: nobody waits.
-    let Ok(names) = folder.list(Some(&listeners), TOLD_MAX) else { return };
+    let Ok(names) = folder.list(Some(&listeners), LISTENERS_MAX) else { return };
+    let mut told = 0;
     for client in names.iter().filter_map(|name| ClientId::parse(name.as_bytes())) {
+        if told == TOLD_MAX {
+            break;
+        }
         if client == own {
             continue;
         }
-        let told = bell::ring(folder, client, &Message::Free(folder::hash(name)));
-        if !told && !is_there(folder, client) {
+        if bell::ring(folder, client, &Message::Free(folder::hash(name))) {
+            told += 1;
+        } else if !is_there(folder, client) {
             let _ = folder.remove(&format!("{listeners}/{client}"));
         }
     }

@@ -1,0 +1,98 @@
+//! What runs out: files that a process may open, and waiters that a release tells.
+
+use super::{Bed, LONG, enter, take};
+use crate::faults::worker::Worker;
+use crate::support::{SOON, granted, runtime, soon, until, wait_behind};
+use fairlock::{GuardState, Lock};
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Times five is how far apart heartbeats come.
+const OFTEN: Duration = Duration::from_millis(100);
+
+/// Many heartbeats.
+const A_WHILE: Duration = Duration::from_secs(2);
+
+/// A process that can open no file more cannot ask who lives: it takes nobody for dead, and is told of its
+/// turn all the same.
+#[test]
+fn who_can_open_no_files_takes_nobody_for_dead() {
+    let bed = Bed::new();
+    runtime().block_on(async {
+        let client = bed.client_with(OFTEN).await;
+        let lock = client.fair_lock("job");
+        let mut poor = Worker::with(&bed.url(), OFTEN, LONG, []);
+        poor.limit_files(0);
+        let guard = lock.lock().await.unwrap();
+        enter(&mut poor, &lock, 1).await;
+        assert!(poor.hear("granted", A_WHILE).is_none(), "taken from one that lives");
+        assert_eq!(guard.state(), GuardState::Held);
+        guard.release().await.unwrap();
+        poor.expect("granted 0", SOON);
+        // It cannot ring: the next one finds its turn by a heartbeat.
+        let next = wait_behind(&lock, 1).await;
+        poor.order("release 0");
+        granted(next).await.release().await.unwrap();
+    });
+}
+
+/// Nor can it learn of a death; it does with the first heartbeat after it can open files again.
+#[test]
+fn a_death_is_found_when_files_can_be_opened_again() {
+    let bed = Bed::new();
+    runtime().block_on(async {
+        let client = bed.client().await;
+        let lock = client.fair_lock("job");
+        let (mut holder, mut poor) = (bed.worker(), Worker::with(&bed.url(), OFTEN, LONG, []));
+        take(&mut holder, &lock).await;
+        let files = poor.limit_files(0);
+        enter(&mut poor, &lock, 1).await;
+        holder.kill9();
+        assert!(poor.hear("granted", A_WHILE).is_none(), "how could it know?");
+        poor.limit_files(files);
+        poor.expect("granted 0", SOON);
+    });
+}
+
+/// Others that seem to wait for the lock `waiter` does: a file for each where listeners stand, and a bell
+/// that can be rung where `bells` says so.
+fn crowd(bed: &Bed, bells: bool) {
+    const CROWD: u32 = 300;
+    let folder = bed.dir.path().join("locks-clients");
+    let listeners: PathBuf = folder.join(&bed.files(".base")[0]);
+    for number in 0..CROWD {
+        let client = format!("00000000-0000-8000-8000-{number:012x}");
+        std::fs::write(listeners.join(&client), "").unwrap();
+        if bells {
+            let bell = folder.join(format!("{client}.bell"));
+            mknodat(CWD, bell, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
+        }
+    }
+}
+
+/// The lock without a queue that one client holds and another waits for, in a crowd.
+async fn in_a_crowd(bed: &Bed, heartbeat: Duration, bells: bool) {
+    let (holder, waiter) = (bed.client().await, bed.client_with(heartbeat).await);
+    let guard = holder.plain_lock("job").lock().await.unwrap();
+    let lock: Lock = waiter.plain_lock("job");
+    let waiter = tokio::spawn(async move { lock.lock().await.unwrap() });
+    until("it listens", async || bed.files(".base").len() == 1).await;
+    crowd(bed, bells);
+    guard.release().await.unwrap();
+    soon("its turn", waiter).await.unwrap().release().await.unwrap();
+}
+
+/// A release tells 64. The others look with their heartbeats.
+#[test]
+fn one_of_too_many_listeners_looks_with_its_heartbeat() {
+    let bed = Bed::new();
+    runtime().block_on(in_a_crowd(&bed, OFTEN, true));
+}
+
+/// Listeners that were killed count for nothing, however many they are.
+#[test]
+fn dead_listeners_take_nobodys_place() {
+    let bed = Bed::new();
+    runtime().block_on(in_a_crowd(&bed, super::SELDOM, false));
+}
