@@ -246,7 +246,7 @@ fn tstp_and_cont_without_a_terminal() {
     for _ in 0..3 {
         running.signal(Signal::TSTP);
         eventually("the command is stopped", || state(&process) == Some('T'));
-        // Nobody continues it, and the lock is kept.
+        // Nobody continues it, and the lock is kept. Time is what this is about.
         std::thread::sleep(std::time::Duration::from_millis(50));
         assert_eq!(state(&process), Some('T'));
         assert_eq!(server.client().call(&["EXISTS", "x"]).int(), 1);
@@ -304,13 +304,17 @@ fn nothing_ends_a_command_that_is_well() {
     let go = dir.path().join("go");
     let mut running = Running::start(run_script("memory:", &[], "x", &hold_until(&go)));
     assert_eq!(running.line(), "holding");
-    let threads = || {
-        let tasks = fs::read_dir(format!("/proc/{}/task", running.pid())).unwrap();
-        tasks.map(|task| task.unwrap().file_name()).collect::<BTreeSet<_>>()
-    };
-    assert!(threads().contains(std::ffi::OsStr::new(&running.pid().to_string())));
-    // Longer than any thread lives that a runtime keeps for a while.
-    std::thread::sleep(std::time::Duration::from_millis(1_200));
+    // The main thread, which lives for as long as the process does. One of a runtime's pool would end
+    // after a while, and the command with it.
+    let main = running.pid().to_string();
+    let mut children = BTreeSet::new();
+    for task in fs::read_dir(format!("/proc/{main}/task")).unwrap() {
+        let thread = task.unwrap().file_name().into_string().unwrap();
+        let of_it = fs::read_to_string(format!("/proc/{main}/task/{thread}/children")).unwrap();
+        assert!(of_it.is_empty() || thread == main, "{thread} of {main} has started {of_it}");
+        children.extend(of_it.split_whitespace().map(str::to_owned));
+    }
+    assert!(!children.is_empty(), "somebody runs the command");
     fs::write(&go, "").unwrap();
     running.wait().expect(0, "");
 }
