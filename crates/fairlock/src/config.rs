@@ -569,16 +569,9 @@ impl Config {
         self.check_address()?;
         self.check_tls()?;
         self.replicas.check()?;
-        if self.replicas != Replicas::None {
-            match &self.address {
-                Address::Memory | Address::Sqlite { .. } => {
-                    return Err(Error::misuse("only a server has replicas to wait for"));
-                }
-                Address::Cluster(_) => {
-                    return Err(Error::misuse("waiting for a Cluster's replicas is not built yet"));
-                }
-                _ => {}
-            }
+        let has_replicas = !matches!(self.address, Address::Memory | Address::Sqlite { .. });
+        if self.replicas != Replicas::None && !has_replicas {
+            return Err(Error::misuse("only a server has replicas to wait for"));
         }
         if self.username.is_some() && self.password.is_none() {
             return Err(Error::misuse(

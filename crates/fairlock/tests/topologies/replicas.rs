@@ -8,7 +8,7 @@ use fairlock::{
 use fairlock_testkit::proxy::Proxy;
 use fairlock_testkit::raw::Raw;
 use fairlock_testkit::server::{Generation, Server};
-use fairlock_testkit::topology::{MASTER_NAME, Replicated, SentinelSet};
+use fairlock_testkit::topology::{Cluster, MASTER_NAME, Replicated, SentinelSet, slot};
 use std::time::{Duration, Instant};
 
 /// For what takes milliseconds on a machine with nothing else to do.
@@ -395,4 +395,38 @@ fn what_was_given_back_lately_is_given_back_once_more() {
         assert_eq!(held.release().await.unwrap(), Release::Released);
         within("the other's turn", SOON, stays.wait()).await.unwrap().release().await.unwrap();
     });
+}
+
+/// On a Cluster the replicas of the lock's own node have to have it: one that is frozen holds up the locks
+/// of its master and no others. After its master died it has what was acquired.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_node_of_a_cluster_has_replicas_of_its_own() {
+    let Some(cluster) = Cluster::start(Generation::Redis70) else { return };
+    let config = strict(&cluster.url(), Replicas::AtLeast(1)).replicas_timeout(SHORT);
+    let config = config.watchdog_lease(20 * LEASE).store_timeout(2 * SOON);
+    let client = connect(config.response_timeout(Duration::from_secs(3))).await;
+    let named = |master: usize| {
+        let mut names = (0..).map(|number| format!("job-{number}"));
+        names.find(|name| cluster.master_of(slot(name.as_bytes())) == Some(master)).unwrap()
+    };
+    let (here, there) = (named(0), named(1));
+    for kind in [Kind::Fair, Kind::Plain, Kind::Simple] {
+        let guard = within("the lock", SOON, lock_of(&client, kind, &here).lock()).await.unwrap();
+        assert_eq!(guard.release().await.unwrap(), Release::Released);
+    }
+    let held = client.fair_lock(&here).lock().await.unwrap();
+    let replica = cluster.replica_of(0).expect("it has one");
+    cluster.nodes()[replica].stop();
+    let other = format!("{{{here}}}-other");
+    refused(&client.fair_lock(&other)).await;
+    let guard = within("elsewhere", SOON, client.fair_lock(&there).lock()).await.unwrap();
+    assert_eq!(guard.release().await.unwrap(), Release::Released);
+    cluster.nodes()[replica].cont();
+
+    assert_eq!(cluster.kill_master(slot(here.as_bytes())), replica);
+    // The new master has no replica: what was held goes on until it would have to be renewed.
+    assert_ne!(held.state(), GuardState::Lost);
+    assert!(is_held(&cluster.nodes()[replica], &here));
+    assert!(!is_held(&cluster.nodes()[replica], &other), "it was never returned");
+    refused(&client.fair_lock(&other)).await;
 }

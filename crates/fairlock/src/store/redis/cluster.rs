@@ -4,6 +4,7 @@
 //! every resend has to be known, and the loss of one node must put the holds of that node, and no
 //! others, in doubt at once.
 
+use super::confirm::Confirmer;
 use super::dial::{self, Endpoint, Target, Tls};
 use super::link::Link;
 use super::login::Login;
@@ -57,6 +58,8 @@ pub(crate) struct Node {
     pub(crate) addr: Addr,
     pub(crate) link: Arc<Link>,
     pub(crate) clock: Arc<ServerClock>,
+    /// Where replicas are waited for.
+    pub(crate) confirmer: Option<Confirmer>,
     /// Of its present connection; 0 while there is none. No two connections have the same.
     number: AtomicU64,
     used: Mutex<Moment>,
@@ -288,10 +291,12 @@ impl Cluster {
                 cluster.hear(&at, &event);
             }
         });
+        let confirmer = Confirmer::start(&place, &self.config);
         let link = Link::new(place, &self.config, None, hear);
         Arc::new(Node {
             addr: addr.clone(),
             clock: Arc::default(),
+            confirmer,
             number: AtomicU64::new(0),
             used: Mutex::new(Moment::now()),
             task: tokio::spawn(Arc::clone(&link).run()),

@@ -31,6 +31,7 @@ use redis::{Pipeline, RedisError, Value};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
+use tokio::task::AbortHandle;
 
 /// Operations that share a `WAIT` at most: about a millisecond of the server's time.
 const BATCH_MAX: usize = 128;
@@ -40,14 +41,22 @@ const LINE_MAX: usize = 1_024;
 
 const TOUCH: &str = include_str!("lua/replicated.lua");
 
-/// The way to a server and its replicas.
+/// The way to a server and its replicas. Its tasks end with it.
 pub(crate) struct Confirmer {
     line: mpsc::Sender<Item>,
+    tasks: [AbortHandle; 2],
+}
+
+impl Drop for Confirmer {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(AbortHandle::abort);
+    }
 }
 
 struct Item {
     name: LockName,
     op: Op,
+    publishing: Publishing,
     tell: oneshot::Sender<Result<Confirmed, StoreError>>,
 }
 
@@ -71,7 +80,7 @@ struct Count {
 }
 
 impl Confirmer {
-    /// `None` where no replicas are waited for. Its tasks end with the runtime that this is called in.
+    /// `None` where no replicas are waited for. Its tasks run on the runtime that this is called in.
     pub(crate) fn start(place: &Arc<Place>, config: &Config) -> Option<Self> {
         if config.replicas == Replicas::None {
             return None;
@@ -81,7 +90,7 @@ impl Confirmer {
         settings.response_timeout += config.replicas_timeout;
         settings.ping_timeout += config.replicas_timeout;
         let link = Link::new(Arc::clone(place), &settings, None, Arc::new(|_| {}));
-        tokio::spawn(Arc::clone(&link).run());
+        let keep = tokio::spawn(Arc::clone(&link).run());
         let (line, items) = mpsc::channel(LINE_MAX);
         let worker = Worker {
             link,
@@ -91,15 +100,20 @@ impl Confirmer {
             rules: config.rules(),
             last_needed: config.replicas.needed(0),
         };
-        tokio::spawn(worker.run(items));
-        Some(Self { line })
+        let work = tokio::spawn(worker.run(items));
+        Some(Self { line, tasks: [keep.abort_handle(), work.abort_handle()] })
     }
 
     /// Carries out `op`, and waits for replicas. Dropping the future leaves the outcome in doubt.
-    pub(crate) async fn confirm(&self, name: &LockName, op: &Op) -> Result<Confirmed, StoreError> {
+    pub(crate) async fn confirm(
+        &self,
+        name: &LockName,
+        op: &Op,
+        publishing: Publishing,
+    ) -> Result<Confirmed, StoreError> {
         let gone = || StoreError::unavailable("the client has ended".into(), true);
         let (tell, told) = oneshot::channel();
-        let item = Item { name: name.clone(), op: op.clone(), tell };
+        let item = Item { name: name.clone(), op: op.clone(), publishing, tell };
         self.line.send(item).await.map_err(|_| gone())?;
         told.await.map_err(|_| gone())?
     }
@@ -132,7 +146,7 @@ impl Worker {
             Ok(round) => round,
             Err(error) => {
                 self.link.note_failure(&error);
-                return refuse(batch, &classify(&error));
+                return refuse(batch, &failure_of(&error));
             }
         };
         self.link.note_answer();
@@ -147,7 +161,7 @@ impl Worker {
             if let Err(error) = &reply {
                 self.link.note_failure(error);
             }
-            let answer = reply.map_err(|error| classify(&error)).and_then(|value| {
+            let answer = reply.map_err(|error| failure_of(&error)).and_then(|value| {
                 reply::answer(value).map_err(|message| {
                     StoreError::refused(Error::new(ErrorKind::Protocol, message))
                 })
@@ -171,13 +185,7 @@ impl Worker {
     ) -> Result<(Vec<Value>, Count), RedisError> {
         let mut pipe = redis::pipe();
         for item in batch {
-            pipe.add_command(script::call(
-                by,
-                &self.rules,
-                Publishing::Whole,
-                &item.name,
-                &item.op,
-            ));
+            pipe.add_command(script::call(by, &self.rules, item.publishing, &item.name, &item.op));
         }
         let released = batch.iter().find(|item| !matches!(item.op, Op::Renew { .. }));
         let mut replies = batch.len();
@@ -232,6 +240,17 @@ impl Worker {
         );
         Error::new(ErrorKind::NotReplicated, message)
     }
+}
+
+/// What a failure means where another server may be the primary by now: asked again, that one answers.
+fn failure_of(error: &RedisError) -> StoreError {
+    let moved = matches!(error.code(), Some("MOVED" | "ASK" | "UNBLOCKED"))
+        || error.to_string().contains("cannot be used with replica");
+    if moved {
+        let message = format!("another server keeps the lock now: {}", classify(error).error);
+        return StoreError::unavailable(message, true);
+    }
+    classify(error)
 }
 
 /// To `WAIT` and `ROLE`.

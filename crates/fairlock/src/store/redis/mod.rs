@@ -218,7 +218,10 @@ impl Store for RedisStore {
     }
 
     fn is_replicated(&self) -> bool {
-        matches!(&self.to, To::One(One { confirmer: Some(_), .. }))
+        match &self.to {
+            To::One(one) => one.confirmer.is_some(),
+            To::Cluster(routes) => routes.is_replicated(),
+        }
     }
 
     fn confirm<'a>(
@@ -229,9 +232,10 @@ impl Store for RedisStore {
         Box::pin(async move {
             match &self.to {
                 To::One(One { confirmer: Some(confirmer), .. }) => {
-                    confirmer.confirm(name, op).await
+                    confirmer.confirm(name, op, Publishing::Whole).await
                 }
-                _ => self.call(name, op).await.map(Confirmed::by_the_store),
+                To::One(one) => one.call(name, op).await.map(Confirmed::by_the_store),
+                To::Cluster(routes) => routes.confirm(name, op).await,
             }
         })
     }

@@ -18,7 +18,8 @@ use crate::client_info::ClientInfo;
 use crate::clock::{Moment, ServerClock};
 use crate::config::Config;
 use crate::error::Error;
-use crate::store::{Boxed, Cursor, Event, Events, Page, Reply, StoreError, Topic};
+use crate::replicas::Replicas;
+use crate::store::{Boxed, Confirmed, Cursor, Event, Events, Page, Reply, StoreError, Topic};
 use fairlock_core::{ClientId, LockName, Op, Rules};
 use redis::{Cmd, RedisError, Value};
 use std::collections::BTreeMap;
@@ -219,6 +220,36 @@ impl Routes {
         // Nothing was carried out by those that only named others.
         let message = format!("the nodes of the Cluster do not agree on who serves slot {slot}");
         Err(StoreError::unavailable(message, false))
+    }
+
+    pub(crate) fn is_replicated(&self) -> bool {
+        self.cluster.config.replicas != Replicas::None
+    }
+
+    /// The same with a wait for the replicas of the node that serves the lock's slot. It follows no slot:
+    /// asked again it goes where the slot is by then.
+    pub(crate) async fn confirm(&self, name: &LockName, op: &Op) -> Result<Confirmed, StoreError> {
+        let slot = slot_or_refusal(name)?;
+        let publishing = self.publishing()?;
+        let confirmed = match self.cluster.node_of(slot) {
+            Ok(node) => match &node.confirmer {
+                Some(confirmer) => {
+                    let clock = Some(Arc::clone(&node.clock));
+                    let confirmed = confirmer.confirm(name, op, publishing).await;
+                    confirmed.map(|confirmed| Confirmed {
+                        reply: Reply { clock, ..confirmed.reply },
+                        ..confirmed
+                    })
+                }
+                None => self.call(name, op).await.map(Confirmed::by_the_store),
+            },
+            Err(failure) => Err(failure),
+        };
+        confirmed.inspect_err(|failure| {
+            if failure.passing {
+                self.cluster.map_wanted.notify_one();
+            }
+        })
     }
 
     async fn failed(
