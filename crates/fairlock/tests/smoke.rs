@@ -1,6 +1,6 @@
 //! The shortest path: two clients, three waiters, in order.
 
-use fairlock::Client;
+use fairlock::{Client, Config};
 use fairlock_testkit::server::{Generation, Server};
 use std::time::{Duration, Instant};
 
@@ -45,4 +45,21 @@ async fn servers() {
         let Some(server) = Server::start(generation) else { continue };
         three_in_order(&server.url()).await;
     }
+}
+
+/// Both forms of URL, and the builder: the same locks, in the same database.
+#[tokio::test]
+async fn a_unix_socket() {
+    let Some(server) = Server::start(Generation::Redis70) else { return };
+    let path = server.unix_socket();
+    three_in_order(&format!("unix:{}", path.display())).await;
+    let url = format!("unix://{}?db=2", path.display());
+    three_in_order(&url).await;
+    let client = Client::with_config(Config::unix(&path).database(2)).await.unwrap();
+    let guard = client.fair_lock("job").lock().await.unwrap();
+    let by_url = Client::connect(&url).await.unwrap();
+    assert!(by_url.fair_lock("job").is_locked().await.unwrap());
+    let elsewhere = Client::connect(&server.url()).await.unwrap();
+    assert!(!elsewhere.fair_lock("job").is_locked().await.unwrap());
+    guard.release().await.unwrap();
 }
