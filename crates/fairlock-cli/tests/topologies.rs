@@ -5,7 +5,8 @@ use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::Stdio;
 
-use fairlock_testkit::server::Generation;
+use fairlock_testkit::server::{Generation, Server};
+use fairlock_testkit::tls::{Ca, Files};
 use fairlock_testkit::topology::{Cluster, SentinelSet};
 
 use crate::fixture::{finish, run_script};
@@ -66,4 +67,37 @@ fn the_command_runs_on_a_cluster() {
         outcome.expect(0, "");
         assert_eq!(outcome.stdout, format!("{name}\n"));
     }
+}
+
+/// An encrypted server whose CA is named in the URL, or is one that the machine trusts. What fails is told in
+/// one line, with the code of access that is denied.
+#[test]
+fn the_command_runs_encrypted() {
+    let (files, ca) = (Files::default(), Ca::new("ours"));
+    let identity = files.identity("server", &ca.server(), &ca);
+    let builder = Server::builder(Generation::Redis70).tls(&identity);
+    let Some(server) = builder.arg("--tls-auth-clients", "optional").start() else { return };
+    let trusted = identity.ca.display();
+    let url = format!("{}?ca={trusted}", server.url());
+    assert!(url.starts_with("rediss://"), "{url}");
+    increment(&url, PROCESSES, TURNS);
+
+    let mut by_machine = run_script(&server.url(), &[], "job", "echo $FAIRLOCK_NAME");
+    let outcome = finish({
+        by_machine.env("SSL_CERT_FILE", &identity.ca);
+        by_machine
+    });
+    outcome.expect(0, "");
+    assert_eq!(outcome.stdout, "job\n");
+
+    let mine = files.identity("mine", &ca.client(), &ca);
+    let (cert, key) = (mine.cert.display(), mine.key.display());
+    let outcome = finish(run_script(&format!("{url}&cert={cert}&key={key}"), &[], "job", "true"));
+    outcome.expect(0, "");
+
+    let other = files.put("other.pem", Ca::new("of others").pem());
+    let url = format!("{}?ca={}", server.url(), other.display());
+    let outcome = finish(run_script(&url, &[], "job", "echo must not run"));
+    assert_eq!(outcome.stdout, "");
+    outcome.expect(77, "name the file of the server's CA");
 }

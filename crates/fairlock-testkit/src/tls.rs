@@ -48,6 +48,8 @@ pub enum Use {
     Server,
     /// To be shown by a client.
     Client,
+    /// Both: the nodes of a Cluster show theirs to each other.
+    Both,
 }
 
 impl fmt::Debug for Ca {
@@ -112,10 +114,13 @@ pub fn self_signed(names: &[&str]) -> Issued {
 
 fn leaf(names: &[&str], usage: Use, age: Age) -> CertificateParams {
     let mut params = params(names[0], names, age);
-    params.extended_key_usages = vec![match usage {
-        Use::Server => ExtendedKeyUsagePurpose::ServerAuth,
-        Use::Client => ExtendedKeyUsagePurpose::ClientAuth,
-    }];
+    let (of_server, of_client) =
+        (ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth);
+    params.extended_key_usages = match usage {
+        Use::Server => vec![of_server],
+        Use::Client => vec![of_client],
+        Use::Both => vec![of_server, of_client],
+    };
     params
 }
 

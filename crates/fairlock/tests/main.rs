@@ -41,6 +41,8 @@ macro_rules! contract_stores {
         $on!(cluster62, At::Cluster(Generation::Redis62); with futures);
         $on!(cluster70, At::Cluster(Generation::Redis70); with futures);
         $on!(sentinel, At::Sentinel(Generation::Redis70); with futures);
+        #[cfg(feature = "tls")]
+        $on!(tls, At::Tls(Generation::Redis70); with futures);
     };
 }
 

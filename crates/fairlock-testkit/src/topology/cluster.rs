@@ -4,6 +4,7 @@ use super::{field, until};
 use crate::raw::Raw;
 use crate::resp::Value;
 use crate::server::{Generation, Server};
+use crate::tls::Identity;
 
 /// How many slots a Cluster has.
 pub const SLOTS: u16 = 16_384;
@@ -23,6 +24,7 @@ const MOVE_TIMEOUT_MS: &str = "5000";
 pub struct Cluster {
     nodes: Vec<Server>,
     ids: Vec<String>,
+    tls: bool,
 }
 
 impl Cluster {
@@ -42,6 +44,24 @@ impl Cluster {
     ///
     /// If it does not come up.
     pub fn start_with(generation: Generation, settings: &[(&str, &str)]) -> Option<Self> {
+        Self::launch(generation, settings, None)
+    }
+
+    /// One whose nodes speak TLS alone, to clients and to each other; `None`, loudly, when there is no
+    /// server with TLS.
+    ///
+    /// # Panics
+    ///
+    /// If it does not come up.
+    pub fn start_tls(generation: Generation, identity: &Identity) -> Option<Self> {
+        Self::launch(generation, &[("--tls-cluster", "yes")], Some(identity))
+    }
+
+    fn launch(
+        generation: Generation,
+        settings: &[(&str, &str)],
+        identity: Option<&Identity>,
+    ) -> Option<Self> {
         let mut nodes = Vec::new();
         for _ in 0..NODES {
             let mut node = Server::builder(generation)
@@ -55,10 +75,13 @@ impl Cluster {
             for (name, value) in settings {
                 node = node.arg(name, value);
             }
+            if let Some(identity) = identity {
+                node = node.tls(identity);
+            }
             nodes.push(node.start()?);
         }
         let ids = nodes.iter().map(|n| n.client().call(&["CLUSTER", "MYID"]).text().to_owned());
-        let cluster = Self { ids: ids.collect(), nodes };
+        let cluster = Self { ids: ids.collect(), nodes, tls: identity.is_some() };
         cluster.assemble();
         Some(cluster)
     }
@@ -109,10 +132,11 @@ impl Cluster {
         self.nodes[node].client()
     }
 
-    /// `redis+cluster://HOST:PORT,HOST:PORT,...`, all nodes.
+    /// `redis+cluster://HOST:PORT,HOST:PORT,...`, all nodes; or `rediss+cluster://...`.
     pub fn url(&self) -> String {
         let places: Vec<_> = self.nodes.iter().map(|node| node.addr().to_string()).collect();
-        format!("redis+cluster://{}", places.join(","))
+        let scheme = if self.tls { "rediss" } else { "redis" };
+        format!("{scheme}+cluster://{}", places.join(","))
     }
 
     /// The master that serves the slot, as a node that lives sees it; `None` when nobody does.

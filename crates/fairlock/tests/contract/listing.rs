@@ -156,12 +156,12 @@ pub(super) async fn foreign_ones(store: Store) {
 
 /// A user sees the locks whose keys he may look at; one that may not look at all is told so.
 pub(super) async fn only_what_may_be_seen(store: Store) {
-    let (Some(mut raw), Some(server)) = (store.raw(), store.server()) else { return };
+    let Some(mut raw) = store.raw() else { return };
     for name in ["mine:1", "mine:2", "theirs"] {
         raw.call(&["SET", &format!("redisson_lock_token:{{{name}}}"), "1"]);
     }
     let config = |user: &str| {
-        no_beats(Config::from_url(&format!("redis://{user}:right@{}", server.addr())).unwrap())
+        no_beats(Config::from_url(&store.url()).unwrap()).username(user).password("right")
     };
     let mut rule = vec!["ACL", "SETUSER", "ann", "on", ">right", "allchannels", "+@all", "~mine:*"];
     rule.extend(["~{mine:*", "~redisson_lock_*{mine:*", "~fairlock_*"]);

@@ -3,6 +3,7 @@
 mod clusters;
 
 use std::future::Future;
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::task::Poll;
@@ -13,6 +14,9 @@ use fairlock::{Config, Error};
 use fairlock_testkit::raw::Raw;
 use fairlock_testkit::server::{Generation, Server};
 use fairlock_testkit::tempdir::TempDir;
+#[cfg(feature = "tls")]
+use fairlock_testkit::tls::Ca;
+use fairlock_testkit::tls::Files;
 use fairlock_testkit::topology::{MASTER_NAME, Replicated};
 use tokio::task::JoinHandle;
 
@@ -29,6 +33,9 @@ pub(crate) enum At {
     Server(Generation),
     /// A Cluster that the tests of a generation use one after the other.
     Cluster(Generation),
+    /// A server that speaks TLS alone.
+    #[cfg(feature = "tls")]
+    Tls(Generation),
     /// A server that a Sentinel names, where locks count when its replica has them. Nothing fails over.
     Sentinel(Generation),
 }
@@ -41,6 +48,8 @@ pub(crate) struct Store {
     beside: Option<(Server, Server)>,
     /// Of the host store.
     folder: Option<TempDir>,
+    /// Where the server speaks TLS: the file of its CA, and the folder that it is in.
+    trusted: Option<(Files, PathBuf)>,
     /// Two clients of `memory:` are two stores, so there all are clones of the first.
     memory: OnceLock<Client>,
 }
@@ -53,6 +62,8 @@ impl Store {
             At::Memory => {}
             #[cfg(feature = "sqlite")]
             At::Host => store.folder = Some(TempDir::new()),
+            #[cfg(feature = "tls")]
+            At::Tls(generation) => return Self::encrypted(generation),
             At::Sentinel(generation) => return Self::watched(generation),
             At::Server(generation) => store.server = Some(Server::start(generation)?),
             At::Cluster(generation) => store.cluster = Some(clusters::turn(generation)?),
@@ -60,9 +71,17 @@ impl Store {
         Some(store)
     }
 
+    #[cfg(feature = "tls")]
+    fn encrypted(generation: Generation) -> Option<Self> {
+        let (files, ca) = (Files::default(), Ca::new("ours"));
+        let identity = files.identity("server", &ca.server(), &ca);
+        let server = Server::builder(generation).tls(&identity).start()?;
+        Some(Self { server: Some(server), trusted: Some((files, identity.ca)), ..Self::none() })
+    }
+
     fn none() -> Self {
         let memory = OnceLock::new();
-        Self { server: None, cluster: None, beside: None, folder: None, memory }
+        Self { server: None, cluster: None, beside: None, folder: None, trusted: None, memory }
     }
 
     fn watched(generation: Generation) -> Option<Self> {
@@ -86,6 +105,9 @@ impl Store {
             // On a busy machine a replica may take its time.
             let strict = "replicas=1&replicas-timeout-ms=10000";
             return format!("redis+sentinel://{}/{MASTER_NAME}?{strict}", sentinel.addr());
+        }
+        if let (Some(server), Some((_, ca))) = (&self.server, &self.trusted) {
+            return format!("{}?ca={}", server.url(), ca.display());
         }
         match (&self.server, &self.folder) {
             (Some(server), _) => server.url(),

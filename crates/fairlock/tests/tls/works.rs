@@ -6,7 +6,7 @@ use fairlock::{Client, Config, ErrorKind};
 use fairlock_testkit::server::{Generation, Server};
 use fairlock_testkit::tap::Tap;
 use fairlock_testkit::tls::{Age, Use};
-use fairlock_testkit::topology::SentinelSet;
+use fairlock_testkit::topology::{Cluster, SentinelSet};
 use std::path::Path;
 use std::time::Duration;
 
@@ -134,6 +134,35 @@ fn nothing_can_be_read_on_the_wire() {
     for word in [CANARY, "HELLO", "SUBSCRIBE", "invoice", "EVALSHA"] {
         assert!(!tap.has_heard(word), "{word}");
     }
+}
+
+/// The nodes of a Cluster speak TLS alone. A client begins with one of them; the others, which it learns
+/// by address, are verified in the same way.
+#[test]
+fn nodes_of_a_cluster() {
+    let scene = Scene::new();
+    let nodes = scene.ca.issue(&["127.0.0.1"], Use::Both, Age::Valid);
+    let nodes = scene.files.identity("nodes", &nodes, &scene.ca);
+    let Some(cluster) = Cluster::start_tls(Generation::Redis70, &nodes) else { return };
+    let ca = scene.files.put("trusted.pem", scene.ca.pem());
+    assert!(cluster.url().starts_with("rediss+cluster://"), "{}", cluster.url());
+    let first = cluster.url().split(',').next().unwrap().to_owned();
+    runtime().block_on(async {
+        let config = tuned(Config::from_url(&format!("{first}?ca={}", ca.display())).unwrap());
+        let client = Client::with_config(config).await.unwrap();
+        // One in the slots of each master: 15495, 7365 and 3300.
+        for name in ["a", "c", "b"] {
+            let lock = client.fair_lock(name);
+            let guard = lock.lock().await.unwrap();
+            let mut turn = lock.enqueue().await.unwrap();
+            guard.release().await.unwrap();
+            soon("the hand-over", turn.wait()).await.unwrap().release().await.unwrap();
+        }
+        let others = scene.files.put("others.pem", scene.other.pem());
+        let config = tuned(Config::from_url(&format!("{first}?ca={}", others.display())).unwrap());
+        let error = Client::with_config(config).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Tls, "{error}");
+    });
 }
 
 /// Sentinels and data servers speak TLS alone: found, locked, and followed after a failover.

@@ -5,3 +5,4 @@ mod moving;
 mod replicas;
 mod resharding;
 mod sentinel;
+mod unix;
