@@ -264,6 +264,7 @@ fn settings_are_those_of_the_code() {
             (Some(seconds), _) => assert_eq!(*default, format!("{seconds} s"), "{name}"),
             (None, "true" | "false" | "0") => assert_eq!(default, value, "{name}"),
             (None, "None" | "Password::None") => assert!(!default.is_empty(), "{name}"),
+            (None, "Reactions::default()") => assert_eq!(default, "refuse; `Eviction`: warn"),
             (None, choice) if choice.contains("::") => {
                 let chosen = choice.rsplit("::").next().unwrap();
                 assert!(default.contains(&format!("`{chosen}`")), "{name}");

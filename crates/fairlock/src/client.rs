@@ -1,6 +1,8 @@
 //! The client: a connection to a store, and the background work of everything that uses it.
 
 use crate::background::{self, Started};
+use crate::checks::Warning;
+use crate::clock::lock;
 use crate::config::{Address, Config};
 use crate::error::Error;
 use crate::listing::Locks;
@@ -185,6 +187,13 @@ impl Client {
     /// The client's id: what its owner ids begin with.
     pub fn id(&self) -> ClientId {
         self.shared.client_id
+    }
+
+    /// What is wrong with the server, as far as it was found and gone on with: see [`Check`](crate::Check).
+    /// It is looked for again with each connection, so what was put right is gone. No I/O; empty before
+    /// the first connection.
+    pub fn warnings(&self) -> Vec<Warning> {
+        lock(&self.shared.warnings).clone()
     }
 
     /// How many messages to this client were dropped since it was made: forged, late, or for

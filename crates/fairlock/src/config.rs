@@ -4,6 +4,7 @@ mod tls;
 
 pub(crate) use self::tls::TlsSettings;
 
+use crate::checks::{Check, Reaction, Reactions};
 use crate::client_info::{VALUE_BYTES_MAX, is_printable};
 use crate::credentials::{Credentials, Password, Secret};
 use crate::error::Error;
@@ -64,6 +65,7 @@ pub struct Config {
     pub(crate) sentinel_password: Password,
     pub(crate) children_keep_alive: bool,
     pub(crate) tls: Option<TlsSettings>,
+    pub(crate) on: Reactions,
     pub(crate) sharded_pubsub: ShardedPubSub,
     pub(crate) replicas: Replicas,
     pub(crate) replicas_timeout: Duration,
@@ -249,6 +251,7 @@ impl Config {
             sentinel_password: Password::None,
             children_keep_alive: false,
             tls: None,
+            on: Reactions::default(),
             sharded_pubsub: ShardedPubSub::Auto,
             replicas: Replicas::None,
             replicas_timeout: Duration::from_secs(1),
@@ -542,6 +545,19 @@ impl Config {
             _ => {}
         }
         Ok(())
+    }
+
+    /// What to do when a check finds something about a server. Defaults: refuse, and warn of
+    /// [`Check::Eviction`]. In a URL: `?on-eviction=refuse`.
+    ///
+    /// ```
+    /// use fairlock::{Check, Config, Reaction};
+    /// let config = Config::tcp("127.0.0.1", 6379).on(Check::Eviction, Reaction::Refuse);
+    /// ```
+    #[must_use]
+    pub fn on(mut self, check: Check, reaction: Reaction) -> Self {
+        self.on.set(check, reaction);
+        self
     }
 
     /// Checks the settings against each other.

@@ -117,6 +117,15 @@ impl Error {
         self.change(|inner| inner.message = format!("{place}: {}", inner.message).into())
     }
 
+    /// Takes a secret out of the text: a server may repeat what it was told.
+    #[cfg(feature = "redis")]
+    pub(crate) fn without(self, secret: &str) -> Self {
+        if secret.is_empty() || !self.0.message.contains(secret) {
+            return self;
+        }
+        self.change(|inner| inner.message = inner.message.replace(secret, "***").into())
+    }
+
     pub(crate) fn by(self, owner: &OwnerId) -> Self {
         self.change(|inner| inner.owner = Some(owner.clone()))
     }

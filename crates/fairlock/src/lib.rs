@@ -42,6 +42,7 @@
 //! | to see who holds and who waits | [`Lock::inspect`]: [`LockStatus`], [`Holder`], [`QueuedWaiter`], [`ClientInfo`] |
 //! | to find out which locks there are | [`Client::locks`]: [`Locks`], [`LockEntry`] |
 //! | names and ids, for logs and tables | [`LockName`], [`OwnerId`], [`ClientId`], [`Kind`]; [`IdError`] for those that cannot be |
+//! | to know what is wrong with a server | [`Client::warnings`]: [`Warning`]; [`Check`] and [`Reaction`] in [`Config::on`] |
 //! | to react to an error | [`Error`], with an [`ErrorKind`] to match on |
 //! | locks on a Cluster beside old clients of Redisson | [`Config::sharded_pubsub`], [`ShardedPubSub`] |
 //! | locks without `async` | the module `blocking`, feature `blocking` |
@@ -95,6 +96,7 @@ mod backoff;
 #[cfg(feature = "blocking")]
 pub mod blocking;
 mod caller;
+mod checks;
 mod client;
 mod client_info;
 mod clock;
@@ -125,6 +127,7 @@ mod url;
 mod watchdog;
 mod with;
 
+pub use checks::{Check, Reaction, Warning};
 pub use client::Client;
 pub use client_info::ClientInfo;
 pub use config::{Config, ShardedPubSub};

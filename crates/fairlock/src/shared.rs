@@ -1,5 +1,6 @@
 //! What a client's tasks, handles and guards have in common.
 
+use crate::checks::Warning;
 use crate::clock::{Moment, ServerClock, lock};
 use crate::config::Config;
 use crate::error::Error;
@@ -50,6 +51,8 @@ pub(crate) struct Shared {
     /// The runtime of the background thread: all work of the client happens there.
     pub(crate) runtime: Handle,
     pub(crate) connection: watch::Sender<ConnectionState>,
+    /// What is wrong with the server that is connected, or was last.
+    pub(crate) warnings: Mutex<Vec<Warning>>,
     observed: observe::Connection,
     numbers: AtomicU64,
     requests: Requests,
@@ -80,6 +83,7 @@ impl Shared {
             lately: Lately::default(),
             runtime,
             connection: watch::Sender::new(ConnectionState::Reconnecting),
+            warnings: Mutex::default(),
             observed: observe::Connection::new(),
             numbers: AtomicU64::new(1),
             requests: Requests::default(),
@@ -195,6 +199,16 @@ impl Shared {
             }
             Event::InboxUp(scope) => self.hub.check(&scope),
             Event::InboxDown => {}
+            Event::Checked(found) => self.note_warnings(found),
+        }
+    }
+
+    /// What was found when the connection was made; what was said of the last one is over.
+    fn note_warnings(&self, found: Vec<Warning>) {
+        let before = std::mem::replace(&mut *lock(&self.warnings), found.clone());
+        // Said once, however often a connection is made.
+        for warning in found.iter().filter(|warning| !before.contains(warning)) {
+            observe::warned(warning);
         }
     }
 

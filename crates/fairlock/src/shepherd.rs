@@ -168,7 +168,7 @@ async fn beat(
         if let Some(former) = listening.replace(oldest.owner.clone()) {
             shared.store.unlisten(Topic::Waiter(queue.name.clone(), former));
         }
-        shared.store.listen(Topic::Waiter(queue.name.clone(), oldest.owner.clone())).await;
+        shared.store.listen(Topic::Waiter(queue.name.clone(), oldest.owner.clone())).await?;
         queue.kick.notify_one();
     }
     Ok(Heard { retry: report.retry, foreign: report.foreign })

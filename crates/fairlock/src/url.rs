@@ -82,7 +82,17 @@ fn login(user: &str) -> Result<(Option<String>, Password), Error> {
 }
 
 /// Options that every server's URL can have.
-const OF_SERVERS: [&str; 4] = ["password-file", "password-env", "replicas", "replicas-timeout-ms"];
+const OF_SERVERS: [&str; 9] = [
+    "password-file",
+    "password-env",
+    "replicas",
+    "replicas-timeout-ms",
+    "on-rights",
+    "on-eviction",
+    "on-version",
+    "on-replica",
+    "on-cluster",
+];
 
 /// Options of encrypted connections.
 const OF_TLS: [&str; 4] = ["ca", "cert", "key", "server-name"];
@@ -180,6 +190,7 @@ fn set_option(config: &mut Config, name: &str, value: &str) -> Result<(), Error>
                 }
             };
         }
+        _ if config.on.set_by_name(name, &text)? => {}
         // The lists of names are next to this one.
         _ => return Err(Error::misuse("an option of the store URL is listed and not read")),
     }
@@ -344,6 +355,7 @@ fn decode(text: &str, what: &str) -> Result<String, Error> {
 mod tests {
     use super::*;
     use crate::Replicas;
+    use crate::checks::{Check, Reaction};
 
     fn given(password: &Password) -> &str {
         match password {
@@ -437,7 +449,7 @@ mod tests {
                 Password::Given(secret) => secret.0.clone(),
                 _ => String::new(),
             });
-            let rest = (&c.tls, c.sharded_pubsub, c.replicas, c.replicas_timeout);
+            let rest = (&c.tls, c.sharded_pubsub, c.replicas, c.replicas_timeout, c.on);
             format!("{:?} {} {logins:?} {secrets:?} {rest:?}", c.address, c.database)
         };
         let tcp = || Config::tcp("h", 6379);
@@ -454,6 +466,11 @@ mod tests {
                 "redis://h?replicas=all&replicas-timeout-ms=70",
                 tcp().replicas(Replicas::All).replicas_timeout(Duration::from_millis(70)),
             ),
+            ("redis://h?on-rights=warn", tcp().on(Check::Rights, Reaction::Warn)),
+            ("redis://h?on-eviction=refuse", tcp().on(Check::Eviction, Reaction::Refuse)),
+            ("redis://h?on-version=warn", tcp().on(Check::Version, Reaction::Warn)),
+            ("redis://h?on-replica=ignore", tcp().on(Check::Replica, Reaction::Ignore)),
+            ("redis://h?on-cluster=warn", tcp().on(Check::Cluster, Reaction::Warn)),
             ("rediss://h", tcp().tls(true)),
             ("valkeys://h?ca=/a%20b", tcp().tls_ca("/a b")),
             ("rediss://h?cert=/c&key=/k", tcp().tls_cert("/c").tls_key("/k")),

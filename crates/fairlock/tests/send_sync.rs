@@ -7,6 +7,7 @@ use std::future::Future;
 use std::time::Duration;
 
 const TYPES: &str = "\
+Check                Send Sync Unpin UnwindSafe RefUnwindSafe Clone Copy Debug
 Client               Send Sync Unpin -          -             Clone -    Debug
 ClientId             Send Sync Unpin UnwindSafe RefUnwindSafe Clone Copy Debug
 ClientInfo           Send Sync Unpin UnwindSafe RefUnwindSafe Clone -    Debug
@@ -32,10 +33,12 @@ Locks                Send Sync Unpin -          -             -     -    Debug
 Owner                Send Sync Unpin UnwindSafe RefUnwindSafe Clone -    Debug
 OwnerId              Send Sync Unpin UnwindSafe RefUnwindSafe Clone -    Debug
 QueuedWaiter         Send Sync Unpin UnwindSafe RefUnwindSafe Clone -    Debug
+Reaction             Send Sync Unpin UnwindSafe RefUnwindSafe Clone Copy Debug
 Release              Send Sync Unpin UnwindSafe RefUnwindSafe Clone Copy Debug
 Replicas             Send Sync Unpin UnwindSafe RefUnwindSafe Clone Copy Debug
 ShardedPubSub        Send Sync Unpin UnwindSafe RefUnwindSafe Clone Copy Debug
 Turn                 Send Sync Unpin -          -             -     -    Debug
+Warning              Send Sync Unpin UnwindSafe RefUnwindSafe Clone -    Debug
 ";
 
 #[cfg(feature = "blocking")]
@@ -125,6 +128,7 @@ fn is_table(rows: &[(&str, [bool; 8])], expected: &str, types: BTreeSet<String>)
 fn types() {
     use fairlock::*;
     let rows = rows![
+        Check,
         Client,
         ClientId,
         ClientInfo,
@@ -150,10 +154,12 @@ fn types() {
         Owner,
         OwnerId,
         QueuedWaiter,
+        Reaction,
         Release,
         Replicas,
         ShardedPubSub,
         Turn,
+        Warning,
     ];
     is_table(&rows, TYPES, public_types(|what| !what.contains("[feature")));
 }

@@ -141,7 +141,7 @@ async fn plain_attempts(
             // Subscribed before it is asked again: no release can fall between.
             let subscribed = shared.store.listen(topic.clone());
             listening = Some(Listening { shared, topic: topic.clone() });
-            subscribed.await;
+            subscribed.await.map_err(|failure| failure.error.on(&wanted.name))?;
             continue;
         }
         let ttl = ttl_ms.map_or(longest, |ms| Duration::from_millis(ms + 1));

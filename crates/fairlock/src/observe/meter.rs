@@ -79,12 +79,14 @@ pub(super) const RETURNED: Metric = Metric::counter(
     "fairlock_returned_to_place_total",
     "live waiters that were dropped from a queue and brought back to their place",
 );
+pub(super) const WARNINGS: Metric =
+    Metric::counter("fairlock_warnings_total", "things found wrong with servers, and gone on with");
 pub(super) const ODD: Metric = Metric::counter(
     "fairlock_odd_messages_total",
     "messages dropped: forged, late, or for requests that are over",
 );
 
-const ALL: [&Metric; 18] = [
+const ALL: [&Metric; 19] = [
     &WAIT,
     &ACQUISITIONS,
     &WAITERS,
@@ -102,6 +104,7 @@ const ALL: [&Metric; 18] = [
     &RECONNECTS,
     &REMOVED,
     &RETURNED,
+    &WARNINGS,
     &ODD,
 ];
 

@@ -16,6 +16,7 @@
 mod meter;
 
 use crate::acquire::Wanted;
+use crate::checks::Warning;
 use crate::error::{Error, ErrorKind};
 use crate::hold::Hold;
 use crate::reaper::Release;
@@ -370,6 +371,12 @@ pub(crate) fn answered(name: &LockName, answer: &Answer) {
 pub(crate) fn odd_message() {
     count!(ODD);
     event!(DEBUG, "a message was dropped: forged, late, or for a request that is over");
+}
+
+/// Something is wrong with a server that is gone on with.
+pub(crate) fn warned(warning: &Warning) {
+    count!(WARNINGS, check = warning.check().name());
+    event!(WARN, check = warning.check().name(), "{warning}");
 }
 
 /// What one client told of its connection.

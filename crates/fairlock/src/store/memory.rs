@@ -220,9 +220,9 @@ impl Store for MemoryStore {
         true
     }
 
-    fn listen(&self, topic: Topic) -> Boxed<'_, ()> {
+    fn listen(&self, topic: Topic) -> Boxed<'_, Result<(), StoreError>> {
         lock(&self.state).listened.insert(topic);
-        Box::pin(async {})
+        Box::pin(async { Ok(()) })
     }
 
     fn unlisten(&self, topic: Topic) {

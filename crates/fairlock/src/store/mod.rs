@@ -9,6 +9,7 @@ pub(crate) mod memory;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
 
+use crate::checks::Warning;
 use crate::client_info::ClientInfo;
 use crate::clock::{Moment, ServerClock};
 use crate::error::{Error, ErrorKind};
@@ -131,6 +132,8 @@ pub(crate) enum Event {
     InboxUp(Scope),
     /// The inbox connection is lost.
     InboxDown,
+    /// A connection was made to a server that is gone on with, whatever is wrong with it.
+    Checked(Vec<Warning>),
 }
 
 /// How far a listing of a store's locks has come.
@@ -202,8 +205,9 @@ pub(crate) trait Store: Send + Sync + 'static {
         heartbeat
     }
 
-    /// Begins to deliver [`Event::Wake`] for `topic`; ready when that is certain.
-    fn listen(&self, topic: Topic) -> Boxed<'_, ()>;
+    /// Begins to deliver [`Event::Wake`] for `topic`; ready when that is certain. Fails only where it is
+    /// denied.
+    fn listen(&self, topic: Topic) -> Boxed<'_, Result<(), StoreError>>;
 
     /// Ends it.
     fn unlisten(&self, topic: Topic);

@@ -132,7 +132,7 @@ impl Store for Port {
         true
     }
 
-    fn listen(&self, topic: Topic) -> Boxed<'_, ()> {
+    fn listen(&self, topic: Topic) -> Boxed<'_, Result<(), StoreError>> {
         *lock(&self.inside.listened).entry(topic.clone()).or_default() += 1;
         self.inside.memory.listen(topic)
     }

@@ -5,8 +5,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::support::{SOON, granted, soon, until, wait_behind};
-use fairlock::{Client, Config, Credentials, ErrorKind, Guard, GuardState, Release};
+use crate::support::{SOON, granted, queue_is, soon, until, wait_behind};
+use fairlock::{
+    Client, Config, ConnectionState, Credentials, ErrorKind, Guard, GuardState, Release,
+};
 use fairlock_testkit::raw::Raw;
 use fairlock_testkit::server::{Generation, Server};
 use fairlock_testkit::tempdir::TempDir;
@@ -180,6 +182,16 @@ async fn f39_a_password_is_rotated() {
 
     fs::write(&file, "second").unwrap();
     state_is(&guard, GuardState::Held).await;
+    // One that is not back yet would be overtaken, as after any loss of its connection.
+    for client in [&first, &second] {
+        let inbox = format!("fairlock_inbox:{}", client.id());
+        until("it is back", async || {
+            let connected = *client.connection().borrow() == ConnectionState::Connected;
+            connected && raw.call(&["PUBSUB", "NUMSUB", &inbox]).array()[1].int() == 1
+        })
+        .await;
+    }
+    queue_is(&holder.fair_lock("job"), 2).await;
     assert_eq!(guard.release().await.unwrap(), Release::Released);
     for waiter in waiters {
         let next = granted(waiter).await;

@@ -118,7 +118,8 @@ fn f23_a_replica_takes_over_without_the_last_writes() {
         measured("f23 fail-over to Lost", took);
         let last = missed.token();
         let began = Instant::now();
-        let tokens = all_in_turn(lost_places, 2 * BEAT + SLACK).await;
+        // Two heartbeats where nothing else runs: gathering, and a look. A busy machine needs more.
+        let tokens = all_in_turn(lost_places, 4 * BEAT + SLACK).await;
         measured("f23 Lost to all served", began.elapsed());
         assert!(tokens[0] > last);
 

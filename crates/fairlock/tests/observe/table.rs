@@ -79,6 +79,7 @@ fn every_metric_is_provoked_and_documented() {
             a_dead_waiter,
             a_waiter_that_was_dropped,
             an_odd_message,
+            a_server_that_evicts,
             a_lost_message,
         );
     });
@@ -286,6 +287,19 @@ async fn an_odd_message(server: &Server) {
     assert_eq!(client.odd_messages(), 1);
 }
 
+/// Said once, however often it is found.
+async fn a_server_that_evicts(server: &Server) {
+    let mut raw = server.client();
+    raw.call(&["CONFIG", "SET", "maxmemory", "100mb", "maxmemory-policy", "volatile-lru"]);
+    let client = connect(&server.url()).await;
+    assert_eq!(count("fairlock_warnings_total", &[("check", "eviction")]), 1.0);
+    raw.call(&["CLIENT", "KILL", "TYPE", "normal"]);
+    until("it is connected again", || count("fairlock_reconnects_total", &[]) == 1.0).await;
+    assert_eq!(client.warnings().len(), 1);
+    assert_eq!(count("fairlock_warnings_total", &[("check", "eviction")]), 1.0);
+    raw.call(&["CONFIG", "SET", "maxmemory", "0"]);
+}
+
 async fn a_lost_message(server: &Server) {
     let proxy = Proxy::start(server.addr());
     let near = connect(&server.url()).await;
@@ -352,7 +366,10 @@ fn compare_with_the_table() {
         if let Some(kind) = labels.get("kind") {
             assert!(["fair", "plain", "simple"].contains(&kind.as_str()), "{name}: {kind}");
         }
-        let value = labels.iter().find(|(key, _)| *key != "kind").map(|(_, value)| value.clone());
+        // The names of kinds and checks are listed elsewhere.
+        let mut others =
+            labels.iter().filter(|(key, _)| !["kind", "check"].contains(&key.as_str()));
+        let value = others.next().map(|(_, value)| value.clone());
         last_values.entry(name).or_default().extend(value);
     }
     for (name, row) in &rows {

@@ -435,7 +435,7 @@ impl Store for HostStore {
         heartbeat.mul_f64(BEATS_APART).min(BEAT_MAX)
     }
 
-    fn listen(&self, topic: Topic) -> Boxed<'_, ()> {
+    fn listen(&self, topic: Topic) -> Boxed<'_, Result<(), StoreError>> {
         if let Topic::Base(name) = topic {
             let mut listened = lock(&self.0.listened);
             let users = listened.entry(name.clone()).or_default();
@@ -444,7 +444,7 @@ impl Store for HostStore {
                 sweep::listen(&self.0.folder, &name, self.0.client);
             }
         }
-        Box::pin(async {})
+        Box::pin(async { Ok(()) })
     }
 
     fn unlisten(&self, topic: Topic) {

@@ -20,8 +20,23 @@ pub(crate) fn is_read_only(error: &RedisError) -> bool {
     error.kind() == Kind::Server(Server::ReadOnly) || text(error).contains("READONLY")
 }
 
+/// A right is missing. Within scripts it is said without the code.
+pub(crate) fn is_permission(error: &RedisError) -> bool {
+    let says = text(error).to_ascii_lowercase();
+    error.kind() == Kind::Server(Server::NoPerm)
+        || [
+            "noperm",
+            "no permissions",
+            "can't access at least one of the keys",
+            "can't run this command",
+            "can't publish to the channel",
+        ]
+        .iter()
+        .any(|words| says.contains(words))
+}
+
 /// The server's own words, bounded, without control characters.
-fn text(error: &RedisError) -> String {
+pub(super) fn text(error: &RedisError) -> String {
     let full = error.to_string();
     full.chars().take(SHOWN_CHARS).map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
@@ -62,13 +77,7 @@ fn by_code(error: &RedisError, message: String) -> StoreError {
         let message = format!("{message}; remove that key, or use another name");
         return StoreError::refused(Error::new(ErrorKind::WrongType, message));
     }
-    if says("NOPERM")
-        || says("NOAUTH")
-        || says("WRONGPASS")
-        || message.contains("can't access at least one of the keys")
-        || message.contains("can't run this command")
-        || message.contains("No permissions")
-    {
+    if says("NOAUTH") || says("WRONGPASS") || is_permission(error) {
         return denied(message);
     }
     if says("non local key") || says("while the cluster is down") {

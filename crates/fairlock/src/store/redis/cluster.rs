@@ -319,6 +319,10 @@ impl Cluster {
                 // Its replica may have its slots soon.
                 self.map_wanted.notify_one();
             }
+            // What is wrong with one of them is wrong with the Cluster.
+            Event::Checked(found) if !found.is_empty() => {
+                return (self.events)(Event::Checked(found.clone()));
+            }
             _ => return,
         }
         self.settle();

@@ -21,6 +21,7 @@ use super::link::Link;
 use super::place::Place;
 use super::reply;
 use super::script::{self, By};
+use crate::checks::Reactions;
 use crate::clock::Moment;
 use crate::config::Config;
 use crate::error::{Error, ErrorKind};
@@ -89,6 +90,8 @@ impl Confirmer {
         let mut settings = config.clone();
         settings.response_timeout += config.replicas_timeout;
         settings.ping_timeout += config.replicas_timeout;
+        // The commands' own connection looks at the server.
+        settings.on = Reactions::ignoring();
         let link = Link::new(Arc::clone(place), &settings, None, Arc::new(|_| {}));
         let keep = tokio::spawn(Arc::clone(&link).run());
         let (line, items) = mpsc::channel(LINE_MAX);

@@ -5,6 +5,7 @@ use super::dial::Connection;
 use super::keys::Publishing;
 use super::link;
 use super::reply;
+use super::rights;
 use super::script::{self, By};
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
@@ -63,6 +64,10 @@ impl Call<'_> {
         let failure = classify(error);
         if classify::is_wrong_type(error) {
             return link::name_wrong_type(conn, self.name, self.op).await.unwrap_or(failure);
+        }
+        if classify::is_permission(error) {
+            let keys = script::keys(self.name, self.op);
+            return rights::explain(conn, self.name, &keys, error).await.unwrap_or(failure);
         }
         failure
     }

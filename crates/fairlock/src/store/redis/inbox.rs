@@ -3,17 +3,18 @@
 //! It needs no fast ping: a grant that was lost is found by the next heartbeat.
 
 use super::attempt::Attempt;
+use super::classify::is_permission;
 use super::dial::Connection;
 use super::link::made;
 use super::place::{Moves, Place};
-use super::{keys, link, reply};
+use super::{keys, link, reply, rights};
 use crate::backoff::Backoff;
 use crate::clock::{Moment, lock};
 use crate::config::Config;
 use crate::error::Error;
 use crate::store::{Boxed, Event, Events, Scope, StoreError, Topic};
 use fairlock_core::ClientId;
-use redis::{AsyncConnectionConfig, PushInfo, PushKind, RedisResult, Value};
+use redis::{AsyncConnectionConfig, PushInfo, PushKind, RedisError, Value};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -115,19 +116,32 @@ impl Inbox {
             });
         let connect = async {
             let mut conn = self.place.connect(config).await?;
-            made(self.subscribe(&mut conn).await)?;
+            self.subscribe(&mut conn).await?;
             Ok(conn)
         };
         let connected = tokio::time::timeout(self.connect_timeout, connect).await;
         connected.map_err(|_| self.place.late())?
     }
 
-    async fn subscribe(&self, conn: &mut Connection) -> RedisResult<()> {
-        link::name_connection(conn, &self.name).await?;
-        conn.subscribe(&self.channel).await?;
+    async fn subscribe(&self, conn: &mut Connection) -> Result<(), StoreError> {
+        made(link::name_connection(conn, &self.name).await)?;
+        let denied = |channel: &[u8], error: RedisError| StoreError {
+            doubt: false,
+            ..rights::channel(channel, &error)
+        };
+        // The right to end a subscription as well: nobody would notice later that it is missing.
+        let mut other = conn.clone();
+        let (subscribed, unsubscribed) =
+            tokio::join!(conn.subscribe(&self.channel), other.unsubscribe(keys::INBOX_PREFIX));
+        subscribed.map_err(|error| denied(&self.channel, error))?;
+        unsubscribed.map_err(|error| denied(&self.channel, error))?;
         let wanted: Vec<Vec<u8>> = lock(&self.topics).keys().cloned().collect();
         for channel in wanted {
-            conn.subscribe(channel).await?;
+            match conn.subscribe(&channel).await {
+                // Its waiters look for themselves, now and then; the others must not pay for it.
+                Err(error) if is_permission(&error) => {}
+                subscribed => made(subscribed)?,
+            }
         }
         Ok(())
     }
@@ -180,7 +194,7 @@ impl Inbox {
         (self.events)(event);
     }
 
-    pub(crate) fn listen(&self, topic: Topic) -> Boxed<'_, ()> {
+    pub(crate) fn listen(&self, topic: Topic) -> Boxed<'_, Result<(), StoreError>> {
         let channel = keys::topic(&topic);
         let first = {
             let mut topics = lock(&self.topics);
@@ -190,15 +204,20 @@ impl Inbox {
         };
         Box::pin(async move {
             if !first {
-                return;
+                return Ok(());
             }
             let conn = self.current.borrow().clone();
             if let Some(mut conn) = conn {
-                // Without an answer the connection is dead, and the next one subscribes.
-                if conn.subscribe(channel).await.is_err() {
-                    self.broken.notify_one();
+                match conn.subscribe(&channel).await {
+                    Ok(()) => {}
+                    Err(error) if is_permission(&error) => {
+                        return Err(rights::channel(&channel, &error));
+                    }
+                    // Without an answer the connection is dead, and the next one subscribes.
+                    Err(_) => self.broken.notify_one(),
                 }
             }
+            Ok(())
         })
     }
 

@@ -1,11 +1,12 @@
 //! The command connection: made, pinged while idle, and made again.
 
 use super::attempt::Attempt;
-use super::classify::classify;
+use super::classify::{classify, is_permission};
 use super::dial::Connection;
+use super::greeting::Greeting;
 use super::keys::Keys;
 use super::place::{Moves, Place};
-use super::record::{Record, WRITE_REPLIES};
+use super::record::Record;
 use crate::backoff::Backoff;
 use crate::clock::{Moment, lock};
 use crate::config::Config;
@@ -20,7 +21,7 @@ use tokio::sync::{Notify, watch};
 /// The command connection and the task that keeps it.
 pub(crate) struct Link {
     place: Arc<Place>,
-    name: String,
+    greeting: Greeting,
     connect_timeout: Duration,
     response_timeout: Duration,
     ping_interval: Duration,
@@ -49,7 +50,7 @@ impl Link {
     ) -> Arc<Self> {
         Arc::new(Self {
             place,
-            name: connection_name(config),
+            greeting: Greeting::new(config),
             connect_timeout: config.connect_timeout,
             response_timeout: config.response_timeout,
             ping_interval: config.ping_interval,
@@ -141,22 +142,22 @@ impl Link {
             .set_response_timeout(Some(self.response_timeout));
         let connect = async {
             let mut conn = self.place.connect(config).await?;
-            made(self.introduce(&mut conn).await)?;
+            self.introduce(&mut conn).await?;
             Ok(conn)
         };
         let connected = tokio::time::timeout(self.connect_timeout, connect).await;
         connected.map_err(|_| self.place.late())?
     }
 
-    /// Says whose connection it is, and who this client is. Whatever the server says to the
-    /// latter: locks work without.
-    async fn introduce(&self, conn: &mut Connection) -> Result<(), RedisError> {
-        let Some(record) = &self.record else { return name_connection(conn, &self.name).await };
-        if record.connected() {
-            record.note_time(conn.send_packed_command(&redis::cmd("TIME")).await?);
+    /// Says whose connection it is and who this client is, and looks at the server. Whatever it says
+    /// to the client's record: locks work without.
+    async fn introduce(&self, conn: &mut Connection) -> Result<(), StoreError> {
+        let record = self.record.as_deref();
+        (self.events)(Event::Checked(self.greeting.exchange(conn, record).await?));
+        match record {
+            Some(record) => made(announce(conn, record).await),
+            None => Ok(()),
         }
-        name_connection(conn, &self.name).await?;
-        announce(conn, record).await
     }
 
     /// Returns when the connection is dead: a call failed on it, a ping was not answered, or another
@@ -188,7 +189,7 @@ impl Link {
     }
 }
 
-/// Makes the client's record last, for ever: one transaction in a period.
+/// Makes the client's record last, for ever: one call in a period.
 pub(crate) async fn keep_record(link: Arc<Link>, record: Arc<Record>, period: Duration) {
     loop {
         tokio::time::sleep(period).await;
@@ -201,7 +202,7 @@ pub(crate) async fn keep_record(link: Arc<Link>, record: Arc<Record>, period: Du
 
 pub(super) async fn announce(conn: &mut Connection, record: &Record) -> Result<(), RedisError> {
     if let Some(write) = record.write() {
-        record.note(conn.send_packed_commands(&write, 0, WRITE_REPLIES).await?);
+        record.note(conn.send_packed_command(&write).await?);
     }
     Ok(())
 }
@@ -209,7 +210,11 @@ pub(super) async fn announce(conn: &mut Connection, record: &Record) -> Result<(
 /// Tells operators whose connection it is.
 pub(crate) async fn name_connection(conn: &mut Connection, name: &str) -> Result<(), RedisError> {
     let reply = conn.send_packed_command(redis::cmd("CLIENT").arg("SETNAME").arg(name)).await?;
-    reply.extract_error().map(drop)
+    match reply.extract_error() {
+        Err(error) if !is_permission(&error) => Err(error),
+        // A courtesy: without the right to it the connection has no name.
+        _ => Ok(()),
+    }
 }
 
 /// A failure while a connection is made has done nothing.

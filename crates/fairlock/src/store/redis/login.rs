@@ -1,11 +1,12 @@
 //! The login of a connection: user, password and database, brought up to date before each one.
 
+use crate::clock::lock;
 use crate::config::Config;
-use crate::credentials::{Credentials, Password, no_login};
+use crate::credentials::{Credentials, Password, Secret, no_login};
 use crate::error::{Error, ErrorKind};
 use crate::store::StoreError;
 use redis::{ProtocolVersion, RedisConnectionInfo};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::{Semaphore, oneshot};
 
@@ -19,6 +20,8 @@ pub(crate) struct Login {
     turn: Arc<Semaphore>,
     /// How long a look may take.
     patience: Duration,
+    /// What was sent last: never to be repeated, whatever the other side answers.
+    last: Mutex<Option<Secret>>,
 }
 
 impl Login {
@@ -30,6 +33,7 @@ impl Login {
             turn: Arc::new(Semaphore::new(1)),
             // The other half is for the connection itself.
             patience: config.connect_timeout / 2,
+            last: Mutex::default(),
         }
     }
 
@@ -57,21 +61,30 @@ impl Login {
         let found = found.map_err(|error| StoreError { error, doubt: false, passing: true })?;
         let mut login = RedisConnectionInfo::default()
             .set_protocol(ProtocolVersion::RESP3)
+            // Nobody asks which library it is, and servers would log that it is denied.
+            .set_skip_set_lib_name()
             .set_db(self.database);
         if let Some(Credentials { username, password }) = found {
             if let Some(name) = username {
                 login = login.set_username(name);
             }
-            login = login.set_password(password.0);
+            login = login.set_password(&password.0);
+            *lock(&self.last) = Some(password);
         }
         Ok(login)
     }
 
-    /// A refusal of this login passes if the next one may be another: the server's password may have
+    /// What a failure to log in means. A refusal passes if the next one may be another: the server's password may have
     /// been changed before the file's.
     pub(crate) fn judge(&self, failure: StoreError) -> StoreError {
         let is_login = failure.error.kind() == ErrorKind::Denied;
-        StoreError { passing: failure.passing || is_login && self.password.may_change(), ..failure }
+        let passing = failure.passing || is_login && self.password.may_change();
+        let last = lock(&self.last).clone();
+        let error = match last {
+            Some(Secret(password)) => failure.error.without(&password),
+            None => failure.error,
+        };
+        StoreError { error, passing, ..failure }
     }
 
     /// Looks on a thread of its own: files and callbacks may block, and beats go on meanwhile.

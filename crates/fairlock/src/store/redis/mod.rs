@@ -14,6 +14,7 @@ mod dial;
 mod differential;
 mod ear;
 mod exchange;
+mod greeting;
 mod inbox;
 mod keys;
 mod link;
@@ -22,6 +23,7 @@ mod mapper;
 mod place;
 mod record;
 mod reply;
+mod rights;
 mod routes;
 mod scan;
 mod script;
@@ -240,7 +242,7 @@ impl Store for RedisStore {
         })
     }
 
-    fn listen(&self, topic: Topic) -> Boxed<'_, ()> {
+    fn listen(&self, topic: Topic) -> Boxed<'_, Result<(), StoreError>> {
         match &self.to {
             To::One(one) => one.inbox.listen(topic),
             To::Cluster(routes) => routes.listen(topic),

@@ -20,10 +20,8 @@ const TTL: Duration = Duration::from_secs(90);
 /// Between two refreshes.
 pub(crate) const REFRESH: Duration = Duration::from_secs(30);
 
-/// How many replies a write has.
-pub(crate) const WRITE_REPLIES: usize = 4;
-
 const CLIENT: &str = include_str!("lua/client.lua");
+const RECORD: &str = include_str!("lua/record.lua");
 
 const FIELDS: [&str; 6] = ["host", "pid", "user", "label", "version", "since"];
 
@@ -82,28 +80,26 @@ impl Record {
         self.since_ms.get_or_init(|| since_ms);
     }
 
-    /// Writes the record, or makes it last; `None` when there is no point in it. A transaction and
-    /// no script: scripts are about locks, and no record may stand there without its TTL.
-    pub(crate) fn write(&self) -> Option<Pipeline> {
+    /// Writes the record, or makes it last; `None` when there is no point in it. No record may stand
+    /// there without its TTL.
+    pub(crate) fn write(&self) -> Option<Cmd> {
         if self.gone.load(Ordering::Acquire) || self.denied.load(Ordering::Relaxed) {
             return None;
         }
         let since_ms = self.since_ms.get()?;
-        let mut pipeline = Pipeline::with_capacity(WRITE_REPLIES);
-        pipeline.cmd("MULTI");
-        let fields = pipeline.cmd("HSET").arg(&self.key).arg("since").arg(since_ms);
+        let mut cmd = redis::cmd("EVAL");
+        cmd.arg(RECORD).arg(1).arg(&self.key).arg(TTL.as_millis() as u64);
+        cmd.arg("since").arg(since_ms);
         for (field, value) in &self.values {
-            fields.arg(*field).arg(value);
+            cmd.arg(*field).arg(value);
         }
-        pipeline.cmd("PEXPIRE").arg(&self.key).arg(TTL.as_millis() as u64);
-        pipeline.cmd("EXEC");
-        Some(pipeline)
+        Some(cmd)
     }
 
     /// What the server said to a write.
-    pub(crate) fn note(&self, replies: Vec<Value>) {
-        let denied = replies.into_iter().filter_map(|reply| reply.extract_error().err());
-        if denied.into_iter().any(|error| classify(&error).error.kind() == ErrorKind::Denied) {
+    pub(crate) fn note(&self, reply: Value) {
+        let denied = |error| classify(&error).error.kind() == ErrorKind::Denied;
+        if reply.extract_error().is_err_and(denied) {
             self.denied.store(true, Ordering::Relaxed);
         }
     }

@@ -266,12 +266,12 @@ impl Routes {
         failure
     }
 
-    pub(crate) fn listen(&self, topic: Topic) -> Boxed<'_, ()> {
+    pub(crate) fn listen(&self, topic: Topic) -> Boxed<'_, Result<(), StoreError>> {
         match self.ears.get() {
             Some(Ears::Whole(inbox)) => inbox.listen(topic),
             Some(Ears::Shards(shards)) => shards.listen(topic),
             // Whoever listens has had an answer, for which this had to be known.
-            None => Box::pin(async {}),
+            None => Box::pin(async { Ok(()) }),
         }
     }
 

@@ -144,8 +144,8 @@ pub(crate) fn named(name: &str, long_way: bool) -> &'static str {
 /// The call that carries out `op` on the lock `name`.
 pub(crate) fn call(by: By, rules: &Rules, publishing: Publishing, name: &LockName, op: &Op) -> Cmd {
     let script = script(op);
-    let keys = Keys::new(name);
-    let request = named_request(op);
+    let base = Keys::new(name).base();
+    let keys = keys(name, op);
     let mut cmd = match by {
         By::Hash => redis::cmd("EVALSHA"),
         _ => redis::cmd("EVAL"),
@@ -156,12 +156,9 @@ pub(crate) fn call(by: By, rules: &Rules, publishing: Publishing, name: &LockNam
         #[cfg(test)]
         By::LongWay => cmd.arg(script.long_way),
     };
-    cmd.arg(7 + usize::from(request.is_some()));
-    for key in keys.all() {
+    cmd.arg(keys.len());
+    for key in &keys {
         cmd.arg(key);
-    }
-    if let Some(request) = request {
-        cmd.arg(keys.buried(request));
     }
     let flags = match (rules.java_fleet, rules.presence) {
         (true, true) => "jp",
@@ -169,10 +166,18 @@ pub(crate) fn call(by: By, rules: &Rules, publishing: Publishing, name: &LockNam
         (false, true) => "p",
         (false, false) => "",
     };
-    cmd.arg(publishing.command()).arg(keys.base()).arg(publishing.inbox_prefix(name));
+    cmd.arg(publishing.command()).arg(base).arg(publishing.inbox_prefix(name));
     cmd.arg(rules.beat_ms).arg(rules.dead_ms).arg(rules.fair_wait_ms).arg(flags);
     own_arguments(&mut cmd, rules, op);
     cmd
+}
+
+/// The keys that the call names.
+pub(crate) fn keys(name: &LockName, op: &Op) -> Vec<Vec<u8>> {
+    let keys = Keys::new(name);
+    let mut all = Vec::from(keys.all());
+    all.extend(named_request(op).map(|request| keys.buried(request)));
+    all
 }
 
 fn named_request(op: &Op) -> Option<RequestId> {

@@ -11,7 +11,7 @@ use super::keys;
 use super::reply;
 use super::slots::{Addr, SlotSet, slot};
 use crate::clock::{Moment, ServerClock, lock};
-use crate::store::{Boxed, Event, Events, Topic};
+use crate::store::{Boxed, Event, Events, StoreError, Topic};
 use fairlock_core::ClientId;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, Weak};
@@ -71,7 +71,7 @@ impl Shards {
         }
     }
 
-    pub(crate) fn listen(self: &Arc<Self>, topic: Topic) -> Boxed<'_, ()> {
+    pub(crate) fn listen(self: &Arc<Self>, topic: Topic) -> Boxed<'_, Result<(), StoreError>> {
         let (name, is_inbox) = self.channel(&topic);
         let (mut subscribed, new) = {
             let mut state = lock(&self.state);
@@ -93,6 +93,7 @@ impl Shards {
         Box::pin(async move {
             // A sender that is gone means that nobody listens any more.
             let _ = tokio::time::timeout(PATIENCE, subscribed.wait_for(|yes| *yes)).await;
+            Ok(())
         })
     }
 

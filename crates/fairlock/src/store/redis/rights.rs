@@ -1,0 +1,141 @@
+//! Rights: what the user may not do, by name. Servers say that something is denied, and seldom what.
+
+use super::classify::{classify, is_permission, text};
+use super::dial::Connection;
+use super::keys::{INBOX_PREFIX, Keys};
+use crate::error::{Error, ErrorKind};
+use crate::store::StoreError;
+use fairlock_core::LockName;
+use redis::{Cmd, RedisError, Value};
+
+const RIGHTS: &str = include_str!("lua/rights.lua");
+
+/// Nobody uses it: rights to commands are tried on it.
+const KEY: &str = "fairlock_rights";
+
+/// Where the rules stand.
+const RULES: &str = "docs/acl has the rules that fairlock needs";
+
+/// Asks which commands of the scripts are denied; `publish` with them, where it is not `SPUBLISH` that
+/// they use.
+pub(crate) fn commands(publish: bool) -> Cmd {
+    let mut cmd = redis::cmd("EVAL");
+    cmd.arg(RIGHTS).arg(0).arg(KEY).arg(INBOX_PREFIX);
+    cmd.arg(if publish { "PUBLISH" } else { "" });
+    cmd
+}
+
+/// Tries the right to `EVALSHA`: no script has this hash.
+pub(crate) fn by_hash() -> Cmd {
+    let mut cmd = redis::cmd("EVALSHA");
+    cmd.arg("0".repeat(40)).arg(0);
+    cmd
+}
+
+/// What a reply to [`commands`] says; nothing, if it is of another form.
+pub(crate) fn denied_commands(reply: &Value) -> Vec<String> {
+    let Value::Array(names) = reply else { return Vec::new() };
+    let name = |name: &Value| match name {
+        Value::BulkString(name) => Some(String::from_utf8_lossy(name).into_owned()),
+        _ => None,
+    };
+    names.iter().filter_map(name).collect()
+}
+
+/// The sentence about commands that are denied.
+pub(crate) fn without(commands: &[String]) -> String {
+    let rules: Vec<_> = commands.iter().map(|name| format!("+{}", name.to_lowercase())).collect();
+    format!(
+        "the user may not run {}, and a script that is stopped there leaves its work half done; allow \
+         it with `ACL SETUSER USER {}` ({RULES})",
+        commands.join(", "),
+        rules.join(" ")
+    )
+}
+
+/// The error for something that a user's rules do not allow.
+pub(crate) fn denied(message: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Denied, message.into())
+}
+
+/// A subscription was denied.
+pub(crate) fn channel(channel: &[u8], error: &RedisError) -> StoreError {
+    let failure = classify(error);
+    if !is_permission(error) {
+        return failure;
+    }
+    let (said, channel) = (text(error), channel.escape_ascii());
+    let of = if said.contains("channels") || said.contains("a channel") {
+        format!(
+            "to the channel `{channel}`: allow it with a rule like `&{}*`",
+            prefix(&channel.to_string())
+        )
+    } else {
+        format!("to subscribe to `{channel}`: allow `+subscribe` and `+unsubscribe`")
+    };
+    let error = denied(format!("the user has no right {of} ({RULES}; the server says: {said})"));
+    StoreError { error, ..failure }
+}
+
+/// Up to the first colon or brace: what a rule for all of its kind begins with.
+fn prefix(name: &str) -> &str {
+    name.find(['{', ':']).map_or(name, |end| &name[..=end])
+}
+
+/// A call on a lock was denied: asks the server what it was. Only after an error, so that the common
+/// path does not pay for it.
+pub(crate) async fn explain(
+    conn: &mut Connection,
+    name: &LockName,
+    cmd_keys: &[Vec<u8>],
+    error: &RedisError,
+) -> Option<StoreError> {
+    if !is_permission(error) {
+        return None;
+    }
+    let failure = classify(error);
+    let said = text(error);
+    let message = if ["channels", "a channel", "the channel"].iter().any(|of| said.contains(of)) {
+        // Nothing says which; that of the own inbox is tried when the connection is made.
+        let base = Keys::new(name).base();
+        let base = base.escape_ascii();
+        format!(
+            "the user has no right to the channel `{base}`, or to one that begins with `{base}:` or \
+             `{INBOX_PREFIX}`: allow it with rules like `&redisson_lock__channel:{{*` and \
+             `&{INBOX_PREFIX}*`"
+        )
+    } else if said.contains("keys") || said.contains("a key") {
+        let denied = denied_keys(conn, cmd_keys).await;
+        if denied.is_empty() {
+            return None;
+        }
+        let rules: Vec<_> = denied.iter().map(|key| format!("`~{}*`", prefix(key))).collect();
+        format!(
+            "the user has no right to {}: allow it with rules like {}",
+            denied.iter().map(|key| format!("the key `{key}`")).collect::<Vec<_>>().join(" and "),
+            rules.join(" and ")
+        )
+    } else {
+        let reply = conn.send_packed_command(&commands(false)).await.ok()?;
+        let commands = denied_commands(&reply);
+        if commands.is_empty() {
+            return None;
+        }
+        without(&commands)
+    };
+    let error = denied(format!("{message} ({RULES}; the server says: {said})")).on(name);
+    // Within a script something may have been done before.
+    Some(StoreError { error, ..failure })
+}
+
+/// Those among `keys` that the user has no right to; the server does not say which.
+async fn denied_keys(conn: &mut Connection, keys: &[Vec<u8>]) -> Vec<String> {
+    let mut each = redis::Pipeline::with_capacity(keys.len());
+    for key in keys {
+        each.cmd("EVAL").arg("return 1").arg(1).arg(key);
+    }
+    let replies = conn.send_packed_commands(&each, 0, keys.len()).await.unwrap_or_default();
+    let denied =
+        keys.iter().zip(replies).filter(|(_, reply)| matches!(reply, Value::ServerError(_)));
+    denied.map(|(key, _)| key.escape_ascii().to_string()).collect()
+}

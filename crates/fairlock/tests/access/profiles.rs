@@ -1,0 +1,318 @@
+//! The files in `docs/acl`: nothing is missing in them, and nothing is in them that is not needed.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::Duration;
+
+use crate::support::{soon, until};
+use fairlock::{Client, Config, Error, ErrorKind, Release};
+use fairlock_testkit::raw::Raw;
+use fairlock_testkit::resp::Value;
+use fairlock_testkit::server::{Generation, Server};
+
+/// One rule of a profile.
+#[derive(Clone, Debug)]
+struct Rule {
+    text: String,
+    /// Without it everything works, and something is said.
+    optional: bool,
+}
+
+/// The rules of a file, in their order.
+fn profile(name: &str) -> Vec<Rule> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/acl");
+    let text = std::fs::read_to_string(folder.join(name)).unwrap();
+    let mut rules = Vec::new();
+    for line in text.lines() {
+        let (words, why) = line.split_once('#').unwrap_or((line, ""));
+        let words = words.trim();
+        assert!(words.is_empty() || !why.trim().is_empty(), "{name}: {line} says no reason");
+        let optional = why.trim().starts_with("optional");
+        let rule = |text: &str| Rule { text: text.to_owned(), optional };
+        if words.starts_with('(') {
+            rules.push(rule(words));
+        } else {
+            rules.extend(words.split_whitespace().map(rule));
+        }
+    }
+    assert!(!rules.is_empty(), "{name}");
+    rules
+}
+
+/// Gives `ann` these rules and no others.
+fn allow<'a>(raw: &mut Raw, rules: impl IntoIterator<Item = &'a Rule>) {
+    let mut command = vec!["ACL", "SETUSER", "ann", "reset", "resetchannels", "on", ">pw"];
+    command.extend(rules.into_iter().map(|rule| rule.text.as_str()));
+    let reply = raw.call(&command);
+    assert!(!matches!(reply, Value::Error(_)), "{reply:?}: {command:?}");
+}
+
+fn ann(server: &Server) -> Config {
+    Config::tcp("127.0.0.1", server.port()).username("ann").password("pw").announce(false)
+}
+
+async fn connect(server: &Server) -> Result<Client, Error> {
+    Client::with_config(ann(server)).await
+}
+
+/// What the rules are for: every kind of lock taken, waited for, handed on, looked at, given up.
+async fn scenario(server: &Server) -> Result<(), Error> {
+    let (one, two) = (connect(server).await?, connect(server).await?);
+    one.ping().await?;
+    for kind in ["fair", "plain", "simple"] {
+        let name = format!("billing:{kind}");
+        let lock = |client: &Client| match kind {
+            "fair" => client.fair_lock(&name),
+            "plain" => client.plain_lock(&name),
+            _ => client.simple_lock(&name),
+        };
+        let guard = lock(&one).lock().await?;
+        assert!(lock(&two).try_lock().await?.is_none());
+        let own = lock(&two);
+        let waiter = tokio::spawn(async move { own.lock().await });
+        if kind == "fair" {
+            until("a waiter", async || lock(&one).inspect().await.unwrap().queue_len == 1).await;
+        }
+        assert_eq!(guard.release().await?, Release::Released);
+        let next = soon("its turn", waiter).await.unwrap()?;
+        next.ensure_valid()?;
+        assert_eq!(lock(&one).try_lock_for(Duration::from_millis(20)).await?.map(drop), None);
+        assert!(lock(&one).force_unlock().await?);
+        drop(next);
+    }
+    one.shutdown().await;
+    two.shutdown().await;
+    Ok(())
+}
+
+/// No lock of the scenario's is there, and nothing without a TTL.
+fn nothing_is_left(raw: &mut Raw, context: &str) {
+    let keys = raw.call(&["KEYS", "*"]);
+    for key in keys.array() {
+        let ttl = raw.call(&["PTTL", key.text()]).int();
+        assert!(ttl != -1, "{context}: {} has no TTL", key.text());
+    }
+    for kind in ["fair", "plain", "simple"] {
+        let left = raw.call(&["EXISTS", &format!("billing:{kind}")]).int();
+        assert_eq!(left, 0, "{context}: the {kind} lock is still there");
+    }
+}
+
+/// What was denied since the log was reset: the names of commands, keys and channels.
+fn denied(raw: &mut Raw) -> Vec<String> {
+    let log = raw.call(&["ACL", "LOG", "128"]);
+    let object = |entry: &Value| {
+        let mut fields = entry.array().chunks_exact(2);
+        fields.find(|pair| pair[0].text() == "object").unwrap()[1].text().to_owned()
+    };
+    log.array().iter().map(object).collect()
+}
+
+/// Nothing is missing, and no right is asked for that is not there: the server's log of denials is
+/// empty, but for the records of clients where those are no part of it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_missing() {
+    for generation in Generation::ALL {
+        let Some(server) = Server::start(generation) else { continue };
+        let mut raw = server.client();
+        let mut rules = profile("locks.acl");
+        allow(&mut raw, &rules);
+        scenario(&server).await.unwrap();
+        nothing_is_left(&mut raw, generation.name());
+        let denied_keys = denied(&mut raw);
+        let is_record = |key: &String| key.starts_with("fairlock_client:");
+        assert!(denied_keys.iter().all(is_record), "{}: {denied_keys:?}", generation.name());
+        let client = connect(&server).await.unwrap();
+        assert_eq!(client.warnings(), [], "{}", generation.name());
+
+        rules.extend([profile("operate.acl"), profile("records.acl")].concat());
+        allow(&mut raw, &rules);
+        raw.call(&["ACL", "LOG", "RESET"]);
+        scenario(&server).await.unwrap();
+        operate(&server).await.unwrap();
+        // A listing looks for the twin `{x}` of each lock `x` as well: see operate.acl.
+        let mut denied = denied(&mut raw);
+        denied.retain(|key| !key.starts_with("{billing:"));
+        assert_eq!(denied, [""; 0], "{}", generation.name());
+    }
+}
+
+/// Clients that say who they are, and whoever looks at all locks.
+async fn operate(server: &Server) -> Result<(), Error> {
+    let holder = Client::with_config(ann(server).announce(true).label("nightly")).await?;
+    let guard = holder.fair_lock("billing:job").lock().await?;
+    let operator = connect(server).await?;
+    let status = operator.fair_lock("billing:job").inspect().await?;
+    let info = status.clients.into_values().next();
+    let label = info.and_then(|info| info.label);
+    let seen = listed(&operator).await?;
+    guard.release().await?;
+    // Last: what is denied above shows itself.
+    match label.as_deref() {
+        Some("nightly") if seen.contains(&"billing:job".to_owned()) => Ok(()),
+        other => panic!("the holder is {other:?}, the locks are {seen:?}"),
+    }
+}
+
+async fn listed(client: &Client) -> Result<Vec<String>, Error> {
+    let mut locks = client.locks();
+    let mut names = Vec::new();
+    while let Some(page) = locks.next_page().await? {
+        names.extend(page.iter().map(|lock| lock.name.to_string()));
+    }
+    Ok(names)
+}
+
+/// Each rule of the operators' file is needed, by a typed error; each of the records' is courtesy:
+/// without one of them nobody knows who holds a lock, and nothing stays.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_rule_besides_is_needed() {
+    for generation in Generation::ALL {
+        let Some(server) = Server::start(generation) else { continue };
+        let mut raw = server.client();
+        let base = profile("locks.acl");
+        let records = profile("records.acl");
+        for (at, rule) in profile("operate.acl").iter().enumerate() {
+            let others = profile("operate.acl");
+            let rest = others[..at].iter().chain(&others[at + 1..]).chain(&records).chain(&base);
+            allow(&mut raw, rest);
+            let client = connect(&server).await.unwrap();
+            let guard = client.fair_lock("billing:job").lock().await.unwrap();
+            let error = listed(&client).await.expect_err(&rule.text);
+            assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+            assert!(names(&error, &rule.text), "without {}: {error}", rule.text);
+            guard.release().await.unwrap();
+        }
+        for (at, rule) in records.iter().enumerate() {
+            allow(&mut raw, records[..at].iter().chain(&records[at + 1..]).chain(&base));
+            let client = Client::with_config(ann(&server).announce(true)).await.unwrap();
+            let guard = client.fair_lock("billing:job").lock().await.unwrap();
+            let status = client.fair_lock("billing:job").inspect().await.unwrap();
+            let context = format!("{} without {}", generation.name(), rule.text);
+            assert!(status.clients.is_empty(), "{context}");
+            guard.release().await.unwrap();
+            client.shutdown().await;
+            nothing_is_left(&mut raw, &context);
+        }
+    }
+}
+
+/// A selector shows the locks of others and lets nobody touch them; servers before 7.0 refuse it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_locks_of_others_can_be_listed() {
+    for generation in Generation::ALL {
+        let Some(server) = Server::start(generation) else { continue };
+        let mut raw = server.client();
+        let lent = Client::connect(&server.url()).await.unwrap();
+        let others = lent.fair_lock("payroll:job").lock().await.unwrap();
+        let all = profile("list-all.acl");
+        if generation == Generation::Redis62 {
+            let reply = raw.call(&["ACL", "SETUSER", "ann", &all[0].text]);
+            assert!(matches!(reply, Value::Error(_)), "{reply:?}");
+            continue;
+        }
+        let mut rules = [profile("locks.acl"), profile("operate.acl")].concat();
+        allow(&mut raw, &rules);
+        let own = connect(&server).await.unwrap();
+        let guard = own.fair_lock("billing:job").lock().await.unwrap();
+        assert_eq!(listed(&own).await.unwrap(), ["billing:job"]);
+        rules.extend(all);
+        allow(&mut raw, &rules);
+        let own = connect(&server).await.unwrap();
+        let mut seen = listed(&own).await.unwrap();
+        seen.sort();
+        assert_eq!(seen, ["billing:job", "payroll:job"]);
+        let error = own.fair_lock("payroll:job").force_unlock().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Denied);
+        assert!(names(&error, "~payroll:job"), "{error}");
+        assert_eq!(others.release().await.unwrap(), Release::Released);
+        drop(guard);
+    }
+}
+
+/// Commands that scripts run, rules that allow them, and rights that are tried at connect: the same.
+#[test]
+fn the_rules_are_those_of_the_scripts() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/store/redis/lua");
+    let (mut run, mut tried) = (BTreeSet::new(), BTreeSet::new());
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let text = std::fs::read_to_string(&path).unwrap();
+        match path.file_name().unwrap().to_str().unwrap() {
+            // Reads, and what it reads is shown where nothing else is.
+            "client.lua" => {}
+            "rights.lua" => {
+                let quoted = text.split('\'').skip(1).step_by(2);
+                tried.extend(quoted.filter(|word| is_command(word)).map(str::to_lowercase));
+            }
+            name if name.ends_with(".lua") => {
+                let calls = text.split("call('").skip(1).filter_map(|rest| rest.split('\'').next());
+                run.extend(calls.map(str::to_lowercase));
+            }
+            _ => {}
+        }
+    }
+    for word in ["numsub", "xx", "before"] {
+        assert!(tried.remove(word), "an argument");
+    }
+    assert_eq!(run, tried, "rights.lua tries what the scripts run");
+    let rules = profile("locks.acl");
+    let rules = rules.iter().filter_map(|rule| rule.text.strip_prefix('+'));
+    let mut allowed: BTreeSet<_> =
+        rules.map(|name| name.split('|').next().unwrap().to_owned()).collect();
+    let direct =
+        ["subscribe", "unsubscribe", "ping", "client", "info", "eval", "evalsha", "publish"];
+    for name in direct {
+        assert!(allowed.remove(name), "{name}");
+    }
+    assert_eq!(run, allowed, "locks.acl allows what the scripts run");
+}
+
+fn is_command(word: &str) -> bool {
+    word.len() > 1 && word.bytes().all(|byte| byte.is_ascii_uppercase())
+}
+
+/// Each rule taken away alone: something is denied, the error names what, and nothing is left
+/// behind. What is optional is not denied: it is said, or seen on the server.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_rule_is_needed() {
+    for generation in Generation::ALL {
+        let Some(server) = Server::start(generation) else { continue };
+        let mut raw = server.client();
+        let rules = profile("locks.acl");
+        for (at, rule) in rules.iter().enumerate() {
+            let context = format!("{} without {}", generation.name(), rule.text);
+            allow(&mut raw, rules[..at].iter().chain(&rules[at + 1..]));
+            raw.call(&["SCRIPT", "FLUSH"]);
+            raw.call(&["ACL", "LOG", "RESET"]);
+            let result = scenario(&server).await;
+            let denials = raw.call(&["ACL", "LOG"]);
+            assert!(!denials.array().is_empty(), "{context}: nobody was denied anything");
+            nothing_is_left(&mut raw, &context);
+            if rule.optional {
+                result.unwrap_or_else(|error| panic!("{context}: {error}"));
+                let client = connect(&server).await.unwrap();
+                let told: Vec<_> = client.warnings().iter().map(ToString::to_string).collect();
+                assert_eq!(told.len(), usize::from(rule.text == "+info"), "{context}: {told:?}");
+                assert!(told.iter().all(|told| told.contains(&rule.text)), "{context}: {told:?}");
+                continue;
+            }
+            let error = result.expect_err(&context);
+            assert_eq!(error.kind(), ErrorKind::Denied, "{context}: {error}");
+            assert!(names(&error, &rule.text), "{context}: {error}");
+            println!("{context}: {error}");
+            raw.call(&["FLUSHALL"]);
+        }
+    }
+}
+
+/// Whether the error names what the rule allows.
+fn names(error: &Error, rule: &str) -> bool {
+    let text = error.to_string().to_lowercase();
+    let name = rule[1..].trim_end_matches('*');
+    match &rule[..1] {
+        // The command, and its container where the server knows no more.
+        "+" => text.contains(name.split('|').next().unwrap()),
+        _ => text.contains(name),
+    }
+}
