@@ -62,6 +62,7 @@ impl Child {
     pub(crate) async fn spawn(
         command: &[OsString],
         owner: &OsStr,
+        hidden: &[String],
         vars: &[(&str, &OsStr)],
         deadline: Option<Duration>,
     ) -> io::Result<Self> {
@@ -71,7 +72,7 @@ impl Child {
         let mut shim = this_program();
         shim.arg("__exec").arg(process::getpid().as_raw_pid().to_string());
         shim.arg("--").args(command).process_group(0);
-        for (name, value) in secrets::child_environment() {
+        for (name, value) in secrets::child_environment(hidden) {
             match value {
                 Some(value) => shim.env(name, value),
                 None => shim.env_remove(name),

@@ -20,6 +20,7 @@ use crate::hold;
 use crate::message;
 use crate::plan::{Plan, Step};
 use crate::release::{Outcome, release};
+use crate::secrets;
 use crate::signal::Signals;
 use crate::store::{self, Store};
 use crate::terminal::Terminal;
@@ -44,19 +45,25 @@ pub(crate) async fn run(args: Run) -> Result<Code, Failure> {
         store = store.kept_by_children();
     }
     store.warn(args.quiet);
+    let hidden = secrets::variables(store.choice().url());
     let mut signals = install(Signals::install())?;
     let client = tokio::select! {
         biased;
         signal = signals.recv() => return Err(Failure::signal(signal)),
-        client = store.connect() => client?,
+        client = store.connect(args.quiet) => client?,
     };
-    let result = run_with(&client, &args, &mut signals).await;
+    let result = run_with(&client, &args, &hidden, &mut signals).await;
     // Whatever happened: a leave or a release that is still under way gets its time.
     store::shutdown(client).await;
     result
 }
 
-async fn run_with(client: &Client, args: &Run, signals: &mut Signals) -> Result<Code, Failure> {
+async fn run_with(
+    client: &Client,
+    args: &Run,
+    hidden: &[String],
+    signals: &mut Signals,
+) -> Result<Code, Failure> {
     let mut lock = store::lock(client, args.kind, args.name.as_bytes());
     if let Some(lease) = args.lease {
         lock = lock.lease(lease);
@@ -68,7 +75,7 @@ async fn run_with(client: &Client, args: &Run, signals: &mut Signals) -> Result<
     install(signals.add_job_control())?;
     let hands_off = args.on_lost == OnLost::Ignore;
     let deadline = (!hands_off).then(|| clock::now() + guard.remaining());
-    let mut child = match start(args, &guard, deadline).await {
+    let mut child = match start(args, hidden, &guard, deadline).await {
         Ok(child) => child,
         Err(failure) => {
             // Nothing ran; the reason for that is what the user needs to know.
@@ -121,11 +128,16 @@ fn default_label(command: &[OsString]) -> Option<String> {
     (!label.is_empty()).then_some(label)
 }
 
-async fn start(args: &Run, guard: &Guard, deadline: Option<Duration>) -> Result<Child, Failure> {
+async fn start(
+    args: &Run,
+    hidden: &[String],
+    guard: &Guard,
+    deadline: Option<Duration>,
+) -> Result<Child, Failure> {
     let owner = OsString::from(guard.owner().to_string());
     let token = OsString::from(guard.token().to_string());
     let vars: [(&str, &OsStr); 2] = [("FAIRLOCK_NAME", &args.name), ("FAIRLOCK_TOKEN", &token)];
-    Child::spawn(&args.command, &owner, &vars, deadline).await.map_err(|error| {
+    Child::spawn(&args.command, &owner, hidden, &vars, deadline).await.map_err(|error| {
         let reason = format!("the command cannot be started: {error}");
         Failure::new(Code::NOT_EXECUTABLE, reason)
     })

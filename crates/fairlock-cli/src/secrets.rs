@@ -1,11 +1,13 @@
 //! Passwords: where they may come from, and how they are kept from the command.
 //!
 //! A password given in the URL on the command line can be seen by every user of the host for as
-//! long as `fairlock` runs; that is why there are two other ways.
+//! long as `fairlock` runs; that is why there are other ways.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
+
+use fairlock::{Config, Credentials};
 
 use crate::exit::Failure;
 use crate::trust;
@@ -15,20 +17,32 @@ pub(crate) const URL_VAR: &str = "FAIRLOCK_URL";
 /// Environment variable with the password alone.
 pub(crate) const PASSWORD_VAR: &str = "FAIRLOCK_PASSWORD";
 
-/// The password from the file on the command line, else from the environment, else from the file
-/// in the configuration; `None` leaves the URL's own.
-pub(crate) fn password(
+/// The settings with the password from the file on the command line, else from the environment, else from
+/// the file in the configuration; without any they keep the URL's own.
+pub(crate) fn with_password(
+    config: Config,
     [argument, configured]: [Option<&Path>; 2],
-) -> Result<Option<String>, Failure> {
+) -> Result<Config, Failure> {
     match (argument, env::var_os(PASSWORD_VAR), configured) {
-        (Some(path), ..) => in_file(path).map(Some),
-        (None, Some(value), _) => value
-            .into_string()
-            .map(Some)
-            .map_err(|_| Failure::usage(format!("{PASSWORD_VAR} is not UTF-8"))),
-        (None, None, Some(path)) => in_file(path).map(Some),
-        (None, None, None) => Ok(None),
+        (Some(path), ..) | (None, None, Some(path)) => with_file(config, path),
+        (None, Some(value), _) => match value.into_string() {
+            Ok(password) => Ok(config.password(password)),
+            Err(_) => Err(Failure::usage(format!("{PASSWORD_VAR} is not UTF-8"))),
+        },
+        (None, None, None) => Ok(config),
     }
+}
+
+/// The file is read now, to refuse what is no use, and again before each connection: a password that is
+/// changed there and on the server keeps the lock. A pipe can be read only once.
+fn with_file(config: Config, path: &Path) -> Result<Config, Failure> {
+    let password = in_file(path)?;
+    if !path.is_file() {
+        return Ok(config.password(password));
+    }
+    let path = path.to_owned();
+    let ask = move || in_file(&path).map(Credentials::new).map_err(|failure| failure.to_string());
+    Ok(config.password_from(ask))
 }
 
 fn in_file(path: &Path) -> Result<String, Failure> {
@@ -96,15 +110,29 @@ fn without_userinfo_password(base: &str) -> Option<String> {
     Some(format!("{scheme}://{host}{path}"))
 }
 
-/// Whether a URL's option holds a password: `password`, `pass`, `sentinel-password`, and what may come.
+/// Whether a URL's option holds a password: `password`, `pass`, `sentinel-password`, and what may come; but
+/// not those that say where one is.
 pub(crate) fn is_password(pair: &str) -> bool {
-    let key = pair.split_once('=').map_or(pair, |(key, _)| key);
-    key.to_ascii_lowercase().contains("pass")
+    let key = pair.split_once('=').map_or(pair, |(key, _)| key).to_ascii_lowercase();
+    key.contains("pass") && !key.ends_with("-file") && !key.ends_with("-env")
 }
 
-/// Changes to the environment that keep secrets from a child: name and new value.
-pub(crate) fn child_environment() -> Vec<(&'static str, Option<OsString>)> {
+/// The variables in which a URL says that there are passwords. (One with percent encoding is not found:
+/// names of variables need none.)
+pub(crate) fn variables(url: &str) -> Vec<String> {
+    let query = url.split_once('?').map_or("", |(_, query)| query);
+    let named = |pair: &str| match pair.split_once('=') {
+        Some(("password-env" | "sentinel-password-env", name)) => Some(name.to_owned()),
+        _ => None,
+    };
+    query.split('&').filter_map(named).collect()
+}
+
+/// Changes to the environment that keep secrets from a child: name and new value. `variables` have
+/// passwords, too.
+pub(crate) fn child_environment(variables: &[String]) -> Vec<(&str, Option<OsString>)> {
     let mut changes = vec![(PASSWORD_VAR, None)];
+    changes.extend(variables.iter().map(|name| (name.as_str(), None)));
     if let Some(url) = env::var_os(URL_VAR) {
         match child_url(&url) {
             ChildUrl::Unchanged => {}
@@ -128,6 +156,8 @@ mod tests {
             "redis://host/0?protocol=resp3",
             "unix:/run/redis.sock",
             "unix:///run/redis.sock?db=1&user=x",
+            "redis://ann@host?password-file=/run/pw",
+            "redis+sentinel://host/m?password-env=PW&sentinel-password-file=/run/pw",
             "memory:",
             "",
         ] {
@@ -152,6 +182,14 @@ mod tests {
         ] {
             assert_eq!(child_url(OsStr::new(url)), ChildUrl::Stripped(clean.to_owned()), "{url}");
         }
+    }
+
+    #[test]
+    fn variables_with_passwords_are_found() {
+        let url =
+            "redis+sentinel://h/m?password-env=A&x=B&sentinel-password-env=C&password-file=/d";
+        assert_eq!(variables(url), ["A", "C"]);
+        assert!(variables("redis://h").is_empty());
     }
 
     /// Better no URL than half a password.

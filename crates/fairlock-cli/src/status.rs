@@ -63,7 +63,7 @@ pub(crate) async fn status(args: args::Status) -> Result<Code, Failure> {
     let status = tokio::select! {
         biased;
         signal = signals.recv() => return Err(Failure::signal(signal)),
-        status = ask(store, args.kind, name) => status?,
+        status = ask(store, args.quiet, args.kind, name) => status?,
     };
     if args.json {
         let mut form = json_form(name, &status);
@@ -89,8 +89,13 @@ fn of_store(choice: &Choice, json: bool) -> Result<Code, Failure> {
     output::print(&text)
 }
 
-async fn ask(store: Store, kind: args::Kind, name: &OsStr) -> Result<LockStatus, Failure> {
-    let client = store.connect().await?;
+async fn ask(
+    store: Store,
+    quiet: bool,
+    kind: args::Kind,
+    name: &OsStr,
+) -> Result<LockStatus, Failure> {
+    let client = store.connect(quiet).await?;
     // The fair lock's view holds the plain one's: they share the hash, and a plain lock's queue is
     // empty.
     let status = store::lock(&client, kind, name.as_bytes()).inspect().await;

@@ -32,9 +32,7 @@ impl Store {
         // Locks of this host need no password; one for a server may stand in the environment.
         if choice.reach() == Reach::Fleet || args.password_file.is_some() {
             let files = [args.password_file.as_deref(), choice.password_file.as_deref()];
-            if let Some(password) = secrets::password(files)? {
-                config = config.password(password);
-            }
+            config = secrets::with_password(config, files)?;
         }
         Ok(Self { choice, config })
     }
@@ -90,8 +88,16 @@ impl Store {
         self
     }
 
-    pub(crate) async fn connect(self) -> Result<Client, Failure> {
-        Ok(Client::with_config(self.config).await?)
+    /// Connects, and tells people at a terminal what the server lacks. Scripts hear nothing: their success
+    /// is silent.
+    pub(crate) async fn connect(self, quiet: bool) -> Result<Client, Failure> {
+        let client = Client::with_config(self.config).await?;
+        if !quiet && io::stderr().is_terminal() {
+            for warning in client.warnings() {
+                message::report(&format!("{}: {warning}", self.choice.shown_url()));
+            }
+        }
+        Ok(client)
     }
 }
 

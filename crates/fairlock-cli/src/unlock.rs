@@ -36,7 +36,7 @@ pub(crate) async fn unlock(args: args::Unlock) -> Result<Code, Failure> {
     }
     let store = Store::resolve(&args.store)?.silent();
     store.warn(args.quiet);
-    let client = store.connect().await?;
+    let client = store.connect(args.quiet).await?;
     let lock = store::lock(&client, args.kind, args.name.as_bytes());
     let asks = !args.yes && io::stdin().is_terminal() && io::stderr().is_terminal();
     let done = free(&lock, &name, asks).await;

@@ -7,11 +7,15 @@ use std::path::Path;
 use fairlock_testkit::server::{Generation, Server};
 use fairlock_testkit::tempdir::TempDir;
 use fairlock_testkit::terminal::Terminal;
+use fairlock_testkit::tls::{Ca, Files};
 
 use crate::fixture::{Running, fairlock, finish, neutral, with_default_signals};
 
 /// The server of all examples.
 const EXAMPLE_URL: &str = "redis://locks.example:6379";
+
+/// The encrypted one.
+const ENCRYPTED_URL: &str = "rediss://locks.example:6380?ca=/etc/fairlock/ca.pem";
 
 /// Lines of `sh` blocks that begin with the program's name.
 fn commands(document: &str) -> Vec<String> {
@@ -25,6 +29,11 @@ fn commands(document: &str) -> Vec<String> {
 #[test]
 fn documented_commands_run() {
     let Some(server) = Server::start(Generation::Redis70) else { return };
+    let (files, ca) = (Files::default(), Ca::new("ours"));
+    let identity = files.identity("server", &ca.server(), &ca);
+    let builder = Server::builder(Generation::Redis70).tls(&identity);
+    let Some(encrypted) = builder.arg("--tls-auth-clients", "optional").start() else { return };
+    let encrypted_url = format!("{}?ca={}", encrypted.url(), identity.ca.display());
     let dir = TempDir::new();
     let backup = dir.path().join("backup.sh");
     fs::write(&backup, "#!/bin/sh\necho \"token $FAIRLOCK_TOKEN\"\n").expect("written");
@@ -37,8 +46,9 @@ fn documented_commands_run() {
     for line in ["README.md", "docs/manual.md"].iter().flat_map(|document| commands(document)) {
         // Without a name it asks no store.
         let asks = line != "fairlock status";
-        assert!(!asks || line.contains(EXAMPLE_URL), "{line}: the example's server");
-        let line = line.replace(EXAMPLE_URL, &server.url());
+        let known = line.contains(EXAMPLE_URL) || line.contains(ENCRYPTED_URL);
+        assert!(!asks || known, "{line}: the example's server");
+        let line = line.replace(EXAMPLE_URL, &server.url()).replace(ENCRYPTED_URL, &encrypted_url);
         seen += 1;
         if line.starts_with("fairlock top") {
             watched(&line, &path);

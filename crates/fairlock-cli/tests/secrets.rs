@@ -3,6 +3,7 @@
 use std::fs;
 use std::process::Command;
 
+use fairlock_testkit::raw::Raw;
 use fairlock_testkit::server::{Generation, Server};
 use fairlock_testkit::tempdir::TempDir;
 
@@ -63,6 +64,54 @@ fn three_ways_in() {
     }
 }
 
+/// The URL may say where the password is: it is no secret then, and the command keeps it; the variable is one.
+#[test]
+fn urls_that_say_where_the_password_is() {
+    let Some(server) = server() else { return };
+    let dir = TempDir::new();
+    let file = dir.path().join("password");
+    fs::write(&file, format!("{CANARY}\n")).unwrap();
+    let by_file = format!("{}?password-file={}", server.url(), file.display());
+    let by_variable = format!("{}?password-env=LOCKS_WORD", server.url());
+    for url in [by_file, by_variable] {
+        let mut command = leaky(&[]);
+        command.env("FAIRLOCK_URL", &url).env("LOCKS_WORD", CANARY);
+        let outcome = finish(command);
+        outcome.expect(0, "");
+        assert!(outcome.stdout.contains(&format!("FAIRLOCK_URL={url}\n")), "{outcome:?}");
+        if url.contains("password-env") {
+            silent_about(CANARY, &outcome);
+        }
+    }
+}
+
+/// F39: the password is changed, in the file and on the server, while the command runs: the next connection
+/// is made with the new one, and the lock is kept.
+#[test]
+fn f39_a_password_file_that_changes_while_the_command_runs() {
+    let Some(server) = server() else { return };
+    let dir = TempDir::new();
+    let (file, go) = (dir.path().join("password"), dir.path().join("go"));
+    fs::write(&file, CANARY).unwrap();
+    let mut raw = server.client();
+    raw.call(&["AUTH", CANARY]);
+    let mut command = fairlock(["run", "--url", &server.url(), "--password-file"]);
+    command.arg(&file).args(["x", "--", "sh", "-c", &hold_until(&go)]);
+    let mut running = Running::start(command);
+    assert_eq!(running.line(), "holding");
+
+    fs::write(&file, "next5d2b").unwrap();
+    raw.call(&["CONFIG", "SET", "requirepass", "next5d2b"]);
+    let connections =
+        |raw: &mut Raw| raw.call(&["CLIENT", "LIST"]).text().matches("name=fairlock").count();
+    assert_eq!(connections(&mut raw), 2, "commands and inbox");
+    raw.call(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+    raw.call(&["CLIENT", "KILL", "TYPE", "pubsub", "SKIPME", "yes"]);
+    eventually("both connections are back", || connections(&mut raw) == 2);
+    fs::write(&go, "").unwrap();
+    running.wait().expect(0, "");
+}
+
 /// The command may use the same server, with a password of its own.
 #[test]
 fn the_command_sees_the_url_without_the_password() {
@@ -91,7 +140,11 @@ fn denied_without_a_word_about_the_password() {
     finish(leaky(&["--url", &url])).expect(77, "fairlock: ");
     let mut by_variable = leaky(&["--url", &url]);
     by_variable.env("FAIRLOCK_PASSWORD", wrong);
-    for command in [leaky(&["--url", &with_password(&url, wrong)]), by_variable] {
+    let dir = TempDir::new();
+    let file = dir.path().join("password");
+    fs::write(&file, wrong).unwrap();
+    let by_file = leaky(&["--url", &url, "--password-file", file.to_str().unwrap()]);
+    for command in [leaky(&["--url", &with_password(&url, wrong)]), by_variable, by_file] {
         let outcome = finish(command);
         outcome.expect(77, "fairlock: ");
         silent_about(wrong, &outcome);

@@ -131,6 +131,22 @@ fn a_password_in_the_url_is_warned_of() {
     }
 }
 
+/// What the server lacks, for people; scripts hear nothing of it, and nobody who wants quiet.
+#[test]
+fn a_server_that_may_delete_locks_is_warned_of() {
+    let Some(server) = Server::start(Generation::Redis70) else { return };
+    server.client().call(&["CONFIG", "SET", "maxmemory", "100mb"]);
+    server.client().call(&["CONFIG", "SET", "maxmemory-policy", "volatile-lru"]);
+    let script = "$FAIRLOCK run --quiet x -- echo quiet; $FAIRLOCK run x -- echo script 2>&1 | cat; \
+                  $FAIRLOCK run x -- echo end";
+    let Some(mut session) = Session::start(&server.url(), script) else { return };
+    assert_eq!(session.running.line(), "quiet");
+    assert_eq!(session.running.line(), "script");
+    let line = session.running.line();
+    assert!(line.contains("deletes locks") && line.contains("volatile-lru"), "{line}");
+    session.see("end");
+}
+
 #[test]
 fn unlock_asks_people() {
     let Some(server) = Server::start(Generation::Redis70) else { return };

@@ -89,7 +89,6 @@ pub(crate) fn rate() -> clap::builder::RangedI64ValueParser<u32> {
 pub(crate) async fn list(args: Args) -> Result<Code, Failure> {
     let store = Store::resolve(&args.store)?.silent();
     store.warn(false);
-    store.warn(false);
     let mut signals = Signals::install()
         .map_err(|error| Failure::new(Code::INTERNAL, format!("signals: {error}")))?;
     tokio::select! {
@@ -100,7 +99,7 @@ pub(crate) async fn list(args: Args) -> Result<Code, Failure> {
 }
 
 async fn run(store: Store, args: Args) -> Result<Code, Failure> {
-    let client = store.connect().await?;
+    let client = store.connect(false).await?;
     let filter = Filter::new(&args);
     let mut printer = Printer::new(args.json);
     let done = match args.names.is_empty() {

@@ -141,7 +141,7 @@ pub(crate) async fn top(args: Args) -> Result<Code, Failure> {
     let client = tokio::select! {
         biased;
         signal = signals.recv() => return Err(Failure::signal(signal)),
-        client = store.connect() => client?,
+        client = store.connect(false) => client?,
     };
     let done = watch(&client, args, place, &mut signals).await;
     // A terminal that was left is not kept waiting for a server.
