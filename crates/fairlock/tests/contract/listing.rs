@@ -2,7 +2,7 @@
 
 use super::super::api::Client;
 use super::super::support::{SOON, Store, granted, no_beats, until, wait_behind};
-use fairlock::{Config, ErrorKind, Kind, LockEntry, Locks};
+use fairlock::{Check, Config, ErrorKind, Kind, LockEntry, Locks, Reaction};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -173,7 +173,9 @@ pub(super) async fn only_what_may_be_seen(store: Store) {
     for command in ["-scan", "-type", "-llen"] {
         raw.call(&["ACL", "SETUSER", "bob", "reset", "on", ">right", "allchannels", "allkeys"]);
         raw.call(&["ACL", "SETUSER", "bob", "+@all", command]);
-        let client = Client::with_config(config("bob")).await.unwrap();
+        // What locks need as well would be refused when the client connects.
+        let config = config("bob").on(Check::Rights, Reaction::Ignore);
+        let client = Client::with_config(config).await.unwrap();
         let error = client.locks().next_page().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Denied, "{command}: {error}");
     }
