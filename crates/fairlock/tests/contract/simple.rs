@@ -71,7 +71,8 @@ pub(super) async fn guards_are_counted(store: Store) {
 }
 
 pub(super) async fn a_lost_guard_counts_nothing(store: Store) {
-    let lock = store.client().await.simple_lock("job").lease(Duration::from_millis(100));
+    // Long enough for two calls that wait for a replica, on a busy machine.
+    let lock = store.client().await.simple_lock("job").lease(Duration::from_millis(500));
     let outer = lock.lock().await.unwrap();
     let inner = outer.reenter().await.unwrap();
     soon("the loss", outer.lost()).await;
