@@ -13,6 +13,7 @@
 //! - [`tls`]: CAs and certificates, made when a test runs;
 //! - [`terminal`]: a pseudo-terminal with a program on it, and what a person would see there;
 //! - [`vectors`]: what an operation does to the keys, as data files;
+//! - [`rng`]: random choices that a seed repeats;
 //! - [`tempdir`]: folders that go away with their owner.
 //!
 //! Everything here may panic: a broken test bed is a failed test. A server that is not installed is
@@ -26,6 +27,7 @@ pub mod python;
 pub mod raw;
 pub mod redisson;
 pub mod resp;
+pub mod rng;
 pub mod server;
 pub mod tap;
 pub mod tempdir;

@@ -5,9 +5,9 @@ use crate::fleet::{Fleet, WORKERS};
 use crate::judge::{self, Judgement};
 use crate::options::{Minimum, Options};
 use crate::resource::Resource;
-use crate::rng::Rng;
 use crate::worker::{DEAD_AFTER, HEARTBEAT};
 use fairlock_testkit::history::now_ns;
+use fairlock_testkit::rng::Rng;
 use rustix::process::Signal;
 use std::time::{Duration, Instant};
 

@@ -27,7 +27,6 @@ mod note;
 mod options;
 mod report;
 mod resource;
-mod rng;
 mod worker;
 
 use std::process::ExitCode;

@@ -4,9 +4,9 @@
 
 use crate::note::{End, Note};
 use crate::resource::Access;
-use crate::rng::Rng;
 use fairlock::{Client, Config, Error, Guard, Lock, Release};
 use fairlock_testkit::history::now_ns;
+use fairlock_testkit::rng::Rng;
 use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -1,11 +1,12 @@
 //! A small generator of our own: the same seed makes the same choices, for ever.
 
-/// Xorshift64*.
+/// Xorshift64*: good enough to choose test steps, three lines long.
 #[derive(Clone, Debug)]
-pub(crate) struct Rng(u64);
+pub struct Rng(u64);
 
 impl Rng {
-    pub(crate) fn new(seed: u64) -> Self {
+    /// The generator of this seed.
+    pub fn new(seed: u64) -> Self {
         // Neighbouring seeds must not give neighbouring runs, and the state must not be 0.
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
@@ -18,21 +19,27 @@ impl Rng {
     }
 
     /// 0 to `n` - 1.
-    pub(crate) fn below(&mut self, n: u64) -> u64 {
+    pub fn below(&mut self, n: u64) -> u64 {
         self.next() % n
     }
 
     /// True `percent` times out of a hundred.
-    pub(crate) fn chance(&mut self, percent: u64) -> bool {
+    pub fn chance(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }
 
     /// `low` to `high` - 1.
-    pub(crate) fn between(&mut self, low: u64, high: u64) -> u64 {
+    pub fn between(&mut self, low: u64, high: u64) -> u64 {
         low + self.below(high - low)
     }
 
-    pub(crate) fn shuffle<T>(&mut self, all: &mut [T]) {
+    /// One of them.
+    pub fn pick<T: Clone>(&mut self, of: &[T]) -> T {
+        of[self.below(of.len() as u64) as usize].clone()
+    }
+
+    /// Puts them into another order.
+    pub fn shuffle<T>(&mut self, all: &mut [T]) {
         for last in (1..all.len()).rev() {
             let at = self.below(last as u64 + 1) as usize;
             all.swap(at, last);
