@@ -10,6 +10,7 @@ pub use self::cluster::{Cluster, SLOTS, slot};
 pub use self::replicated::Replicated;
 pub use self::sentinels::{Login, MASTER_NAME, SentinelSet};
 
+use crate::raw::Raw;
 use std::fmt::Display;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -34,6 +35,20 @@ fn until<T>(what: impl Display, mut look: impl FnMut() -> Option<T>) -> T {
         assert!(began.elapsed() < AGREED_WITHIN, "not within {AGREED_WITHIN:?}: {what}");
         thread::sleep(POLL);
     }
+}
+
+/// Waits until so many replicas have what the server does now.
+///
+/// A replica that is online is not in step yet: it gets what is new with its first acknowledgement only,
+/// which it may send a second later. Until then a lease of less is over before a replica has the lock.
+#[track_caller]
+fn await_acknowledged(raw: &mut Raw, replicas: usize) {
+    // A write without a key: WAIT counts for what its own connection wrote.
+    raw.call(&["PUBLISH", "fairlock-testkit", "in step"]);
+    until(format!("{replicas} replicas are in step"), || {
+        let acknowledged = raw.call(&["WAIT", &replicas.to_string(), "1000"]);
+        (acknowledged.int() >= replicas as i64).then_some(())
+    });
 }
 
 /// The value of `field` in the reply to `INFO` or `CLUSTER INFO`.

@@ -1,6 +1,6 @@
 //! A primary with replicas, and nobody who watches them.
 
-use super::{field, until};
+use super::{await_acknowledged, field, until};
 use crate::raw::Raw;
 use crate::resp::Value;
 use crate::server::{Generation, Server};
@@ -101,7 +101,7 @@ impl Replicated {
         assert_eq!(reply, Value::Simple("OK".into()));
     }
 
-    /// Waits until the primary has so many replicas online.
+    /// Waits until the primary has so many replicas online, and these acknowledge what it does.
     ///
     /// # Panics
     ///
@@ -114,5 +114,6 @@ impl Replicated {
             let all = field(info, "connected_slaves") == Some(&replicas.to_string());
             (all && info.matches("state=online").count() == replicas).then_some(())
         });
+        await_acknowledged(&mut self.raw(), replicas);
     }
 }

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use super::{field, until};
+use super::{await_acknowledged, field, until};
 use crate::raw::Raw;
 use crate::resp::Value;
 use crate::server::{Builder, Generation, Server};
@@ -275,7 +275,7 @@ impl SentinelSet {
         self.await_replicas();
     }
 
-    /// Waits until every data server that lives is the master or an online replica of it.
+    /// Waits until every data server that lives is the master or a replica that acknowledges what it does.
     ///
     /// # Panics
     ///
@@ -287,6 +287,7 @@ impl SentinelSet {
             let info = self.raw(self.master()).call(&["INFO", "replication"]);
             (info.text().matches("state=online").count() == living - 1).then_some(())
         });
+        await_acknowledged(&mut self.raw(self.master()), living - 1);
     }
 
     /// Waits until every Sentinel knows all replicas and all other Sentinels.
