@@ -5,57 +5,90 @@ use fairlock_testkit::topology::Cluster;
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 
-/// Those that are running. The last test that has or waits for one ends it.
-static RUNNING: Mutex<Option<HashMap<String, Weak<Shared>>>> = Mutex::new(None);
+/// How many of a generation run at most, for tests that run at once: six servers and some 60 MB each.
+const RUNNING_MAX: usize = 3;
 
-struct Shared {
-    cluster: Cluster,
-    taken: Mutex<bool>,
-    free: Condvar,
+/// Those of each generation. The last test that has or waits for one ends them all.
+static RUNNING: Mutex<Option<HashMap<Generation, Weak<Pool>>>> = Mutex::new(None);
+
+#[derive(Default)]
+struct Pool {
+    clusters: Mutex<Clusters>,
+    given_back: Condvar,
+}
+
+#[derive(Default)]
+struct Clusters {
+    free: Vec<Cluster>,
+    /// Free or taken, or about to be.
+    running: usize,
 }
 
 /// A Cluster for one test alone, empty.
-pub(crate) struct Turn(Arc<Shared>);
+pub(crate) struct Turn {
+    /// None before it runs, and when it is given back.
+    cluster: Option<Cluster>,
+    pool: Arc<Pool>,
+}
 
 /// Waits until it is this test's turn; `None`, loudly, when the server is not installed.
 pub(crate) fn turn(generation: Generation) -> Option<Turn> {
-    let shared = {
+    let pool = {
         let mut running = lock(&RUNNING);
-        let running = running.get_or_insert_default();
-        let key = format!("{generation:?}");
-        match running.get(&key).and_then(Weak::upgrade) {
-            Some(shared) => shared,
-            None => {
-                let cluster = Cluster::start(generation)?;
-                let (taken, free) = (Mutex::new(false), Condvar::new());
-                let shared = Arc::new(Shared { cluster, taken, free });
-                running.insert(key, Arc::downgrade(&shared));
-                shared
-            }
-        }
+        let known = running.get_or_insert_default().entry(generation).or_default();
+        known.upgrade().unwrap_or_else(|| {
+            let pool = Arc::default();
+            *known = Arc::downgrade(&pool);
+            pool
+        })
     };
-    let mut taken = lock(&shared.taken);
-    while *taken {
-        taken = shared.free.wait(taken).unwrap_or_else(PoisonError::into_inner);
+    // Given back whatever happens from here on.
+    let mut turn = Turn { cluster: pool.take(), pool };
+    if turn.cluster.is_none() {
+        turn.cluster = Some(Cluster::start(generation)?);
     }
-    *taken = true;
-    drop(taken);
     for master in 0..3 {
-        shared.cluster.raw(master).call(&["FLUSHALL"]);
+        turn.cluster().raw(master).call(&["FLUSHALL"]);
     }
-    Some(Turn(shared))
+    Some(turn)
+}
+
+impl Pool {
+    /// One that is free; `None` if the caller may start another one.
+    fn take(&self) -> Option<Cluster> {
+        let mut clusters = lock(&self.clusters);
+        loop {
+            if let Some(cluster) = clusters.free.pop() {
+                return Some(cluster);
+            }
+            if clusters.running < RUNNING_MAX {
+                clusters.running += 1;
+                return None;
+            }
+            clusters = self.given_back.wait(clusters).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
 }
 
 impl Turn {
     pub(crate) fn url(&self) -> String {
-        self.0.cluster.url()
+        self.cluster().url()
+    }
+
+    fn cluster(&self) -> &Cluster {
+        self.cluster.as_ref().expect("until it is given back")
     }
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        *lock(&self.0.taken) = false;
-        self.0.free.notify_one();
+        let mut clusters = lock(&self.pool.clusters);
+        match self.cluster.take() {
+            Some(cluster) => clusters.free.push(cluster),
+            // It did not start: another test may try.
+            None => clusters.running -= 1,
+        }
+        self.pool.given_back.notify_one();
     }
 }
 
