@@ -3,6 +3,7 @@
 
 use super::classify::{classify, is_permission};
 use super::dial::Connection;
+use super::link;
 use super::record::Record;
 use super::rights;
 use crate::checks::{Check, Reaction, Reactions, Warning};
@@ -34,7 +35,7 @@ struct Finding {
 impl Greeting {
     pub(crate) fn new(config: &Config) -> Self {
         Self {
-            name: super::link::connection_name(config),
+            name: link::connection_name(config),
             reactions: config.on,
             cluster: matches!(config.address, Address::Cluster(_)),
         }
@@ -54,7 +55,7 @@ impl Greeting {
         record: Option<&Record>,
     ) -> Result<Vec<Warning>, StoreError> {
         let mut ask = Pipeline::new();
-        ask.cmd("CLIENT").arg("SETNAME").arg(&self.name);
+        ask.add_command(link::set_name(&self.name));
         ask.cmd("HELLO");
         let time = record.is_some_and(Record::connected);
         if time {
@@ -74,11 +75,7 @@ impl Greeting {
             conn.send_packed_commands(&ask, 0, count).await.map_err(failed)?.into_iter();
         let mut reply = || replies.next().unwrap_or(Value::Nil);
 
-        // A name is a courtesy to operators: without the right the connection has none.
-        match reply().extract_error() {
-            Err(error) if !is_permission(&error) => return Err(failed(error)),
-            _ => {}
-        }
+        link::named(reply()).map_err(failed)?;
         let mut findings = self.of_server(&reply());
         if let Some(record) = record.filter(|_| time) {
             record.note_time(reply());

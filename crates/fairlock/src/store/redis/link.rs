@@ -13,7 +13,7 @@ use crate::config::Config;
 use crate::error::{Error, ErrorKind};
 use crate::store::{Event, Events, Scope, StoreError};
 use fairlock_core::{LockName, Op};
-use redis::{AsyncConnectionConfig, RedisError};
+use redis::{AsyncConnectionConfig, RedisError, Value};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
@@ -209,10 +209,19 @@ pub(super) async fn announce(conn: &mut Connection, record: &Record) -> Result<(
 
 /// Tells operators whose connection it is.
 pub(crate) async fn name_connection(conn: &mut Connection, name: &str) -> Result<(), RedisError> {
-    let reply = conn.send_packed_command(redis::cmd("CLIENT").arg("SETNAME").arg(name)).await?;
+    named(conn.send_packed_command(&set_name(name)).await?)
+}
+
+pub(super) fn set_name(name: &str) -> redis::Cmd {
+    let mut cmd = redis::cmd("CLIENT");
+    cmd.arg("SETNAME").arg(name);
+    cmd
+}
+
+/// The reply to it. A name is a courtesy to operators: without the right the connection has none.
+pub(super) fn named(reply: Value) -> Result<(), RedisError> {
     match reply.extract_error() {
         Err(error) if !is_permission(&error) => Err(error),
-        // A courtesy: without the right to it the connection has no name.
         _ => Ok(()),
     }
 }
@@ -247,7 +256,7 @@ pub(crate) async fn name_wrong_type(
     let types = [lock, "list", "zset", "string", "zset", "hash", "zset"];
     for (key, wanted) in Keys::new(name).all().iter().zip(types) {
         let found = conn.send_packed_command(redis::cmd("TYPE").arg(key)).await.ok()?;
-        let redis::Value::SimpleString(found) = found else { return None };
+        let Value::SimpleString(found) = found else { return None };
         if found != wanted && found != "none" {
             let message = format!(
                 "the key `{}` holds a {found} where the lock needs a {wanted}; another program \
