@@ -108,9 +108,9 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    /// The oldest waiters, at most `limit`, from the `skip`th on.
-    pub(crate) fn oldest(&self, skip: usize, limit: usize) -> Vec<Arc<Entry>> {
-        lock(&self.waiters).values().skip(skip).take(limit).cloned().collect()
+    /// The oldest waiters, at most `limit`.
+    pub(crate) fn oldest(&self, limit: usize) -> Vec<Arc<Entry>> {
+        lock(&self.waiters).values().take(limit).cloned().collect()
     }
 }
 

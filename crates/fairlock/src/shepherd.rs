@@ -151,16 +151,12 @@ async fn beat(
     queue: &Arc<Queue>,
     listening: &mut Option<OwnerId>,
 ) -> Result<Heard, StoreError> {
-    let Some(oldest) = queue.oldest(0, 1).pop() else { return Ok(Heard::default()) };
-    let report = ask(shared, queue, std::slice::from_ref(&oldest)).await?;
     let everyone = queue.all_in_doubt.swap(false, Ordering::Relaxed);
-    if everyone || report.queued.first() == Some(&false) {
-        let brought = bring_back(shared, queue, everyone).await;
-        if everyone && brought.is_err() {
-            queue.all_in_doubt.store(true, Ordering::Relaxed);
-        }
-        brought?;
+    let heard = look(shared, queue, everyone).await;
+    if everyone && heard.is_err() {
+        queue.all_in_doubt.store(true, Ordering::Relaxed);
     }
+    let Some((oldest, report)) = heard? else { return Ok(Heard::default()) };
     queue.oldest_listens.store(report.foreign, Ordering::Relaxed);
     if report.foreign && listening.as_ref() != Some(&oldest.owner) {
         // Java wakes the head on its own channel; whoever is the oldest here listens there.
@@ -172,6 +168,42 @@ async fn beat(
         queue.kick.notify_one();
     }
     Ok(Heard { retry: report.retry, foreign: report.foreign })
+}
+
+/// Asks for the oldest waiter. If it is missing, asks for the following ones until one is in the queue, and
+/// brings those before it back into their places, the oldest first. `everyone`: asks for all, and for none
+/// twice, because the server may be another one, to which only the tail of the queue had not come. `None`:
+/// nobody waits.
+async fn look(
+    shared: &Arc<Shared>,
+    queue: &Arc<Queue>,
+    everyone: bool,
+) -> Result<Option<(Arc<Entry>, Report)>, StoreError> {
+    if !everyone {
+        let Some(oldest) = queue.oldest(1).pop() else { return Ok(None) };
+        let report = ask(shared, queue, std::slice::from_ref(&oldest)).await?;
+        if report.queued.first() != Some(&false) {
+            return Ok(Some((oldest, report)));
+        }
+    }
+    // Asked for by name: grants take waiters away meanwhile, so the nth is soon another one.
+    let all = queue.oldest(usize::MAX);
+    let (mut missing, mut first) = (Vec::new(), None);
+    for some in all.chunks(ASKED_AT_ONCE) {
+        let report = ask(shared, queue, some).await?;
+        let found = report.queued.contains(&true);
+        let looked_at = some.iter().zip(&report.queued);
+        let looked_at = looked_at.take_while(|(_, queued)| everyone || !**queued);
+        missing.extend(looked_at.filter(|(_, queued)| !**queued).map(|(entry, _)| entry));
+        first.get_or_insert(report);
+        if found && !everyone {
+            break;
+        }
+    }
+    for entry in missing {
+        return_to_place(shared, entry).await?;
+    }
+    Ok(all.first().cloned().zip(first))
 }
 
 struct Report {
@@ -199,37 +231,6 @@ async fn ask(
 
 fn unexpected() -> StoreError {
     StoreError::refused(Error::mismatch())
-}
-
-/// The oldest waiter is not in the queue: asks for the following ones until one is, and brings
-/// those that are missing back into their places, the oldest first. `everyone`: asks for all, because
-/// the server may be another one, to which only the tail of the queue had not come.
-async fn bring_back(
-    shared: &Arc<Shared>,
-    queue: &Arc<Queue>,
-    everyone: bool,
-) -> Result<(), StoreError> {
-    let mut missing = Vec::new();
-    let mut asked = 0;
-    loop {
-        let some = queue.oldest(asked, ASKED_AT_ONCE);
-        if some.is_empty() {
-            break;
-        }
-        asked += some.len();
-        let report = ask(shared, queue, &some).await?;
-        let first_there = report.queued.iter().position(|queued| *queued);
-        let looked_at = if everyone { some.len() } else { first_there.unwrap_or(some.len()) };
-        let looked_at = some.into_iter().zip(report.queued).take(looked_at);
-        missing.extend(looked_at.filter(|(_, queued)| !queued).map(|(entry, _)| entry));
-        if first_there.is_some() && !everyone {
-            break;
-        }
-    }
-    for entry in missing {
-        return_to_place(shared, &entry).await?;
-    }
-    Ok(())
 }
 
 async fn return_to_place(shared: &Arc<Shared>, entry: &Arc<Entry>) -> Result<(), StoreError> {

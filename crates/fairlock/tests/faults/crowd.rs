@@ -21,15 +21,17 @@ const AWAY: Duration = Duration::from_millis(1_500);
 /// For a crowd on a busy machine.
 const ALL_OF_THEM: Duration = Duration::from_secs(60);
 
-/// Commands of all kinds that the server has carried out since it was started.
+/// Commands of all kinds that the server has carried out since it was started, those within scripts and
+/// all but the look of this test itself (`PUBSUB CHANNELS`).
 fn commands(raw: &mut Raw) -> u64 {
     let info = raw.call(&["INFO", "commandstats"]);
+    let theirs = info.text().lines().filter(|line| !line.contains("pubsub|channels"));
     let calls = |line: &str| line.split_once(":calls=")?.1.split(',').next()?.parse::<u64>().ok();
-    info.text().lines().filter_map(calls).sum()
+    theirs.filter_map(calls).sum()
 }
 
 /// F62: a server with a thousand waiters (of a hundred clients) dies and comes back with its log. They
-/// return spread over the pauses between attempts and not in one instant, cost at most three times
+/// return spread over the pauses between attempts and not in one instant, cost at most twice
 /// what they cost while they wait, and are served in their old order.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f62_a_thousand_waiters_reconnect() {
@@ -97,9 +99,9 @@ async fn f62_a_thousand_waiters_reconnect() {
     let returning = commands(&mut raw);
     println!("measured: f62 {usual} commands in three heartbeats, {returning} while they return");
     assert!(usual >= 2 * CLIENTS as u64, "{usual}: no heartbeats");
-    // Commands within scripts are counted, too: those of the looks at rights when each connects, and of the
-    // questions for all waiters, up to 64 in a call. Twice was enough before there were these: 30 429 of 12 241 were measured.
-    assert!(returning <= 3 * usual, "{returning} commands, usually {usual}");
+    // It was 2.5 times when all rights were looked at twice for each client, and each asked for its oldest
+    // waiter before it asked for all.
+    assert!(returning <= 2 * usual, "{returning} commands, usually {usual}");
     // Pauses between attempts were a second and more by then, and half of a pause is random.
     let spread = arrived[CLIENTS * 9 / 10] - arrived[CLIENTS / 10];
     assert!(spread > Duration::from_millis(200), "all in one instant: {spread:?}");

@@ -91,7 +91,7 @@ else
   end
   number = int(number)
   call('ZADD', order, number, owner)
-  if returning > 0 then ahead = foreign_ahead(owner) end
+  if returning > 0 then ahead = foreign_ahead(owner, foreign_waiting()) end
   call('ZADD', scores, max(least, now + FAIR_WAIT * (1 + ahead)), owner)
   call('HSET', state, owner, new_record)
 end

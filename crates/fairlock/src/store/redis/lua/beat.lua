@@ -50,13 +50,14 @@ end
 -- that who lives can be late.
 local slack = math.min(HEAD_SCORE, max(FAIR_WAIT, D))
 local queued = {}
+local foreign = foreign_waiting()
 local head = call('LINDEX', queue, 0)
 for i = 9, #ARGV do
   local waiter = ARGV[i]
   local score = call('ZSCORE', scores, waiter)
   local stands = score and call('ZSCORE', order, waiter) and call('HEXISTS', state, waiter) == 1
   if stands then
-    local kept = now + slack + FAIR_WAIT * foreign_ahead(waiter)
+    local kept = now + slack + FAIR_WAIT * foreign_ahead(waiter, foreign)
     if head == waiter or tonumber(score) < kept then call('ZADD', scores, kept, waiter) end
   end
   queued[#queued + 1] = stands and 1 or 0
@@ -66,7 +67,7 @@ end
 -- for its oldest: behind a stale tail Java would count as dead from the start.
 local tail = call('LINDEX', queue, -1)
 if tail and tail ~= head and ours(tail) then
-  local floor_score = now + FAIR_WAIT * (1 + foreign_waiting())
+  local floor_score = now + FAIR_WAIT * (1 + foreign)
   local score = call('ZSCORE', scores, tail)
   if score and tonumber(score) < floor_score then call('ZADD', scores, floor_score, tail) end
 end

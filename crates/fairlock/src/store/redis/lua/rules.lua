@@ -81,11 +81,10 @@ local function foreign_waiting()
   return max(0, call('LLEN', queue) - call('ZCARD', order))
 end
 
--- How many foreign members stand before a waiter of ours: only these can still take anything from
+-- How many of the foreign members stand before a waiter of ours: only these can still take anything from
 -- its score. Those behind it must not raise it, for Java has to wait for it if it dies. LPOS walks
 -- the list, about 11 ns a member, where there are foreign ones at all.
-local function foreign_ahead(waiter)
-  local foreign = foreign_waiting()
+local function foreign_ahead(waiter, foreign)
   if foreign == 0 then return 0 end
   local place, before = call('LPOS', queue, waiter), call('ZRANK', order, waiter)
   if not place or not before then return foreign end
