@@ -36,11 +36,17 @@ pub(crate) fn names(cell: &str) -> Vec<&str> {
 fn resolve(name: &str) -> Option<(String, Vec<&str>)> {
     let path: Vec<_> = name.split("::").collect();
     let (root, path) = match path[0] {
-        "exits" => {
-            let main = crates().join("fairlock-exits/tests/main.rs");
+        "exits" | "torture" | "bench" => {
+            let main = crates().join(format!("fairlock-{}/tests/main.rs", path[0]));
             return Some((fs::read_to_string(main).unwrap(), path[1..].to_vec()));
         }
-        "interop" => (crates().join("fairlock-interop/tests"), &path[1..]),
+        "interop" | "cli" | "examples" => {
+            (crates().join(format!("fairlock-{}/tests", path[0])), &path[1..])
+        }
+        "core" => (crates().join("fairlock-core/tests/main"), &path[1..]),
+        "core-src" => (crates().join("fairlock-core/src"), &path[1..]),
+        "cli-src" => (crates().join("fairlock-cli/src"), &path[1..]),
+        "testkit" => (crates().join("fairlock-testkit/src"), &path[1..]),
         "src" => (crates().join("fairlock/src"), &path[1..]),
         _ => (crates().join("fairlock/tests"), &path[..]),
     };
@@ -99,14 +105,55 @@ fn every_fault_in_the_guarantees_is_shown_by_a_test() {
             not_played.push(fault.as_str());
             continue;
         }
-        let tests = names(tests).into_iter().filter(|name| name.contains("::"));
-        let tests: Vec<_> = tests.collect();
-        assert!(!tests.is_empty(), "{fault}: which test?");
-        for name in tests {
-            assert!(is_test(name), "{fault}: there is no test {name}");
-        }
+        shown(fault, tests);
     }
     assert_eq!(not_played, NOT_PLAYED);
+}
+
+/// The tables of docs/testing.md: heading, letter of the ids, how many there are.
+const CATALOGUES: [(&str, &str, usize); 4] =
+    [("Faults", "F", 93), ("Invariants", "I", 16), ("Liveness", "L", 10), ("Targets", "T", 30)];
+
+/// Each id has its row, in order, and each row a test or the reason why there is none.
+#[test]
+fn every_fault_invariant_and_target_has_its_row() {
+    let page = page("testing.md");
+    for (heading, letter, count) in CATALOGUES {
+        let rows = rows(&page, heading);
+        // The parts of a catalogue have heads of their own, with another rank.
+        let ids: Vec<_> = rows.iter().map(|row| row[0].clone()).collect();
+        let digits = if count > 30 { 2 } else { 1 };
+        let wanted: Vec<_> = (1..=count).map(|n| format!("{letter}{n:0digits$}")).collect();
+        assert_eq!(ids, wanted, "{heading}");
+        for row in rows {
+            let [id, what, tests, figure] = &row[..] else { panic!("four cells: {row:?}") };
+            assert!(!what.is_empty() && !figure.is_empty(), "{id}: what, and which figure?");
+            let why = tests.strip_prefix("none yet: ");
+            if why.is_none_or(|why| why.len() <= 10) {
+                shown(id, tests);
+            }
+        }
+    }
+}
+
+/// Each defect that was found has a command that finds it again, and a test that stays.
+#[test]
+fn every_bug_that_was_found_has_its_test() {
+    let rows = rows(&page("testing.md"), "Bugs found");
+    assert!(rows.len() > 50, "{} rows", rows.len());
+    for row in rows {
+        let [what, layer, replay, tests] = &row[..] else { panic!("four cells: {row:?}") };
+        assert!(!layer.is_empty() && !replay.is_empty(), "{what}: by which layer, and how?");
+        shown(what, tests);
+    }
+}
+
+/// There are tests named, and they exist.
+fn shown(what: &str, tests: &str) {
+    let named: Vec<_> = names(tests).into_iter().filter(|name| name.contains("::")).collect();
+    assert!(!named.is_empty(), "{what}: which test?");
+    let missing: Vec<_> = named.into_iter().filter(|name| !is_test(name)).collect();
+    assert!(missing.is_empty(), "{what}: there is no test {missing:?}");
 }
 
 #[test]

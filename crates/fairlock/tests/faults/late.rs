@@ -1,7 +1,9 @@
 //! Requests arrive once more, or long after whoever sent them has given up.
 
-use super::bed::{Bed, D, HB, LEASE, SLACK, client, eventually, key, measured, ms, steady};
-use fairlock::{ErrorKind, GuardState, Release};
+use super::bed::{
+    Bed, D, HB, LEASE, SLACK, client, config, eventually, key, measured, ms, steady, within,
+};
+use fairlock::{Client, ErrorKind, GuardState, Release};
 use fairlock_testkit::proxy::Proxy;
 use std::time::Instant;
 
@@ -195,8 +197,8 @@ fn f53_the_store_is_not_reached_in_time() {
     steady(|| async {
         let Some(bed) = Bed::redis70() else { return };
         let proxy = Proxy::start(bed.server.addr());
-        let config = super::bed::config(&proxy.url()).store_timeout(ms(700));
-        let client = fairlock::Client::with_config(config).await.unwrap();
+        let config = config(&proxy.url()).store_timeout(ms(700));
+        let client = Client::with_config(config).await.unwrap();
         bed.take(&client, "job").await.release().await;
         proxy.black_hole_to_client(true);
         let began = Instant::now();
@@ -207,5 +209,45 @@ fn f53_the_store_is_not_reached_in_time() {
         assert!(bed.holder("job").is_some(), "it was carried out");
         proxy.black_hole_to_client(false);
         eventually("the lock is free", LEASE + SLACK, || bed.holder("job").is_none());
+    });
+}
+
+/// F56: replies come after their calls have stopped waiting for them, on a connection that goes on.
+/// Each call hears its own answer in the end, and none the answer of another.
+#[test]
+fn f56_a_late_reply_answers_its_own_call() {
+    const LOCKS: u64 = 20;
+    steady(|| async {
+        let Some(bed) = Bed::redis70() else { return };
+        let proxy = Proxy::start(bed.server.addr());
+        let keeper = bed.seldom().await;
+        let mut owners = Vec::new();
+        for name in 0..LOCKS {
+            let guard = keeper.plain_lock(format!("job {name}")).lock().await.unwrap();
+            owners.push(guard);
+        }
+        // No ping that stays without an answer ends the connection.
+        let config = config(&proxy.url()).ping_interval(LEASE * 60).ping_timeout(LEASE * 60);
+        let asker = Client::with_config(config.response_timeout(ms(50))).await.unwrap();
+        let before = proxy.counts();
+        proxy.delay_to_client(ms(300));
+        let mut answers = Vec::new();
+        for name in 0..LOCKS {
+            let lock = asker.plain_lock(format!("job {name}"));
+            answers.push(tokio::spawn(async move { lock.holder().await }));
+        }
+        // All are asked a second time while the first answers are still on their way.
+        proxy.wait_until(|counts| counts.scripts >= before.scripts + 2 * LOCKS);
+        proxy.delay_to_client(ms(0));
+        for (answer, guard) in answers.into_iter().zip(&owners) {
+            let holder = within("the answer", 15 * SLACK, answer).await.unwrap().unwrap();
+            assert_eq!(&holder.unwrap().owner, guard.owner());
+        }
+        let counts = proxy.counts();
+        assert!(counts.replies_delayed >= LOCKS, "{counts:?}");
+        assert_eq!(counts.connections, before.connections, "the connection went on");
+        for guard in owners {
+            guard.release().await.unwrap();
+        }
     });
 }
