@@ -1,14 +1,17 @@
 //! A run on one topology: load, one fault after the other, and what came of it.
 
-use crate::bed::{Bed, Kind, Place};
-use crate::fleet::{Fleet, WORKERS};
-use crate::judge::{self, Judgement};
-use crate::options::{Minimum, Options};
+use crate::bed::{Bed, Place};
+use crate::fleet::{Fleet, Setting};
+use crate::judge::{Judge, Judgement};
+use crate::log::Input;
+use crate::nemesis::{Kind, clocks, process};
+use crate::options::{Minimum, Options, Pace};
 use crate::resource::Resource;
+use crate::stalls;
 use crate::worker::{DEAD_AFTER, HEARTBEAT};
 use fairlock_testkit::history::now_ns;
 use fairlock_testkit::rng::Rng;
-use rustix::process::Signal;
+use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
 
 /// A fault after which nobody had a turn for so long is not recovered from.
@@ -21,8 +24,11 @@ pub(crate) const UNTIL_ORDER: Duration = DEAD_AFTER.saturating_add(HEARTBEAT.sat
 /// Acquisitions without a fault before the next: their order is judged.
 const QUIET: u64 = 300;
 
-/// How long a worker is stopped: its waiters are taken for dead, its leases go on.
-const STOPPED: Duration = Duration::from_secs(2);
+/// How often a hard run is calm for a moment: after so many faults.
+const CALM_EVERY: usize = 6;
+
+/// How many of a hundred faults have another at the same time.
+const AT_ONCE: u64 = 25;
 
 /// A run that has not done enough in its time may take so many times as long.
 const PATIENCE: u32 = 4;
@@ -35,9 +41,6 @@ const LOOK: Duration = Duration::from_millis(5);
 pub(crate) struct Played {
     pub(crate) kind: Kind,
     pub(crate) took_effect: bool,
-    pub(crate) from: u64,
-    /// When it was put right, too.
-    pub(crate) until: u64,
     /// From the beginning of the fault until every client had a turn that it had asked for after it.
     pub(crate) recovery: Option<Duration>,
 }
@@ -54,97 +57,145 @@ pub(crate) struct Outcome {
     pub(crate) judgement: Judgement,
 }
 
+/// What a run consists of while it goes on.
+struct Run {
+    bed: Box<dyn Bed>,
+    fleet: Fleet,
+    rng: Rng,
+    judge: Sender<Input>,
+    faults: Vec<Played>,
+    /// Until when tokens may be lost only together with a clock that was set back.
+    keep_tokens: Instant,
+}
+
 /// `None`, loudly, where a server is missing.
-pub(crate) fn run(place: Place, options: &Options) -> Option<Outcome> {
+pub(crate) fn run(place: Place, seconds: u64, options: &Options) -> Option<Outcome> {
     println!("\n{}: starting", place.name());
+    let minimum = options.minimum(place, seconds);
     let mut rng = Rng::new(options.seed);
     let resource = Resource::start()?;
     let mut bed = place.start()?;
-    let mut fleet = Fleet::start(bed.url(), resource.addr(), rng.below(1 << 40));
+    let (judge, heard) = channel();
+    let mut judging = Judge::new(bed.attach(judge.clone()));
+    let judging = std::thread::spawn(move || {
+        for input in heard {
+            judging.hear(input);
+        }
+        judging.finish()
+    });
+    let watch = stalls::watch(judge.clone());
+    let setting = Setting { url: bed.url(), resource: resource.addr(), lease: place.lease() };
+    let fleet = Fleet::start(setting, rng.below(1 << 40), judge.clone());
     let began = Instant::now();
     assert!(until(|| fleet.all_had_a_turn(1)), "no turns without any fault");
 
-    let own = bed.kinds();
-    let mut kinds = vec![Kind::WorkerKilled, Kind::WorkerStopped];
+    let hard = options.pace == Pace::Hard;
+    let own = if hard { bed.kinds() } else { bed.own_kinds() };
+    let mut kinds = if hard { process::KINDS.to_vec() } else { process::KINDS[..2].to_vec() };
     kinds.extend(&own);
-    let mut faults = Vec::new();
-    let mut round = Vec::new();
-    let mut played_all = false;
+    let keep_tokens = Instant::now();
+    let mut run = Run { bed, fleet, rng, judge, faults: Vec::new(), keep_tokens };
+    let (span, mut round, mut played_all) = (Duration::from_secs(seconds), Vec::new(), false);
     loop {
         if round.is_empty() {
-            played_all = !faults.is_empty();
+            played_all = !run.faults.is_empty();
             round.clone_from(&kinds);
             // What only this topology has comes first in a run, however short it is.
-            let from = if faults.is_empty() { kinds.len() - own.len() } else { 0 };
-            rng.shuffle(&mut round[from..]);
+            let from = if run.faults.is_empty() && !hard { kinds.len() - own.len() } else { 0 };
+            run.rng.shuffle(&mut round[from..]);
         }
-        let effective = faults.iter().filter(|played: &&Played| played.took_effect).count();
-        let enough = effective >= options.minimum.faults
-            && (played_all || !options.minimum.every_kind)
-            && began.elapsed() >= options.seconds;
-        if enough || began.elapsed() >= PATIENCE * options.seconds {
+        let effective = run.faults.iter().filter(|played: &&Played| played.took_effect).count();
+        let enough = effective >= minimum.faults
+            && (played_all || !minimum.every_kind)
+            && began.elapsed() >= span;
+        if enough || began.elapsed() >= PATIENCE * span {
             break;
         }
         if options.sabotage {
-            sabotage(&*bed);
+            run.bed.sabotage();
         }
-        let kind = round.pop().unwrap();
-        let which = rng.below(WORKERS as u64) as usize;
-        let played = play(kind, &mut *bed, &mut fleet, which);
-        println!("{}: {}", place.name(), told(&played));
-        let is_over = played.recovery.is_none();
-        faults.push(played);
-        if is_over {
+        let kind = run.next(&mut round);
+        if !run.play(kind, hard, place) {
             break;
         }
-        quiet(&fleet, &played);
+        run.rest(hard);
     }
     let took = began.elapsed();
-    let stories = fleet.stop();
-    let mut judgement = judge::judge(&stories, &faults);
+    let Run { mut bed, fleet, judge, faults, .. } = run;
+    fleet.stop();
+    bed.detach();
+    watch.stop();
+    drop((bed, judge));
+    let mut judgement = judging.join().expect("the judge knows what it reads");
     for lost in resource.lost_updates() {
         judgement.violations.push(format!("updates were lost: {lost}"));
     }
-    let (seed, minimum) = (options.seed, options.minimum);
-    Some(Outcome { place, seed, took, minimum, kinds, faults, judgement })
+    for played in faults.iter().filter(|played| played.recovery.is_none()) {
+        judgement.violations.push(format!("no recovery from: {}", played.kind.name()));
+    }
+    Some(Outcome { place, seed: options.seed, took, minimum, kinds, faults, judgement })
 }
 
-fn play(kind: Kind, bed: &mut dyn Bed, fleet: &mut Fleet, which: usize) -> Played {
-    let (from, began) = (now_ns(), Instant::now());
-    let took_effect = match kind {
-        Kind::WorkerKilled => {
-            fleet.kill(which);
-            true
+impl Run {
+    /// The next kind of this round. Tokens are not taken away while they are ahead of the time: what was
+    /// lost together with a clock that was set back is the one thing that nobody promises.
+    fn next(&self, round: &mut Vec<Kind>) -> Kind {
+        let may = |kind: &Kind| !kind.loses_tokens() || Instant::now() > self.keep_tokens;
+        let at = round.iter().rposition(may).unwrap_or(0);
+        round.remove(at)
+    }
+
+    /// Plays it, alone or with another; false if nobody recovered.
+    fn play(&mut self, kind: Kind, hard: bool, place: Place) -> bool {
+        let mut kinds = vec![kind];
+        if hard && !process::KINDS.contains(&kind) && self.rng.chance(AT_ONCE) {
+            kinds.push(self.rng.pick(&process::KINDS[..2]));
         }
-        Kind::WorkerStopped => {
-            fleet.signal(which, Signal::STOP);
-            // The length of the fault itself.
-            std::thread::sleep(STOPPED);
-            fleet.signal(which, Signal::CONT);
-            true
+        let first = self.faults.len();
+        for (id, kind) in kinds.iter().enumerate() {
+            let _ = self.judge.send(Input::Fault { id: first + id, kind: *kind, from: now_ns() });
         }
-        kind => bed.inject(kind),
-    };
-    let injected = now_ns();
-    let recovered = until(|| fleet.all_had_a_turn(injected));
-    let recovery = recovered.then(|| began.elapsed());
-    bed.heal();
-    Played { kind, took_effect, from, until: now_ns(), recovery }
-}
+        let (mut second, began) = (self.rng.clone(), Instant::now());
+        let took_effect: Vec<bool> = std::thread::scope(|scope| {
+            let Self { bed, fleet, rng, .. } = self;
+            let Some(other) = kinds.get(1).copied() else {
+                let of_a_process = process::play(kind, fleet, rng);
+                return vec![of_a_process.unwrap_or_else(|| bed.inject(kind, rng))];
+            };
+            let other = scope.spawn(move || process::play(other, fleet, &mut second));
+            let one = bed.inject(kind, rng);
+            let other = other.join().expect("a fault that can be played");
+            vec![one, other.unwrap_or(false)]
+        });
+        let injected = now_ns();
+        let recovered = until(|| self.fleet.all_had_a_turn(injected));
+        let recovery = recovered.then(|| began.elapsed());
+        self.bed.heal();
+        if kind == Kind::ClockForward {
+            let ahead = Duration::from_micros(clocks::FORWARD_US.unsigned_abs());
+            self.keep_tokens = Instant::now() + ahead + Duration::from_secs(1);
+        }
+        for (id, (kind, took_effect)) in kinds.into_iter().zip(took_effect).enumerate() {
+            let _ = self.judge.send(Input::Over { id: first + id, until: now_ns() });
+            let played = Played { kind, took_effect, recovery };
+            println!("{}: {}", place.name(), told(&played));
+            self.faults.push(played);
+        }
+        recovered
+    }
 
-/// Waits until order is promised again, and then for so many turns.
-fn quiet(fleet: &Fleet, played: &Played) {
-    let ordered = played.until + u64::try_from(UNTIL_ORDER.as_nanos()).unwrap();
-    until(|| now_ns() > ordered);
-    let before = fleet.acquisitions();
-    until(|| fleet.acquisitions() >= before + QUIET);
-}
-
-/// Deletes every lock there is: until the holders' next answers others get them too.
-fn sabotage(bed: &dyn Bed) {
-    let mut raw = bed.raw();
-    for name in ["fair-0", "fair-1", "fair-2", "kept-0", "kept-1"] {
-        raw.call(&["DEL", name]);
+    /// What lies between a fault and the next.
+    fn rest(&mut self, hard: bool) {
+        if hard && !self.faults.len().is_multiple_of(CALM_EVERY) {
+            // Faults must not follow each other in step with anything.
+            std::thread::sleep(Duration::from_millis(self.rng.between(50, 500)));
+            return;
+        }
+        // Until order is promised again, and then for so many turns.
+        let ordered = now_ns() + u64::try_from(UNTIL_ORDER.as_nanos()).unwrap();
+        until(|| now_ns() > ordered);
+        let before = self.fleet.acquisitions();
+        until(|| self.fleet.acquisitions() >= before + QUIET);
     }
 }
 

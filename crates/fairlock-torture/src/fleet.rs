@@ -1,12 +1,14 @@
 //! The worker processes of a run, and what they have told so far.
 
-use crate::note::Note;
+use crate::log::Input;
+use crate::log::note::Note;
 use crate::worker;
 use fairlock_testkit::history::now_ns;
 use std::collections::HashMap;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -17,44 +19,49 @@ pub(crate) const WORKERS: usize = 2;
 /// How long everybody may take to end its last turn: more than any fault lasts, and than any lease.
 const LAST_TURNS: Duration = Duration::from_secs(60);
 
-/// What one process told.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Story {
-    pub(crate) notes: Vec<Note>,
-    /// When it was killed.
-    pub(crate) killed: Option<u64>,
-}
+/// How long a worker may take to carry out an order.
+const CARRIED_OUT: Duration = Duration::from_secs(10);
 
 /// What is looked at while the run goes on.
 #[derive(Debug, Default)]
 struct Live {
     acquisitions: u64,
-    /// Of each client that lives: when it asked for the youngest of its requests that were granted.
-    clients: HashMap<String, u64>,
+    /// Of each client that lives: its worker, and when it asked for the youngest of its requests that
+    /// were granted.
+    clients: HashMap<String, (usize, u64)>,
+    /// Of each worker: how many orders it has carried out.
+    suffered: HashMap<usize, u64>,
 }
 
 #[derive(Debug)]
 struct Worker {
+    number: usize,
     child: Child,
-    story: Arc<Mutex<Story>>,
     reader: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Fleet {
-    url: String,
-    resource: SocketAddr,
+    setting: Setting,
     seed: u64,
     workers: Vec<Worker>,
-    /// The stories of those that were killed.
-    past: Vec<Story>,
+    started: usize,
     live: Arc<Mutex<Live>>,
+    judge: Sender<Input>,
+}
+
+/// What every worker of a run is told.
+#[derive(Clone, Debug)]
+pub(crate) struct Setting {
+    pub(crate) url: String,
+    pub(crate) resource: SocketAddr,
+    pub(crate) lease: Duration,
 }
 
 impl Fleet {
-    pub(crate) fn start(url: String, resource: SocketAddr, seed: u64) -> Self {
-        let (workers, past) = (Vec::new(), Vec::new());
-        let mut fleet = Self { url, resource, seed, workers, past, live: Arc::default() };
+    pub(crate) fn start(setting: Setting, seed: u64, judge: Sender<Input>) -> Self {
+        let (workers, live) = (Vec::new(), Arc::default());
+        let mut fleet = Self { setting, seed, workers, started: 0, live, judge };
         for _ in 0..WORKERS {
             fleet.add();
         }
@@ -63,23 +70,27 @@ impl Fleet {
 
     fn add(&mut self) {
         self.seed += 1;
+        self.started += 1;
+        let number = self.started;
+        let Setting { url, resource, lease } = &self.setting;
+        let lease = lease.as_millis().to_string();
         let mut command = Command::new(std::env::current_exe().unwrap());
         command
-            .args(["worker", &self.url, &self.resource.to_string(), &self.seed.to_string()])
+            .args(["worker", url, &resource.to_string(), &lease, &self.seed.to_string()])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let (story, live) = (Arc::new(Mutex::new(Story::default())), Arc::clone(&self.live));
-        let told = Arc::clone(&story);
+        let (live, judge) = (Arc::clone(&self.live), self.judge.clone());
         let reader = std::thread::spawn(move || {
             for line in lines.map_while(Result::ok) {
                 let Some(note) = Note::parse(&line) else { continue };
-                lock(&live).note(&note);
-                lock(&told).notes.push(note);
+                lock(&live).note(number, &note);
+                // The judge is there for as long as somebody speaks.
+                let _ = judge.send(Input::Note { worker: number, note });
             }
         });
-        self.workers.push(Worker { child, story, reader: Some(reader) });
+        self.workers.push(Worker { number, child, reader: Some(reader) });
     }
 
     pub(crate) fn acquisitions(&self) -> u64 {
@@ -90,26 +101,40 @@ impl Fleet {
     pub(crate) fn all_had_a_turn(&self, since: u64) -> bool {
         let live = lock(&self.live);
         live.clients.len() == WORKERS * worker::CLIENTS
-            && live.clients.values().all(|asked| *asked > since)
+            && live.clients.values().all(|(_, asked)| *asked > since)
     }
 
     /// Kills a worker, with whatever it holds and waits for, and starts another in its place.
     pub(crate) fn kill(&mut self, which: usize) {
         let mut worker = self.workers.remove(which % self.workers.len());
         // Before the kill: what it did until then was done by a living process.
-        let killed = now_ns();
+        let at = now_ns();
         worker.child.kill().unwrap();
-        let mut story = end(&mut worker);
-        story.killed = Some(killed);
-        let gone = story.notes.iter().filter_map(|note| match note {
-            Note::Client { id } => Some(id),
-            _ => None,
-        });
-        for id in gone {
-            lock(&self.live).clients.remove(id);
-        }
-        self.past.push(story);
+        end(&mut worker);
+        let number = worker.number;
+        let _ = self.judge.send(Input::Killed { worker: number, at });
+        lock(&self.live).clients.retain(|_, (worker, _)| *worker != number);
         self.add();
+    }
+
+    /// Tells a worker to do something, and waits until it says that it has.
+    pub(crate) fn order(&mut self, which: usize, what: &str) -> bool {
+        let which = which % self.workers.len();
+        let worker = &mut self.workers[which];
+        let suffered = |live: &Mutex<Live>, number| lock(live).suffered.get(number).copied();
+        let before = suffered(&self.live, &worker.number);
+        let Some(stdin) = &mut worker.child.stdin else { return false };
+        if writeln!(stdin, "{what}").is_err() {
+            return false;
+        }
+        let began = Instant::now();
+        while suffered(&self.live, &worker.number) == before {
+            if began.elapsed() > CARRIED_OUT {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        true
     }
 
     /// Stops a worker process for a while, in the middle of whatever it does.
@@ -119,21 +144,20 @@ impl Fleet {
     }
 
     /// Lets everybody end its last turn. Who does not in time is killed, and has no [`Note::Done`].
-    pub(crate) fn stop(mut self) -> Vec<Story> {
+    pub(crate) fn stop(mut self) {
         for worker in &mut self.workers {
             drop(worker.child.stdin.take());
         }
         let began = Instant::now();
-        let mut stories = std::mem::take(&mut self.past);
         for mut worker in std::mem::take(&mut self.workers) {
             while worker.child.try_wait().unwrap().is_none() && began.elapsed() < LAST_TURNS {
                 std::thread::sleep(Duration::from_millis(10));
             }
             // Fails if it has ended, as it should have.
             let _ = worker.child.kill();
-            stories.push(end(&mut worker));
+            end(&mut worker);
+            let _ = self.judge.send(Input::Gone { worker: worker.number });
         }
-        stories
     }
 }
 
@@ -147,27 +171,27 @@ impl Drop for Fleet {
 }
 
 impl Live {
-    fn note(&mut self, note: &Note) {
+    fn note(&mut self, worker: usize, note: &Note) {
         match note {
             Note::Client { id } => {
-                self.clients.insert(id.clone(), 0);
+                self.clients.insert(id.clone(), (worker, 0));
             }
             Note::Granted { asked, owner, .. } => {
                 self.acquisitions += 1;
                 let client = owner.split(':').next().unwrap_or(owner);
-                if let Some(last) = self.clients.get_mut(client) {
+                if let Some((_, last)) = self.clients.get_mut(client) {
                     *last = (*last).max(*asked);
                 }
             }
+            Note::Suffered { .. } => *self.suffered.entry(worker).or_default() += 1,
             _ => {}
         }
     }
 }
 
-fn end(worker: &mut Worker) -> Story {
+fn end(worker: &mut Worker) {
     worker.child.wait().unwrap();
     worker.reader.take().unwrap().join().unwrap();
-    std::mem::take(&mut *lock(&worker.story))
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -1,18 +1,23 @@
 //! Locks under load and faults, on every topology, and a judge of what came of it.
 //!
-//! `fairlock-torture topologies [--seconds N] [--seed N] [--only NAME[,NAME]] [--short]`
+//! `fairlock-torture topologies|commit|nightly|release [OPTION...]`, `fairlock-torture merge FILE...`; see
+//! [`options::USAGE`].
 //!
 //! Worker processes take turns at fair, plain and simple locks of a few names; a nemesis injects one fault
-//! after the other, and goes on when every client has had a turn again. Everything is recorded, by the
-//! processes themselves and in the time they share, and judged at the end. The layers:
+//! after the other, and goes on when every client has had a turn again. Everything is told as it happens,
+//! by the processes themselves, in the time they share, and by the server's own log, and is judged while
+//! the run goes on. The layers:
 //!
-//! - [`bed`]: what the locks are on, which faults it knows, and which of them took effect;
-//! - [`worker`]: a process that takes turns, and tells what it sees ([`note`]) before it goes on;
+//! - [`bed`]: what the locks are on, and which faults it can play;
+//! - [`nemesis`]: the kinds of fault, and how each is played and seen to take effect;
+//! - [`worker`]: a process that takes turns, and tells what it sees before it goes on;
 //! - [`resource`]: what the locks protect. It checks tokens, and is never faulted;
-//! - [`fleet`]: the worker processes of a run;
+//! - [`fleet`]: the worker processes of a run; [`stalls`]: whether they ran at all;
 //! - [`campaign`]: the run: load, faults, recoveries, quiet;
+//! - [`log`]: what clients, server, faults and resource tell;
 //! - [`judge`]: what must not have happened;
-//! - [`report`]: what is printed, for people and for machines.
+//! - [`lockset`]: a workload of its own, whose holders are stopped for longer than their leases;
+//! - [`report`]: what is printed, for people and for machines; [`merge`] adds up several of these.
 //!
 //! Exit 0: no violation. 1: violations. 2: INVALID, too little was done or too few faults took effect for
 //! "no violation" to mean anything. 64: wrong usage.
@@ -23,12 +28,19 @@ mod bed;
 mod campaign;
 mod fleet;
 mod judge;
-mod note;
+mod lockset;
+mod log;
+mod merge;
+mod nemesis;
 mod options;
 mod report;
 mod resource;
+mod stalls;
 mod worker;
 
+use options::Options;
+use report::Verdict;
+use serde_json::Value;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -39,10 +51,17 @@ fn main() -> ExitCode {
             worker::run(rest);
             ExitCode::SUCCESS
         }
-        ["topologies", rest @ ..] => match options::Options::parse(rest) {
-            Ok(options) => topologies(&options),
-            Err(error) => usage(&error),
-        },
+        ["lockset-worker", rest @ ..] => {
+            lockset::worker(rest);
+            ExitCode::SUCCESS
+        }
+        ["merge", files @ ..] => merge::run(files),
+        [profile @ ("topologies" | "commit" | "nightly" | "release"), rest @ ..] => {
+            match Options::parse(profile, rest) {
+                Ok(options) => torture(&options),
+                Err(error) => usage(&error),
+            }
+        }
         _ => usage("which campaign?"),
     }
 }
@@ -53,19 +72,28 @@ fn usage(error: &str) -> ExitCode {
 }
 
 /// One campaign on each topology, one after the other: they share a machine.
-fn topologies(options: &options::Options) -> ExitCode {
+fn torture(options: &Options) -> ExitCode {
     println!("seed {}; repeat with --seed {}", options.seed, options.seed);
-    let mut verdicts = Vec::new();
-    for place in &options.places {
-        let Some(outcome) = campaign::run(*place, options) else {
-            verdicts.push((place.name(), report::Verdict::Invalid));
-            continue;
+    let (mut verdicts, mut lines) = (Vec::new(), Vec::new());
+    for span in &options.spans {
+        let (name, told) = match span.place {
+            Some(place) => {
+                let outcome = campaign::run(place, span.seconds, options);
+                (place.name(), outcome.map(|outcome| report::tell(&outcome)))
+            }
+            None => (lockset::NAME, lockset::run(span.seconds, options.seed)),
         };
-        verdicts.push((place.name(), report::tell(&outcome)));
+        let (verdict, line) = told.unwrap_or((Verdict::Invalid, Value::Null));
+        verdicts.push((name, verdict));
+        lines.push(line);
     }
     println!();
     for (name, verdict) in &verdicts {
         println!("{name}: {verdict}");
+    }
+    if let Some(out) = &options.out {
+        let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+        std::fs::write(out, text).expect("the file that --out names");
     }
     report::exit_code(verdicts.iter().map(|(_, verdict)| *verdict))
 }

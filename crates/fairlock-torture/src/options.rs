@@ -2,14 +2,22 @@
 
 use crate::bed::Place;
 use std::hash::{BuildHasher, RandomState};
-use std::time::Duration;
+use std::path::PathBuf;
 
-pub(crate) const USAGE: &str = "usage: fairlock-torture topologies [--seconds N] [--seed N] \
-     [--only single,sentinel,cluster] [--short] [--sabotage]
+pub(crate) const USAGE: &str =
+    "usage: fairlock-torture topologies [--seconds N] [--only NAMES] [--short] [OPTION...]
+       fairlock-torture commit|nightly|release [--shard K/N] [--only NAMES] [--out FILE] [OPTION...]
+       fairlock-torture merge FILE...
+
+  topologies    a few kinds of fault on each topology, with quiet between them
+  commit        all kinds of fault, a minute; nightly, release: a shard of at most 8 minutes
+  merge         adds up what shards have written, as Markdown
 
   --seconds N   how long faults are injected on each topology (60)
+  --shard K/N   which of the shards of a seed this is: each makes other choices
   --seed N      repeats the choices of a run
-  --only NAMES  these topologies
+  --only NAMES  these of single,sentinel,cluster,host, and lockset
+  --out FILE    writes what was counted, for `merge`
   --short       the profile for CI: 8 seconds, and not every kind of fault has to be played
   --sabotage    delete locks and say nothing: the judge must find it";
 
@@ -26,20 +34,46 @@ pub(crate) struct Minimum {
     pub(crate) judged_order: u64,
 }
 
-#[derive(Clone, Debug)]
-pub(crate) struct Options {
-    pub(crate) seconds: Duration,
-    pub(crate) seed: u64,
-    pub(crate) places: Vec<Place>,
-    pub(crate) minimum: Minimum,
-    pub(crate) sabotage: bool,
+/// How faults follow each other.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Pace {
+    /// Those about the topology, one after the other, with so much quiet between them that the order of
+    /// many grants can be judged.
+    Calm,
+    /// All kinds, some at once, the next one soon after a recovery.
+    Hard,
 }
 
+/// What is run for how long.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Span {
+    /// Nothing: the lock-set workload, which needs no topology.
+    pub(crate) place: Option<Place>,
+    pub(crate) seconds: u64,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Options {
+    pub(crate) seed: u64,
+    pub(crate) spans: Vec<Span>,
+    pub(crate) pace: Pace,
+    pub(crate) sabotage: bool,
+    pub(crate) out: Option<PathBuf>,
+    short: bool,
+}
+
+/// The lock-set workload's name among the topologies.
+const LOCKSET: &str = "lockset";
+
+/// How long each part of a profile lasts, in seconds.
+const COMMIT: [(&str, u64); 5] =
+    [("single", 24), ("sentinel", 5), ("cluster", 5), ("host", 4), (LOCKSET, 5)];
+const SHARD: [(&str, u64); 5] =
+    [("single", 300), ("sentinel", 40), ("cluster", 40), ("host", 25), (LOCKSET, 25)];
+
 impl Options {
-    pub(crate) fn parse(args: &[&str]) -> Result<Self, String> {
-        let mut seconds = None;
-        let mut seed = None;
-        let mut places = Place::ALL.to_vec();
+    pub(crate) fn parse(profile: &str, args: &[&str]) -> Result<Self, String> {
+        let (mut seconds, mut seed, mut shard, mut only, mut out) = (None, None, 1, None, None);
         let (mut short, mut sabotage) = (false, false);
         let mut args = args.iter();
         while let Some(arg) = args.next() {
@@ -47,32 +81,72 @@ impl Options {
             match *arg {
                 "--seconds" => seconds = Some(number(value()?)?),
                 "--seed" => seed = Some(number(value()?)?),
-                "--only" => {
-                    let named = value()?.split(',').map(|name| {
-                        let place = Place::ALL.into_iter().find(|place| place.name() == name);
-                        place.ok_or_else(|| format!("no topology is named {name}"))
-                    });
-                    places = named.collect::<Result<_, _>>()?;
-                }
+                "--shard" => shard = one_of(value()?)?,
+                "--only" => only = Some(value()?.split(',').collect::<Vec<_>>()),
+                "--out" => out = Some(PathBuf::from(value()?)),
                 "--short" => short = true,
                 "--sabotage" => sabotage = true,
                 other => return Err(format!("what is {other}?")),
             }
         }
-        let seconds = seconds.unwrap_or(if short { 8 } else { 60 });
-        let faults = if short { 2 } else { (seconds / 15) as usize };
-        let minimum = Minimum {
-            acquisitions_a_second: 20,
-            faults: faults.max(1),
-            every_kind: !short && seconds >= 60,
-            judged_order: if short { 50 } else { 5 * seconds },
+        let mut plan: Vec<(&str, u64)> = match profile {
+            "topologies" => {
+                let seconds = seconds.unwrap_or(if short { 8 } else { 60 });
+                Place::TOPOLOGIES.iter().map(|place| (place.name(), seconds)).collect()
+            }
+            "commit" => COMMIT.to_vec(),
+            _ => SHARD.to_vec(),
         };
+        if let Some(only) = only {
+            let unknown = |name: &&&str| plan.iter().all(|(known, _)| known != *name);
+            if let Some(name) = only.iter().find(unknown) {
+                return Err(format!("no topology is named {name}"));
+            }
+            plan.retain(|(name, _)| only.contains(name));
+        }
+        let span = |(name, planned): (&str, u64)| Span {
+            place: Place::ALL.into_iter().find(|place| place.name() == name),
+            seconds: seconds.unwrap_or(planned),
+        };
+        let spans = plan.into_iter().map(span).collect();
         // Somebody else's choice, so that no two runs are alike.
         let seed = seed.unwrap_or_else(|| RandomState::new().hash_one(0) % 1_000_000_000);
-        Ok(Self { seconds: Duration::from_secs(seconds), seed, places, minimum, sabotage })
+        let pace = if profile == "topologies" { Pace::Calm } else { Pace::Hard };
+        // Shards of a seed must not play the same.
+        let seed = if shard == 1 { seed } else { seed.wrapping_add(shard * 1_000_003) };
+        Ok(Self { seed, spans, pace, sabotage, out, short })
+    }
+
+    /// What a run of so many seconds must have done.
+    pub(crate) fn minimum(&self, place: Place, seconds: u64) -> Minimum {
+        match self.pace {
+            Pace::Calm => Minimum {
+                acquisitions_a_second: 20,
+                faults: if self.short { 2 } else { (seconds / 15).max(1) as usize },
+                every_kind: !self.short && seconds >= 60,
+                judged_order: if self.short { 50 } else { 5 * seconds },
+            },
+            Pace::Hard => Minimum {
+                acquisitions_a_second: 50,
+                faults: match place {
+                    Place::Single => (seconds / 6).max(1) as usize,
+                    // Failovers take their time.
+                    _ => (seconds / 20).max(1) as usize,
+                },
+                every_kind: false,
+                judged_order: seconds,
+            },
+        }
     }
 }
 
 fn number(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| format!("{text} is no number"))
+}
+
+/// The K of K/N.
+fn one_of(text: &str) -> Result<u64, String> {
+    let (which, of) = text.split_once('/').ok_or_else(|| format!("{text} is not K/N"))?;
+    let (which, of) = (number(which)?, number(of)?);
+    if which == 0 || which > of { Err(format!("there is no shard {text}")) } else { Ok(which) }
 }

@@ -1,8 +1,8 @@
-//! What is printed: lines for people, and one of JSON for each topology.
+//! What is printed: lines for people, and one of JSON for each topology, which [`crate::merge`] adds up.
 
-use crate::bed::Kind;
 use crate::campaign::{Outcome, Played};
-use serde_json::json;
+use crate::nemesis::Kind;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::process::ExitCode;
@@ -43,7 +43,7 @@ pub(crate) fn exit_code(verdicts: impl IntoIterator<Item = Verdict> + Clone) -> 
 }
 
 /// Prints all of it, and says what it comes to.
-pub(crate) fn tell(outcome: &Outcome) -> Verdict {
+pub(crate) fn tell(outcome: &Outcome) -> (Verdict, Value) {
     let Outcome { place, seed, took, faults, judgement, .. } = outcome;
     let effective: Vec<_> = faults.iter().filter(|played| played.took_effect).collect();
     let failovers = effective.iter().filter(|played| played.kind.is_failover()).count();
@@ -63,8 +63,25 @@ pub(crate) fn tell(outcome: &Outcome) -> Verdict {
         judgement.acquisitions, judgement.clients, judgement.gave_up, judgement.missed
     );
     println!(
+        "  contended       {} of them; {} grants in the server's log",
+        judgement.contended, judgement.logged
+    );
+    println!(
         "  order judged    {} grants of fair locks outside of disturbances",
         judgement.ordered
+    );
+    let times = &judgement.times;
+    println!(
+        "  hand-over       p50 {}, p99 {}, max {}; max {} in disturbances",
+        short(times.hand_over.below(500)),
+        short(times.hand_over.below(990)),
+        short(times.hand_over.longest()),
+        short(times.hand_over_disturbed.longest())
+    );
+    println!(
+        "  longest wait    {}; {} more than the queue explains, outside of disturbances",
+        short(times.wait.longest()),
+        short(times.wait_unexplained.longest())
     );
     println!("  faults          {} injected, {} took effect", faults.len(), effective.len());
     println!("  failovers       {failovers}");
@@ -83,14 +100,17 @@ pub(crate) fn tell(outcome: &Outcome) -> Verdict {
     for kind in &outcome.kinds {
         let of_it: Vec<_> = effective.iter().filter(|played| played.kind == *kind).collect();
         println!(
-            "    {:<40} {:>3}  {}",
+            "    {:<46} {:>3}  {}",
             kind.name(),
             of_it.len(),
             spread(of_it.iter().map(|played| **played))
         );
         let (p50, max) = recovery(of_it.iter().map(|played| **played));
+        let injected = faults.iter().filter(|played| played.kind == *kind).count();
+        let all = of_it.iter().filter_map(|played| played.recovery);
+        let all: Vec<_> = all.map(|recovery| recovery.as_millis() as u64).collect();
         kinds.push(json!({
-            "kind": kind.name(), "effective": of_it.len(),
+            "kind": kind.name(), "injected": injected, "effective": of_it.len(), "recoveries_ms": all,
             "recovery_p50_ms": p50.as_millis() as u64, "recovery_max_ms": max.as_millis() as u64,
         }));
     }
@@ -103,6 +123,12 @@ pub(crate) fn tell(outcome: &Outcome) -> Verdict {
         "seed": seed,
         "seconds": took.as_secs_f64(),
         "acquisitions": judgement.acquisitions,
+        "contended": judgement.contended,
+        "logged": judgement.logged,
+        "hand_over_p99_us": times.hand_over.below(990).as_micros() as u64,
+        "hand_over_max_ms": times.hand_over.longest().as_millis() as u64,
+        "wait_max_ms": times.wait.longest().as_millis() as u64,
+        "wait_unexplained_max_ms": times.wait_unexplained.longest().as_millis() as u64,
         "ordered": judgement.ordered,
         "faults_injected": faults.len(),
         "faults_effective": effective.len(),
@@ -118,7 +144,15 @@ pub(crate) fn tell(outcome: &Outcome) -> Verdict {
         "valid": missing.is_empty(),
     });
     println!("json {line}");
-    verdict
+    (verdict, line)
+}
+
+fn short(time: Duration) -> String {
+    if time < Duration::from_millis(10) {
+        format!("{} us", time.as_micros())
+    } else {
+        format!("{} ms", time.as_millis())
+    }
 }
 
 /// What a run would have had to do.

@@ -75,3 +75,44 @@ impl Access {
         !self.0.call(&["EVAL", WRITE, "1", lock, &token, &count]).is_nil()
     }
 }
+
+/// The same as [`READ`] for a text; without a token nothing is looked at.
+const READ_SET: &str = "\
+if ARGV[1] ~= '' then \
+  local seen = tonumber(redis.call('HGET', KEYS[1], 'token') or '0') \
+  if tonumber(ARGV[1]) < seen then return false end \
+  redis.call('HSET', KEYS[1], 'token', ARGV[1]) \
+end \
+return redis.call('HGET', KEYS[1], 'set') or ''";
+
+/// The same as [`WRITE`] for a text.
+const WRITE_SET: &str = "\
+if ARGV[1] ~= '' then \
+  local seen = tonumber(redis.call('HGET', KEYS[1], 'token') or '0') \
+  if tonumber(ARGV[1]) < seen then return false end \
+end \
+redis.call('HSET', KEYS[1], 'set', ARGV[2]) \
+return 1";
+
+impl Access {
+    /// All of a set as text, each element with a comma behind it; `None` for too small a token.
+    pub(crate) fn read_set(&mut self, set: &str, token: Option<u64>) -> Option<String> {
+        let reply = self.0.call(&["EVAL", READ_SET, "1", set, &shown_token(token)]);
+        (!reply.is_nil()).then(|| reply.text().to_owned())
+    }
+
+    /// Whether the write was accepted.
+    pub(crate) fn write_set(&mut self, set: &str, token: Option<u64>, text: &str) -> bool {
+        !self.0.call(&["EVAL", WRITE_SET, "1", set, &shown_token(token), text]).is_nil()
+    }
+
+    /// What is in a set.
+    pub(crate) fn elements(&mut self, set: &str) -> Vec<String> {
+        let text = self.read_set(set, None).expect("nobody asks for a token");
+        text.split_terminator(',').map(ToOwned::to_owned).collect()
+    }
+}
+
+fn shown_token(token: Option<u64>) -> String {
+    token.map_or(String::new(), |token| token.to_string())
+}

@@ -1,13 +1,14 @@
 //! A process that takes turns at the locks, until it is told to stop by the end of its input.
 //!
-//! `fairlock-torture worker URL RESOURCE SEED`
+//! `fairlock-torture worker URL RESOURCE LEASE_MS SEED`
 
-use crate::note::{End, Note};
+use crate::log::note::{End, Note};
 use crate::resource::Access;
+use crate::stalls;
 use fairlock::{Client, Config, Error, Guard, Lock, Release};
 use fairlock_testkit::history::now_ns;
 use fairlock_testkit::rng::Rng;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,10 +17,13 @@ use std::time::{Duration, Instant};
 /// Clients of a process, and tasks of each at the contended locks. Beside those each client has one task
 /// that keeps a lock for long, so that every fault finds a holder.
 pub(crate) const CLIENTS: usize = 3;
-const TASKS: usize = 3;
+const TASKS: usize = 6;
+
+/// Locks that hardly anybody else asks for, so that most are free.
+const COLD: u64 = 1_000;
 
 /// Names of each kind: few, so that they are contended; more than one, so that slots and servers differ.
-const FAIR: u64 = 3;
+const FAIR: u64 = 4;
 const PLAIN: u64 = 2;
 const SIMPLE: u64 = 1;
 const KEPT: u64 = 2;
@@ -28,8 +32,8 @@ const KEPT: u64 = 2;
 pub(crate) const HEARTBEAT: Duration = Duration::from_millis(500);
 pub(crate) const DEAD_AFTER: Duration = Duration::from_millis(1_500);
 
-/// Outlasts an ordinary failover, and is short enough that a dead holder delays nobody for long.
-pub(crate) const LEASE: Duration = Duration::from_secs(8);
+/// An explicit lease: longer than anything here is held, and not renewed.
+const EXPLICIT: Duration = Duration::from_secs(4);
 
 /// Longer than any fault: an operation that ends with `Unavailable` or `Unknown` is counted.
 const STORE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -37,26 +41,32 @@ const STORE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Between two looks at a guard while it is held.
 const LOOK: Duration = Duration::from_millis(2);
 
-/// A process that did not run for so long may be taken for dead a little later.
-const STALL: Duration = Duration::from_millis(300);
+/// How long a worker spins or blocks, and how much memory each of its threads takes.
+const SUFFERED: Duration = Duration::from_millis(1_200);
+const SPUN_BYTES: usize = 64 << 20;
 
 pub(crate) fn run(args: &[&str]) {
-    let [url, resource, seed] = args else { panic!("worker URL RESOURCE SEED, not {args:?}") };
+    let [url, resource, lease, seed] = args else {
+        panic!("worker URL RESOURCE LEASE_MS SEED, not {args:?}")
+    };
     let resource: SocketAddr = resource.parse().unwrap();
     let rng = Rng::new(seed.parse().unwrap());
+    let lease = Duration::from_millis(lease.parse().unwrap());
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let stop = Arc::new(AtomicBool::new(false));
     watch_for_stalls();
     std::thread::spawn({
-        let stop = Arc::clone(&stop);
+        let (stop, handle) = (Arc::clone(&stop), runtime.handle().clone());
         move || {
+            for order in std::io::stdin().lines().map_while(Result::ok) {
+                carry_out(&order, &handle);
+            }
             // The end of it, or of whoever wrote it.
-            let _ = std::io::stdin().read_to_end(&mut Vec::new());
             stop.store(true, Ordering::SeqCst);
         }
     });
-    runtime.block_on(take_turns(url, resource, rng, stop));
+    runtime.block_on(take_turns(&config(url, lease), resource, rng, stop));
     tell(&Note::Done);
 }
 
@@ -71,24 +81,55 @@ fn tell(note: &Note) {
 
 /// Tells when this process was not run, by the machine or by whoever stopped it.
 fn watch_for_stalls() {
-    const STEP: Duration = Duration::from_millis(20);
-    std::thread::spawn(|| {
-        loop {
-            let from = now_ns();
-            std::thread::sleep(STEP);
-            let to = now_ns();
-            if to - from > u64::try_from((STEP + STALL).as_nanos()).unwrap() {
-                tell(&Note::Stalled { from, to });
-            }
-        }
-    });
+    let never = AtomicBool::new(false);
+    std::thread::spawn(move || stalls::look(&never, |from, to| tell(&Note::Stalled { from, to })));
 }
 
-fn config(url: &str) -> Config {
+/// What the nemesis does to this process from inside.
+fn carry_out(order: &str, runtime: &tokio::runtime::Handle) {
+    let until = Instant::now() + SUFFERED;
+    match order {
+        // Every processor, and memory that has to be given to it.
+        "spin" => {
+            let spin = move || {
+                let mut memory = Vec::new();
+                while Instant::now() < until {
+                    memory.resize(memory.len() + (1 << 16), 1_u8);
+                    if memory.len() > SPUN_BYTES {
+                        memory = Vec::new();
+                    }
+                }
+            };
+            let spinning: Vec<_> = (0..4).map(|_| std::thread::spawn(spin)).collect();
+            for thread in spinning {
+                thread.join().unwrap();
+            }
+        }
+        // Every thread of the runtime that the turns are taken on.
+        "block" => {
+            let blocked: Vec<_> = (0..4)
+                .map(|_| {
+                    runtime.spawn(async move {
+                        std::thread::sleep(until.saturating_duration_since(Instant::now()));
+                    })
+                })
+                .collect();
+            for task in blocked {
+                while !task.is_finished() {
+                    std::thread::sleep(LOOK);
+                }
+            }
+        }
+        other => panic!("what is {other}?"),
+    }
+    tell(&Note::Suffered { at: now_ns() });
+}
+
+fn config(url: &str, lease: Duration) -> Config {
     Config::from_url(url)
         .unwrap()
         .heartbeat(HEARTBEAT)
-        .watchdog_lease(LEASE)
+        .watchdog_lease(lease)
         .ping_interval(Duration::from_millis(500))
         .ping_timeout(Duration::from_secs(1))
         .response_timeout(Duration::from_secs(2))
@@ -96,10 +137,10 @@ fn config(url: &str) -> Config {
         .store_timeout(STORE_TIMEOUT)
 }
 
-async fn take_turns(url: &str, resource: SocketAddr, mut rng: Rng, stop: Arc<AtomicBool>) {
+async fn take_turns(config: &Config, resource: SocketAddr, mut rng: Rng, stop: Arc<AtomicBool>) {
     let mut tasks = Vec::new();
     for _ in 0..CLIENTS {
-        let client = connected(url).await;
+        let client = connected(config).await;
         tell(&Note::Client { id: client.id().to_string() });
         for task in 0..=TASKS {
             let player = Player {
@@ -117,10 +158,10 @@ async fn take_turns(url: &str, resource: SocketAddr, mut rng: Rng, stop: Arc<Ato
 }
 
 /// A worker that takes another's place is started in the middle of a fault.
-async fn connected(url: &str) -> Client {
+async fn connected(config: &Config) -> Client {
     let began = Instant::now();
     loop {
-        match Client::with_config(config(url)).await {
+        match Client::with_config(config.clone()).await {
             Ok(client) => return client,
             Err(error) => assert!(began.elapsed() < STORE_TIMEOUT, "{error}"),
         }
@@ -152,6 +193,10 @@ impl Player {
             let name = format!("kept-{}", self.rng.below(KEPT));
             return (self.client.fair_lock(&name), name);
         }
+        if self.rng.chance(5) {
+            let name = format!("fair-cold-{}", self.rng.below(COLD));
+            return (self.client.fair_lock(&name), name);
+        }
         let (kind, names) = match self.rng.below(10) {
             0..=5 => ("fair", FAIR),
             6..=8 => ("plain", PLAIN),
@@ -163,7 +208,7 @@ impl Player {
             "plain" => self.client.plain_lock(&name),
             _ => self.client.simple_lock(&name),
         };
-        let lock = if self.rng.chance(10) { lock.lease(LEASE) } else { lock };
+        let lock = if self.rng.chance(10) { lock.lease(EXPLICIT) } else { lock };
         (lock, name)
     }
 
@@ -197,7 +242,9 @@ impl Player {
             Ok(Some(guard)) => self.hold(guard, asked, name).await,
             Ok(None) => {
                 gave_up();
-                turn.leave().await
+                turn.leave().await?;
+                tell(&Note::Left { at: now_ns(), lock: name.to_owned(), owner });
+                Ok(())
             }
             Err(error) => {
                 gave_up();
@@ -211,8 +258,21 @@ impl Player {
         let at = now_ns();
         let (lock, owner) = (name.to_owned(), guard.owner().to_string());
         let token = guard.token().get();
-        tell(&Note::Granted { at, asked, lock: lock.clone(), owner: owner.clone(), token });
-        let millis = if self.keeps { self.rng.between(200, 1_500) } else { self.rng.below(6) };
+        // Asked before the clock: it may only be later than it says.
+        let valid_until = at + u64::try_from(guard.remaining().as_nanos()).unwrap();
+        tell(&Note::Granted {
+            at,
+            asked,
+            lock: lock.clone(),
+            owner: owner.clone(),
+            token,
+            valid_until,
+        });
+        let millis = match (self.keeps, self.rng.below(10)) {
+            (true, _) => self.rng.between(100, 800),
+            (false, 0..=5) => 0,
+            (false, _) => self.rng.below(5),
+        };
         let until = Instant::now() + Duration::from_millis(millis);
         let read = self.access.read(name, token);
         // When it was valid for certain: a guard that is valid now was so ever since it was granted.
@@ -238,6 +298,16 @@ impl Player {
         let (at, end) = (valid_at, if valid { End::Released } else { End::Lost });
         tell(&Note::Ended { at, lock: lock.clone(), owner: owner.clone(), end });
         tell(&Note::Wrote { at: now, lock, owner: owner.clone(), token, accepted, valid });
+        if valid && name.starts_with("fair") && self.rng.chance(5) {
+            // Once more, and out again: the count goes up and down, the token stays.
+            let again = guard.reenter().await?;
+            assert_eq!(again.token().get(), token, "the token of a hold");
+            let held = again.release().await?;
+            if !matches!(held, Release::StillHeld(1)) {
+                let (at, lock, owner) = (now_ns(), name.to_owned(), owner.clone());
+                tell(&Note::Said { at, lock, owner, outcome: format!("{held:?}") });
+            }
+        }
         let released = guard.release().await?;
         if released != Release::Released {
             let (at, lock) = (now_ns(), name.to_owned());

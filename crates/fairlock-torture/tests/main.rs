@@ -4,8 +4,12 @@
 use std::process::{Command, Output};
 
 fn torture(args: &[&str]) -> Output {
+    run(&[&["topologies"], args].concat())
+}
+
+fn run(args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_fairlock-torture"));
-    command.arg("topologies").args(args).output().expect("the program is built")
+    command.args(args).output().expect("the program is built")
 }
 
 fn text(output: &Output) -> String {
@@ -59,5 +63,17 @@ fn wrong_usage_is_told() {
         let output = torture(args);
         assert_eq!(output.status.code(), Some(64));
         assert!(text(&output).contains("usage:"), "{args:?}");
+    }
+}
+
+#[test]
+fn wrong_shards_and_files_are_told() {
+    for args in [
+        &["nightly", "--shard", "3/2"][..],
+        &["nightly", "--shard", "0/2"],
+        &["commit", "--only", "moon"],
+        &["merge", "/nowhere/at/all"],
+    ] {
+        assert_eq!(run(args).status.code(), Some(64), "{args:?}");
     }
 }

@@ -1,7 +1,9 @@
 //! A Cluster.
 
-use super::{Bed, Kind, kill_connections};
+use super::Bed;
+use crate::nemesis::{Kind, kill_connections};
 use fairlock_testkit::raw::Raw;
+use fairlock_testkit::rng::Rng;
 use fairlock_testkit::server::Generation;
 use fairlock_testkit::topology::{Cluster as Nodes, slot};
 
@@ -25,6 +27,10 @@ impl Cluster {
 
     fn master(&self) -> usize {
         self.nodes.master_of(slot(TARGET.as_bytes())).expect("a master of the slot")
+    }
+
+    fn master_raw(&self) -> Raw {
+        self.nodes.raw(self.master())
     }
 
     /// Moves the lock's slot, with its keys, to another master and back.
@@ -52,7 +58,7 @@ impl Bed for Cluster {
         vec![SlotMoved, AgreedFailover, MasterKilled, ConnectionsKilled, InboxesKilled]
     }
 
-    fn inject(&mut self, kind: Kind) -> bool {
+    fn inject(&mut self, kind: Kind, _rng: &mut Rng) -> bool {
         let target = slot(TARGET.as_bytes());
         let old = self.master();
         match kind {
@@ -62,7 +68,7 @@ impl Bed for Cluster {
                 self.dead.push(old);
                 self.nodes.kill_master(target) != old
             }
-            Kind::ConnectionsKilled => kill_connections(&mut self.raw(), "normal"),
+            Kind::ConnectionsKilled => kill_connections(&mut self.master_raw(), "normal"),
             Kind::InboxesKilled => {
                 // Which nodes carry them is the clients' choice.
                 let killed =
@@ -80,7 +86,7 @@ impl Bed for Cluster {
         self.nodes.await_whole();
     }
 
-    fn raw(&self) -> Raw {
-        self.nodes.raw(self.master())
+    fn raw(&self) -> Option<Raw> {
+        Some(self.master_raw())
     }
 }

@@ -1,14 +1,16 @@
-//! What the locks are on: a topology, the faults that it knows, and which of them took effect.
-//!
-//! A new kind of fault is a variant of [`Kind`], a line in its table, and a branch in each bed that plays
-//! it. What the documents promise under it is its [`Effect`].
+//! What the locks are on: a topology, and the faults that it can play.
 
 mod cluster;
+mod host;
 mod sentinel;
 mod single;
 
+use crate::log::Input;
+use crate::nemesis::Kind;
 use fairlock_testkit::raw::Raw;
-use fairlock_testkit::resp::Value;
+use fairlock_testkit::rng::Rng;
+use std::sync::mpsc::Sender;
+use std::time::Duration;
 
 /// A topology.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -19,16 +21,31 @@ pub(crate) enum Place {
     Sentinel,
     /// Three masters with a replica each.
     Cluster,
+    /// A file of this host, and no server.
+    Host,
 }
 
 impl Place {
-    pub(crate) const ALL: [Self; 3] = [Self::Single, Self::Sentinel, Self::Cluster];
+    pub(crate) const ALL: [Self; 4] = [Self::Single, Self::Sentinel, Self::Cluster, Self::Host];
+
+    /// Those with servers.
+    pub(crate) const TOPOLOGIES: [Self; 3] = [Self::Single, Self::Sentinel, Self::Cluster];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Single => "single",
             Self::Sentinel => "sentinel",
             Self::Cluster => "cluster",
+            Self::Host => "host",
+        }
+    }
+
+    /// What holds are renewed to: longer than a failover where there are some, else short, so that many
+    /// run out.
+    pub(crate) fn lease(self) -> Duration {
+        match self {
+            Self::Single | Self::Host => Duration::from_secs(3),
+            Self::Sentinel | Self::Cluster => Duration::from_secs(8),
         }
     }
 
@@ -38,101 +55,46 @@ impl Place {
             Self::Single => Box::new(single::Single::start()?),
             Self::Sentinel => Box::new(sentinel::Sentinel::start()?),
             Self::Cluster => Box::new(cluster::Cluster::start()?),
+            Self::Host => Box::new(host::Host::start()?),
         })
     }
 }
 
-/// What docs/guarantees.md says of exclusion and of holds under a fault.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Effect {
-    /// Nothing but delay. A hold is lost only if the delay outlasts what it was granted for.
-    Delay,
-    /// Writes may be lost: "exclusion broken until the old holder's next answer". Order among those that
-    /// wait, and rising tokens, are kept.
-    StateLoss,
-}
-
-/// A kind of fault.
-#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub(crate) enum Kind {
-    ConnectionsKilled,
-    InboxesKilled,
-    ScriptsFlushed,
-    ServerStopped,
-    Restarted,
-    Flushed,
-    WorkerKilled,
-    WorkerStopped,
-    /// The old master goes on until it hears of the new one.
-    OrderedFailover,
-    /// The old master stops, and the new one begins where it ended.
-    AgreedFailover,
-    MasterKilled,
-    TailLost,
-    SentinelKilled,
-    SlotMoved,
-}
-
-impl Kind {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::ConnectionsKilled => "connections killed",
-            Self::InboxesKilled => "inboxes killed",
-            Self::ScriptsFlushed => "scripts flushed",
-            Self::ServerStopped => "server stopped for a moment",
-            Self::Restarted => "server killed and restarted with its log",
-            Self::Flushed => "all data flushed",
-            Self::WorkerKilled => "worker process killed",
-            Self::WorkerStopped => "worker process stopped for a moment",
-            Self::OrderedFailover => "failover ordered",
-            Self::AgreedFailover => "failover agreed on",
-            Self::MasterKilled => "master killed",
-            Self::TailLost => "master killed, replication cut before",
-            Self::SentinelKilled => "Sentinel killed",
-            Self::SlotMoved => "slot moved and moved back",
-        }
-    }
-
-    pub(crate) fn effect(self) -> Effect {
-        match self {
-            Self::Flushed | Self::OrderedFailover | Self::MasterKilled | Self::TailLost => {
-                Effect::StateLoss
-            }
-            _ => Effect::Delay,
-        }
-    }
-
-    pub(crate) fn is_failover(self) -> bool {
-        use Kind::{AgreedFailover, MasterKilled, OrderedFailover, TailLost};
-        matches!(self, OrderedFailover | AgreedFailover | MasterKilled | TailLost)
-    }
-}
-
-/// Servers with locks on them.
-pub(crate) trait Bed {
+/// Something with locks on it.
+pub(crate) trait Bed: Send {
     /// For clients.
     fn url(&self) -> String;
 
     /// The kinds that it plays itself.
     fn kinds(&self) -> Vec<Kind>;
 
+    /// Those of them that are about the topology.
+    fn own_kinds(&self) -> Vec<Kind> {
+        self.kinds()
+    }
+
     /// Plays a fault, and waits until it has happened: whether it took effect.
-    fn inject(&mut self, kind: Kind) -> bool;
+    fn inject(&mut self, kind: Kind, rng: &mut Rng) -> bool;
 
     /// Puts right what the fault broke, and waits until all is as it was.
     fn heal(&mut self);
 
-    /// A connection to a server that takes writes at present.
-    fn raw(&self) -> Raw;
-}
+    /// From now on the judge hears what the server carried out; false where no one log has all of it.
+    fn attach(&mut self, _judge: Sender<Input>) -> bool {
+        false
+    }
 
-/// Kills connections of a type; whether there were any.
-fn kill_connections(raw: &mut Raw, kind: &str) -> bool {
-    raw.call(&["CLIENT", "KILL", "TYPE", kind]).int() > 0
-}
+    /// The judge has heard all of it.
+    fn detach(&mut self) {}
 
-#[track_caller]
-fn ok(reply: &Value) -> bool {
-    assert_eq!(*reply, Value::Simple("OK".into()));
-    true
+    /// A connection to a server that takes writes at present, where there are servers.
+    fn raw(&self) -> Option<Raw>;
+
+    /// Takes locks away and says nothing: the judge has to find it.
+    fn sabotage(&self) {
+        let Some(mut raw) = self.raw() else { return };
+        for name in ["fair-0", "fair-1", "fair-2", "kept-0", "kept-1"] {
+            raw.call(&["DEL", name]);
+        }
+    }
 }

@@ -1,7 +1,9 @@
 //! A Sentinel set.
 
-use super::{Bed, Kind, kill_connections};
+use super::Bed;
+use crate::nemesis::{Kind, kill_connections};
 use fairlock_testkit::raw::Raw;
+use fairlock_testkit::rng::Rng;
 use fairlock_testkit::server::{Generation, Server};
 use fairlock_testkit::topology::SentinelSet;
 use std::time::{Duration, Instant};
@@ -29,6 +31,10 @@ impl Sentinel {
         Some(Self { set, dead: Vec::new(), killed: 0 })
     }
 
+    fn master_raw(&self) -> Raw {
+        Server::client(&self.set.data()[self.set.master()])
+    }
+
     /// Kills the master; whether another took over.
     fn kill_master(&mut self) -> bool {
         let old = self.set.master();
@@ -38,7 +44,7 @@ impl Sentinel {
 
     /// Waits until the master, without replicas, has written something: whether it has.
     fn has_a_tail(&self) -> bool {
-        let mut raw = self.raw();
+        let mut raw = self.master_raw();
         let offset = |raw: &mut Raw| {
             let info = raw.call(&["INFO", "replication"]);
             let line =
@@ -77,10 +83,10 @@ impl Bed for Sentinel {
         ]
     }
 
-    fn inject(&mut self, kind: Kind) -> bool {
+    fn inject(&mut self, kind: Kind, _rng: &mut Rng) -> bool {
         match kind {
-            Kind::ConnectionsKilled => kill_connections(&mut self.raw(), "normal"),
-            Kind::InboxesKilled => kill_connections(&mut self.raw(), "pubsub"),
+            Kind::ConnectionsKilled => kill_connections(&mut self.master_raw(), "normal"),
+            Kind::InboxesKilled => kill_connections(&mut self.master_raw(), "pubsub"),
             Kind::OrderedFailover => {
                 let old = self.set.master();
                 self.set.fail_over() != old
@@ -112,7 +118,7 @@ impl Bed for Sentinel {
         self.set.await_whole();
     }
 
-    fn raw(&self) -> Raw {
-        Server::client(&self.set.data()[self.set.master()])
+    fn raw(&self) -> Option<Raw> {
+        Some(self.master_raw())
     }
 }

@@ -1,64 +1,142 @@
-//! One server that keeps its data.
+//! One server that keeps its data, behind a proxy, under a clock of our own.
 
-use super::{Bed, Kind, kill_connections, ok};
+use super::Bed;
+use crate::log::Input;
+use crate::log::tail::Tail;
+use crate::nemesis::{Kind, clocks, network, operator, server};
+use fairlock_testkit::proxy::Proxy;
 use fairlock_testkit::raw::Raw;
+use fairlock_testkit::rng::Rng;
 use fairlock_testkit::server::{Generation, Server};
-use std::time::Duration;
-
-/// How long a stopped server stands still: pings find it, no lease ends.
-const STOPPED: Duration = Duration::from_millis(1_200);
+use std::sync::mpsc::Sender;
 
 #[derive(Debug)]
-pub(crate) struct Single(Server);
+pub(crate) struct Single {
+    server: Server,
+    proxy: Proxy,
+    /// Follows the server's log for the judge.
+    tail: Option<(Tail, Sender<Input>)>,
+}
+
+/// What a single server is asked for by the campaign of all topologies.
+const OWN: [Kind; 6] = [
+    Kind::ConnectionsKilled,
+    Kind::InboxesKilled,
+    Kind::ScriptsFlushed,
+    Kind::ServerStopped,
+    Kind::Restarted,
+    Kind::Flushed,
+];
+
+const MORE: [Kind; 35] = [
+    Kind::Paused,
+    Kind::WritesPaused,
+    Kind::BusyScript,
+    Kind::ServerSlept,
+    Kind::RestartedEmpty,
+    Kind::OutOfMemory,
+    Kind::ClockForward,
+    Kind::ClockBackward,
+    Kind::ClockSlow,
+    Kind::ClockFast,
+    Kind::LockDeleted,
+    Kind::LockPersisted,
+    Kind::LockExpired,
+    Kind::LockOverwritten,
+    Kind::QueueDeleted,
+    Kind::ScoresDeleted,
+    Kind::RegistryDeleted,
+    Kind::TokenDeleted,
+    Kind::ForceUnlocked,
+    Kind::RepliesDelayed,
+    Kind::RequestCut,
+    Kind::AllCut,
+    Kind::ToServerLost,
+    Kind::ToClientLost,
+    Kind::PushesSwallowed,
+    Kind::PushesDuplicated,
+    Kind::PushesDelayed,
+    Kind::ReplyLost,
+    Kind::ReplyLostInSilence,
+    Kind::ByteByByte,
+    Kind::Refused,
+    Kind::Silenced,
+    Kind::InboxesSilenced,
+    Kind::RequestsLate,
+    Kind::RequestsReplayed,
+];
 
 impl Single {
     pub(crate) fn start() -> Option<Self> {
-        Server::builder(Generation::Redis70).persist(true).start().map(Self)
+        let server = Server::builder(Generation::Redis70)
+            .clock_shim(true)
+            .persist(true)
+            // What is killed here is the process, not the machine: written is enough.
+            .arg("--appendfsync", "no")
+            .arg("--auto-aof-rewrite-min-size", "64mb")
+            .arg("--busy-reply-threshold", "150")
+            .start()?;
+        let proxy = Proxy::start(server.addr());
+        Some(Self { server, proxy, tail: None })
+    }
+
+    /// Kills the server and removes what it had written.
+    fn restart_empty(&mut self) -> bool {
+        let keys = self.server.client().call(&["DBSIZE"]).int();
+        self.server.kill9();
+        let judge = self.tail.take().map(|(tail, judge)| {
+            tail.stop();
+            judge
+        });
+        std::fs::remove_dir_all(self.server.dir().join("appendonlydir")).expect("the server's log");
+        if let Some(judge) = judge {
+            let _ = judge.send(Input::Emptied);
+            self.tail = Some((Tail::start(self.server.dir(), judge.clone()), judge));
+        }
+        self.server.restart();
+        keys > 0
     }
 }
 
 impl Bed for Single {
     fn url(&self) -> String {
-        self.0.url()
+        self.proxy.url()
     }
 
     fn kinds(&self) -> Vec<Kind> {
-        use Kind::{
-            ConnectionsKilled, Flushed, InboxesKilled, Restarted, ScriptsFlushed, ServerStopped,
-        };
-        vec![ConnectionsKilled, InboxesKilled, ScriptsFlushed, ServerStopped, Restarted, Flushed]
+        [&OWN[..], &MORE].concat()
     }
 
-    fn inject(&mut self, kind: Kind) -> bool {
-        let mut raw = self.raw();
-        match kind {
-            Kind::ConnectionsKilled => kill_connections(&mut raw, "normal"),
-            Kind::InboxesKilled => kill_connections(&mut raw, "pubsub"),
-            Kind::ScriptsFlushed => ok(&raw.call(&["SCRIPT", "FLUSH"])),
-            Kind::ServerStopped => {
-                self.0.stop();
-                // The length of the fault itself.
-                std::thread::sleep(STOPPED);
-                self.0.cont();
-                true
-            }
-            Kind::Restarted => {
-                let before = self.0.pid();
-                self.0.kill9();
-                self.0.restart();
-                self.0.pid() != before
-            }
-            Kind::Flushed => {
-                let keys = raw.call(&["DBSIZE"]).int();
-                ok(&raw.call(&["FLUSHALL"])) && keys > 0
-            }
-            other => panic!("a single server does not play {other:?}"),
+    fn own_kinds(&self) -> Vec<Kind> {
+        OWN.to_vec()
+    }
+
+    fn inject(&mut self, kind: Kind, rng: &mut Rng) -> bool {
+        if kind == Kind::RestartedEmpty {
+            return self.restart_empty();
         }
+        let (url, mut raw) = (self.server.url(), self.server.client());
+        server::play(kind, &self.server, rng)
+            .or_else(|| clocks::play(kind, &self.server, rng))
+            .or_else(|| network::play(kind, &self.proxy, rng))
+            .or_else(|| operator::play(kind, &url, &mut raw, rng))
+            .unwrap_or_else(|| panic!("a single server does not play {kind:?}"))
     }
 
     fn heal(&mut self) {}
 
-    fn raw(&self) -> Raw {
-        self.0.client()
+    fn attach(&mut self, judge: Sender<Input>) -> bool {
+        self.tail = Some((Tail::start(self.server.dir(), judge.clone()), judge));
+        true
+    }
+
+    fn detach(&mut self) {
+        if let Some((tail, _)) = self.tail.take() {
+            tail.stop();
+        }
+    }
+
+    fn raw(&self) -> Option<Raw> {
+        Some(self.server.client())
     }
 }

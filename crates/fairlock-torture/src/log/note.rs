@@ -35,6 +35,8 @@ pub(crate) enum Note {
         lock: String,
         owner: String,
         token: u64,
+        /// Until when it is valid, unless it is renewed.
+        valid_until: u64,
     },
     Ended {
         at: u64,
@@ -63,6 +65,16 @@ pub(crate) enum Note {
         at: u64,
         lock: String,
         kind: String,
+    },
+    /// A place was given up, and the store has said so.
+    Left {
+        at: u64,
+        lock: String,
+        owner: String,
+    },
+    /// What the nemesis had asked this process for was done: it spun, or blocked its tasks.
+    Suffered {
+        at: u64,
     },
     /// A lock was not to be had in time.
     Missed {
@@ -94,8 +106,8 @@ impl fmt::Display for Note {
             Self::Placed { at, asked, lock, owner } => {
                 write!(f, "placed {at} {asked} {lock} {owner}")
             }
-            Self::Granted { at, asked, lock, owner, token } => {
-                write!(f, "granted {at} {asked} {lock} {owner} {token}")
+            Self::Granted { at, asked, lock, owner, token, valid_until } => {
+                write!(f, "granted {at} {asked} {lock} {owner} {token} {valid_until}")
             }
             Self::Ended { at, lock, owner, end } => write!(f, "ended {at} {lock} {owner} {end}"),
             Self::Said { at, lock, owner, outcome } => {
@@ -105,6 +117,8 @@ impl fmt::Display for Note {
                 write!(f, "wrote {at} {lock} {owner} {token} {accepted} {valid}")
             }
             Self::Failed { at, lock, kind } => write!(f, "failed {at} {lock} {kind}"),
+            Self::Left { at, lock, owner } => write!(f, "left {at} {lock} {owner}"),
+            Self::Suffered { at } => write!(f, "suffered {at}"),
             Self::Missed { at } => write!(f, "missed {at}"),
             Self::Stalled { from, to } => write!(f, "stalled {from} {to}"),
             Self::Done => write!(f, "done"),
@@ -113,6 +127,24 @@ impl fmt::Display for Note {
 }
 
 impl Note {
+    /// When it happened; notes about the process itself have no place in the order.
+    pub(crate) fn at(&self) -> u64 {
+        match self {
+            Self::Placed { at, .. }
+            | Self::Granted { at, .. }
+            | Self::Ended { at, .. }
+            | Self::Said { at, .. }
+            | Self::Wrote { at, .. }
+            | Self::Failed { at, .. }
+            | Self::Left { at, .. }
+            | Self::Suffered { at }
+            | Self::Missed { at } => *at,
+            Self::Stalled { from, .. } => *from,
+            Self::Client { .. } => 0,
+            Self::Done => u64::MAX,
+        }
+    }
+
     /// `None` for what is no whole line: the last one of a worker that was killed.
     pub(crate) fn parse(line: &str) -> Option<Self> {
         let words: Vec<_> = line.split(' ').collect();
@@ -126,12 +158,13 @@ impl Note {
                 lock: text(lock),
                 owner: text(owner),
             },
-            ["granted", at, asked, lock, owner, token] => Self::Granted {
+            ["granted", at, asked, lock, owner, token, valid_until] => Self::Granted {
                 at: number(at)?,
                 asked: number(asked)?,
                 lock: text(lock),
                 owner: text(owner),
                 token: number(token)?,
+                valid_until: number(valid_until)?,
             },
             ["ended", at, lock, owner, end] => {
                 let all = [End::Released, End::Lost, End::GaveUp];
@@ -155,6 +188,10 @@ impl Note {
             ["failed", at, lock, kind] => {
                 Self::Failed { at: number(at)?, lock: text(lock), kind: text(kind) }
             }
+            ["left", at, lock, owner] => {
+                Self::Left { at: number(at)?, lock: text(lock), owner: text(owner) }
+            }
+            ["suffered", at] => Self::Suffered { at: number(at)? },
             ["missed", at] => Self::Missed { at: number(at)? },
             ["stalled", from, to] => Self::Stalled { from: number(from)?, to: number(to)? },
             ["done"] => Self::Done,
@@ -173,7 +210,14 @@ mod tests {
         let notes = [
             Note::Client { id: "x".into() },
             Note::Placed { at: 2, asked: 1, lock: lock.clone(), owner: owner.clone() },
-            Note::Granted { at: 2, asked: 1, lock: lock.clone(), owner: owner.clone(), token: 9 },
+            Note::Granted {
+                at: 2,
+                asked: 1,
+                lock: lock.clone(),
+                owner: owner.clone(),
+                token: 9,
+                valid_until: 7,
+            },
             Note::Ended { at: 3, lock: lock.clone(), owner: owner.clone(), end: End::Lost },
             Note::Ended { at: 3, lock: lock.clone(), owner: owner.clone(), end: End::GaveUp },
             Note::Said { at: 3, lock: lock.clone(), owner: owner.clone(), outcome: "Lost".into() },
@@ -186,6 +230,8 @@ mod tests {
                 valid: false,
             },
             Note::Failed { at: 5, lock, kind: "Unknown".into() },
+            Note::Left { at: 6, lock: "fair-0".into(), owner: "x:1".into() },
+            Note::Suffered { at: 6 },
             Note::Missed { at: 6 },
             Note::Stalled { from: 1, to: 2 },
             Note::Done,

@@ -1,0 +1,102 @@
+//! What the clients and the server must agree on.
+//!
+//! - **A guard has a grant** (A3): its token stands in the log, under its owner.
+//! - **Conservative clients** (I13): a guard is valid no longer than the server keeps the hold.
+//! - **Owners alone** (I8): a hold that ends before its time was let go by whoever had it, or taken by a
+//!   fault.
+//! - **Losses are seen** (I14): a hold that was taken away is not believed in beyond the next renewal.
+//! - **Honest results** (I16, L7): who has left stands in no queue, and holds nothing.
+//!
+//! A note is looked at some seconds after it was made, when the log has been read to far beyond it.
+
+use super::clients::Clients;
+use super::server::Server;
+use super::window::Excuse;
+use super::{Found, ns};
+use crate::log::note::{End, Note};
+use crate::log::tail::wall_us;
+use fairlock_testkit::history::now_ns;
+use std::time::Duration;
+
+/// The server's log knows milliseconds.
+const ROUNDING_US: i64 = 2_000;
+
+/// How late the log may be read, on a machine that others use too.
+const READ_WITHIN: Duration = Duration::from_secs(3);
+
+/// A renewal is due after a third of at most this lease, and is answered a moment later.
+const NOTICED: Duration = Duration::from_secs(5);
+
+pub(super) fn look(note: &Note, server: &Server, clients: &Clients, found: &mut Found) {
+    match note {
+        Note::Granted { at, lock, owner, token, valid_until, .. } => {
+            let Some(hold) = server.hold(lock, *token) else {
+                let what = format!(
+                    "lock {lock}: {owner} has a guard since {at} whose token {token} the server never gave"
+                );
+                return found.violation(what);
+            };
+            if hold.owner != *owner {
+                let what = format!("lock {lock}: {owner} has the token {token} of {}", hold.owner);
+                found.violation(what);
+            }
+            if on_wall(*valid_until) > hold.longest_us + ROUNDING_US {
+                let beyond = (on_wall(*valid_until) - hold.longest_us) / 1_000;
+                let what = format!(
+                    "lock {lock}: the guard of {owner} is valid for {beyond} ms longer than the hold"
+                );
+                found.suspect(Excuse::StateLoss, *at, *valid_until, what);
+            }
+        }
+        Note::Ended { at, lock, owner, end } if *end != End::GaveUp => {
+            let Some(hold) = server.hold_of(lock, owner) else { return };
+            let granted = clients.granted(lock, owner).unwrap_or(*at);
+            if on_wall(*at) > hold.longest_us + ROUNDING_US {
+                let beyond = (on_wall(*at) - hold.longest_us) / 1_000;
+                let what = format!(
+                    "lock {lock}: {owner} saw its guard valid {beyond} ms after the hold was over"
+                );
+                found.suspect(Excuse::StateLoss, granted, *at, what);
+            }
+            if let Some(over) = hold.over
+                && over.early
+                && over.read_us < on_wall(*at)
+            {
+                let taken = on_boot(over.read_us);
+                let what = format!(
+                    "lock {lock}: the hold of {owner} was ended at {taken}, and it let go at {at}"
+                );
+                found.suspect(
+                    Excuse::StateLoss,
+                    taken.saturating_sub(ns(READ_WITHIN)),
+                    taken,
+                    what,
+                );
+                if *at > taken + ns(NOTICED) {
+                    let what = format!("lock {lock}: {owner} noticed nothing of that until {at}");
+                    found.suspect(Excuse::MayLose, taken + ns(READ_WITHIN), *at, what);
+                }
+            }
+        }
+        Note::Left { at, lock, owner } if server.has(lock, owner) => {
+            let what = format!("lock {lock}: {owner} had left at {at}, and is still there");
+            found.suspect(Excuse::StateLoss, *at, *at + ns(READ_WITHIN), what);
+        }
+        _ => {}
+    }
+}
+
+/// A time of the shared clock as the wall clock shows it, in microseconds.
+fn on_wall(at: u64) -> i64 {
+    wall_us() + (signed(at) - signed(now_ns())) / 1_000
+}
+
+/// The other way round.
+pub(super) fn on_boot(wall: i64) -> u64 {
+    let at = signed(now_ns()) + (wall - wall_us()) * 1_000;
+    u64::try_from(at).unwrap_or(0)
+}
+
+fn signed(at: u64) -> i64 {
+    i64::try_from(at).expect("less than 292 years")
+}

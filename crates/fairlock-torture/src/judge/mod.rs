@@ -1,0 +1,259 @@
+//! What must not have happened, judged while the run goes on.
+//!
+//! The judge hears everything as it happens ([`Input`]), puts what the clients saw in the order of time,
+//! and lets go of it again: what it keeps is what is open, and what was open lately. What looks wrong is a
+//! suspicion first. At the end, when all faults are known with their ends, each is either explained by
+//! one of them as docs/guarantees.md says, or a violation.
+//!
+//! - [`clients`]: what the clients saw: exclusion (I2), order (I5), tokens (I4), losses (I14), nobody left
+//!   behind (L1), hand-overs (L2);
+//! - [`fencing`]: what the resource saw (I3);
+//! - [`server`]: what the server carried out (I1, I4 to I7, I9 to I12, I15);
+//! - [`both`]: what the two must agree on (I8, I13, I14, I16);
+//! - [`window`]: what explains what.
+//!
+//! Not judged here: I9's "one effect for each request" beyond counts and tokens, since the log of a server
+//! does not name requests; L3 to L6, whose times are the recoveries of the faults.
+
+mod both;
+mod clients;
+mod fencing;
+mod server;
+mod times;
+mod window;
+
+use crate::log::Input;
+use crate::log::note::Note;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet};
+use std::time::Duration;
+pub(crate) use times::Times;
+use window::{Excuse, Windows};
+
+/// How late a note may come and still find its place: a process that was stopped tells when it goes on.
+const LATE: Duration = Duration::from_secs(10);
+
+/// How many suspicions are kept. There are a few for each fault that loses something.
+const SUSPICIONS_MAX: usize = 100_000;
+
+/// Errors that a store which is away may give.
+const BORNE: [&str; 4] = ["Unavailable", "Unknown", "Lost", "WrongType"];
+
+/// What came of a run.
+#[derive(Debug, Default)]
+pub(crate) struct Judgement {
+    pub(crate) acquisitions: u64,
+    /// Those for which somebody else had to let go first.
+    pub(crate) contended: u64,
+    /// Grants of fair locks whose order was judged by what clients saw.
+    pub(crate) ordered: u64,
+    /// Grants that the server's log shows.
+    pub(crate) logged: u64,
+    pub(crate) missed: u64,
+    pub(crate) gave_up: u64,
+    pub(crate) clients: usize,
+    /// Guards that were lost, as the documents say.
+    pub(crate) lost: u64,
+    /// Holds that overlapped after a loss of state, as the documents say.
+    pub(crate) overlaps: u64,
+    /// Writes that the resource refused.
+    pub(crate) fenced_off: u64,
+    /// Calls that ended with an error that the documents name.
+    pub(crate) errors: BTreeMap<String, u64>,
+    pub(crate) times: Times,
+    pub(crate) violations: Vec<String>,
+}
+
+/// Something that needs an explanation.
+#[derive(Debug)]
+struct Suspicion {
+    what: String,
+    excuse: Excuse,
+    from: u64,
+    until: u64,
+    counts: Counts,
+}
+
+/// What an explained suspicion is counted as.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Counts {
+    Nothing,
+    Lost,
+    Overlap,
+}
+
+/// What all parts of the judge write to.
+#[derive(Debug, Default)]
+struct Found {
+    windows: Windows,
+    suspicions: Vec<Suspicion>,
+    result: Judgement,
+}
+
+impl Found {
+    fn suspect(&mut self, excuse: Excuse, from: u64, until: u64, what: String) {
+        self.suspect_as(Counts::Nothing, excuse, from, until, what);
+    }
+
+    fn suspect_as(&mut self, as_: Counts, excuse: Excuse, from: u64, until: u64, what: String) {
+        assert!(self.suspicions.len() < SUSPICIONS_MAX, "too many suspicions, the last: {what}");
+        self.suspicions.push(Suspicion { what, excuse, from, until, counts: as_ });
+    }
+
+    fn violation(&mut self, what: String) {
+        self.suspect(Excuse::Never, 0, 0, what);
+    }
+}
+
+/// A note, and who told it; or that somebody was killed.
+#[derive(Debug, Eq, PartialEq)]
+enum Seen {
+    Note(Note),
+    Killed,
+}
+
+/// The order in which things are looked at: by time, and as they came.
+#[derive(Debug, Eq, PartialEq)]
+struct Waiting {
+    at: u64,
+    number: u64,
+    worker: usize,
+    seen: Seen,
+}
+
+impl Ord for Waiting {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.at, self.number).cmp(&(other.at, other.number))
+    }
+}
+
+impl PartialOrd for Waiting {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// Whoever hears everything.
+#[derive(Debug, Default)]
+pub(crate) struct Judge {
+    /// What came lately, the earliest first.
+    lately: BinaryHeap<Reverse<Waiting>>,
+    number: u64,
+    /// The latest time that was heard of.
+    latest: u64,
+    clients: clients::Clients,
+    fencing: fencing::Fencing,
+    server: Option<server::Server>,
+    /// Processes that ended as they should.
+    done: HashSet<usize>,
+    ended: HashMap<usize, &'static str>,
+    found: Found,
+}
+
+impl Judge {
+    /// With the server's log, or without: [`crate::bed::Bed::attach`].
+    pub(crate) fn new(has_log: bool) -> Self {
+        Self { server: has_log.then(server::Server::default), ..Self::default() }
+    }
+
+    pub(crate) fn hear(&mut self, input: Input) {
+        match input {
+            Input::Note { worker, note } => match note {
+                Note::Client { .. } => self.found.result.clients += 1,
+                Note::Stalled { from, to } => self.found.windows.stall(from, to),
+                Note::Done => {
+                    self.done.insert(worker);
+                }
+                note => self.wait(note.at(), worker, Seen::Note(note)),
+            },
+            Input::Killed { worker, at } => self.wait(at, worker, Seen::Killed),
+            Input::Gone { worker } => {
+                if !self.done.contains(&worker) {
+                    self.ended.insert(worker, "did not end its last turns");
+                }
+            }
+            Input::Fault { id, kind, from } => self.found.windows.begin(id, kind, from),
+            Input::Over { id, until } => self.found.windows.end(id, until),
+            Input::Stalled { from, until } => self.found.windows.stall(from, until),
+            Input::Effects { read_us, commands } => {
+                if let Some(server) = &mut self.server {
+                    server.carried_out(&commands, read_us, &mut self.found);
+                }
+            }
+            Input::Emptied => {
+                if let Some(server) = &mut self.server {
+                    server.emptied();
+                }
+            }
+        }
+    }
+
+    fn wait(&mut self, at: u64, worker: usize, seen: Seen) {
+        self.number += 1;
+        self.latest = self.latest.max(at);
+        self.lately.push(Reverse(Waiting { at, number: self.number, worker, seen }));
+        while let Some(Reverse(first)) = self.lately.peek() {
+            if first.at + ns(LATE) > self.latest {
+                break;
+            }
+            self.look_at_the_first();
+        }
+    }
+
+    fn look_at_the_first(&mut self) {
+        let Some(Reverse(Waiting { at, worker, seen, .. })) = self.lately.pop() else { return };
+        let found = &mut self.found;
+        match seen {
+            Seen::Killed => self.clients.killed(worker, at),
+            Seen::Note(note) => {
+                if let Some(server) = &self.server {
+                    both::look(&note, server, &self.clients, found);
+                }
+                self.fencing.look(&note, &self.clients, found);
+                self.clients.look(worker, &note, found);
+                if let Note::Failed { lock, kind, .. } = note {
+                    if !BORNE.contains(&kind.as_str()) {
+                        found.violation(format!("lock {lock}: a call failed with {kind}"));
+                    } else if kind == "WrongType" {
+                        let what =
+                            format!("lock {lock}: a call failed with {kind}, and nobody did");
+                        found.suspect(Excuse::WrongType, at.saturating_sub(ns(LATE)), at, what);
+                    }
+                    *found.result.errors.entry(kind).or_default() += 1;
+                }
+            }
+        }
+    }
+
+    /// All of it was heard.
+    pub(crate) fn finish(mut self) -> Judgement {
+        while !self.lately.is_empty() {
+            self.look_at_the_first();
+        }
+        let found = &mut self.found;
+        self.clients.finish(found);
+        for (worker, what) in self.ended {
+            found.violation(format!("worker process {worker} {what}"));
+        }
+        let Found { windows, suspicions, mut result } = self.found;
+        for Suspicion { what, excuse, from, until, counts } in suspicions {
+            if !windows.excuse(excuse, from, until) {
+                result.violations.push(what);
+                continue;
+            }
+            match counts {
+                Counts::Nothing => {}
+                Counts::Lost => result.lost += 1,
+                Counts::Overlap => result.overlaps += 1,
+            }
+        }
+        result
+    }
+}
+
+fn ns(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).expect("a short time")
+}
+
+#[cfg(test)]
+mod tests;

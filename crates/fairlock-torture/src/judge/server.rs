@@ -1,0 +1,224 @@
+//! What the server carried out, from its own log: the truth.
+//!
+//! - **I1**: nobody gets a lock that another holds.
+//! - **I4, I11**: every grant has a token of its own, larger than all before it; nothing comes back to life.
+//! - **I5, I6**: nobody is granted a lock while somebody with a smaller number stands in the queue.
+//! - **I7**: nobody is taken out for dead whose client was heard.
+//! - **I9**: a count goes up and down by one.
+//! - **I10** follows from I1: between two grants lies an end.
+//! - **I12**: what is held, and what is only ours, has a TTL.
+//! - **I15**: queue and scores have the same members, each once; the holder is not among them; ours stand
+//!   in the order of their numbers.
+//!
+//! After an operator took a part of a queue away, its order is not judged until it is mended.
+
+mod book;
+
+use super::both::on_boot;
+use super::window::Excuse;
+use super::{Found, ns};
+use crate::log::effects::Command;
+use crate::worker::DEAD_AFTER;
+use book::{Before, Book, Key};
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::time::Duration;
+
+/// How long a hold is remembered that is over: longer than any process stands still.
+const REMEMBERED: Duration = Duration::from_secs(60);
+
+/// How much earlier than we read of it something was carried out.
+const READ_WITHIN: Duration = Duration::from_secs(3);
+
+/// No lease here is longer, nor what a waiter gives to a hold without a TTL.
+const LONGEST_MS: i64 = 30_000;
+
+#[derive(Debug, Default)]
+pub(super) struct Server {
+    books: HashMap<String, Book>,
+    /// The largest token that a grant ever had; no fault resets it.
+    last: HashMap<String, u64>,
+    holds: HashMap<(String, u64), Hold>,
+    /// The last hold of each owner: owners here get a lock once.
+    owners: HashMap<(String, String), u64>,
+    forget: VecDeque<(i64, String, u64)>,
+}
+
+/// A hold as the server knew it.
+#[derive(Clone, Debug)]
+pub(super) struct Hold {
+    pub(super) owner: String,
+    /// The latest time, on the wall clock, at which it was ever to end.
+    pub(super) longest_us: i64,
+    pub(super) over: Option<Over>,
+}
+
+/// How it ended.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Over {
+    pub(super) read_us: i64,
+    /// Before its time was up.
+    pub(super) early: bool,
+}
+
+impl Server {
+    pub(super) fn hold(&self, lock: &str, token: u64) -> Option<&Hold> {
+        self.holds.get(&(lock.to_owned(), token))
+    }
+
+    pub(super) fn hold_of(&self, lock: &str, owner: &str) -> Option<&Hold> {
+        let token = self.owners.get(&(lock.to_owned(), owner.to_owned()))?;
+        self.hold(lock, *token)
+    }
+
+    /// Whether it holds this lock or waits for it.
+    pub(super) fn has(&self, lock: &str, owner: &str) -> bool {
+        self.books.get(lock).is_some_and(|book| book.has(owner))
+    }
+
+    /// All keys are gone.
+    pub(super) fn emptied(&mut self) {
+        let now = crate::log::tail::wall_us();
+        let held: Vec<_> = self
+            .books
+            .iter()
+            .filter_map(|(name, book)| Some((name.clone(), book.holder.as_ref()?.token)))
+            .collect();
+        for (name, token) in held {
+            self.over(&name, token, now, true);
+        }
+        self.books.clear();
+    }
+
+    /// These commands were carried out at once.
+    pub(super) fn carried_out(&mut self, group: &[Command], read_us: i64, found: &mut Found) {
+        if group.iter().any(|command| command[0].eq_ignore_ascii_case(b"FLUSHALL")) {
+            return self.emptied();
+        }
+        let mut names: Vec<String> = Vec::new();
+        for command in group {
+            for key in book::keys(command) {
+                let name = match &key {
+                    Key::Lock(name) | Key::Part(_, name) => name,
+                    Key::Other => continue,
+                };
+                if !names.contains(name) {
+                    names.push(name.clone());
+                }
+            }
+        }
+        for name in names {
+            self.judge(&name, group, read_us, found);
+        }
+    }
+
+    fn judge(&mut self, name: &str, group: &[Command], read_us: i64, found: &mut Found) {
+        let mut book = self.books.remove(name).unwrap_or_default();
+        let (before, held_before) = (book.before(), book.holder.clone());
+        let changes = book.apply(name, group);
+        let say = |what: String| format!("lock {name}, by the server's log: {what}");
+        let now = on_boot(read_us);
+        let lately = now.saturating_sub(ns(READ_WITHIN));
+        for what in &changes.wrong {
+            found.violation(say(what.clone()));
+        }
+        if changes.ended
+            && let Some(hold) = held_before
+        {
+            let early = hold.expire_ms.is_none_or(|expire| expire * 1_000 > read_us);
+            self.over(name, hold.token, read_us, early);
+        }
+        if let Some(owner) = &changes.granted {
+            for (excuse, what) in self.granted(name, &mut book, owner, changes.minted, &before) {
+                found.suspect(excuse, lately, now, say(what));
+            }
+            found.result.logged += 1;
+        } else if let Some(hold) = &book.holder {
+            let longest_us = hold.expire_ms.unwrap_or(0) * 1_000;
+            if let Some(known) = self.holds.get_mut(&(name.to_owned(), hold.token)) {
+                known.longest_us = known.longest_us.max(longest_us);
+            }
+        }
+        if let Some(server_ms) = changes.removed_at {
+            for (owner, beat) in &before.beats_of_waiters {
+                let age = server_ms - beat;
+                let is_young = Duration::from_millis(age.unsigned_abs()) < DEAD_AFTER;
+                if is_young && !book.has(owner) {
+                    // Without an inbox it may be: only a disturbance takes that away.
+                    let what = format!("{owner} was taken out, heard {age} ms before");
+                    found.suspect(Excuse::Disturbed, lately, now, say(what));
+                }
+            }
+        }
+        let taken = group.len() == 1 && matches!(&group[0][0][..], b"DEL" | b"UNLINK");
+        for what in book.inconsistent(taken) {
+            found.violation(say(what));
+        }
+        if !book.is_empty() {
+            self.books.insert(name.to_owned(), book);
+        }
+    }
+
+    /// A grant: what is wrong with it.
+    fn granted(
+        &mut self,
+        name: &str,
+        book: &mut Book,
+        owner: &str,
+        minted: Option<u64>,
+        before: &Before,
+    ) -> Vec<(Excuse, String)> {
+        let mut wrong = Vec::new();
+        let last = self.last.entry(name.to_owned()).or_default();
+        match minted {
+            Some(token) if token > *last => *last = token,
+            minted => {
+                let what = format!("{owner} was granted it with token {minted:?} after {last}");
+                wrong.push((Excuse::Never, what));
+            }
+        }
+        let token = minted.unwrap_or(0);
+        if let Some(hold) = &mut book.holder {
+            hold.token = token;
+            let longest_us = hold.expire_ms.unwrap_or(0) * 1_000;
+            // Tokens are times, if not later ones.
+            let minted_us = minted.and_then(|token| i64::try_from(token).ok());
+            if minted_us.is_some_and(|at| longest_us - at > (LONGEST_MS + 2) * 1_000) {
+                let what = format!("{owner} has it until {longest_us}, with token {token}");
+                wrong.push((Excuse::StateLoss, what));
+            }
+            let hold = Hold { owner: owner.to_owned(), longest_us, over: None };
+            self.holds.insert((name.to_owned(), token), hold);
+            self.owners.insert((name.to_owned(), owner.to_owned()), token);
+        }
+        if !book.mending {
+            let mine = before.numbers.get(owner).copied().unwrap_or(u64::MAX);
+            if let Some((early, number)) = book.before_in_line(mine) {
+                let what = format!(
+                    "{owner} (number {mine}) was granted it while {early} (number {number}) waited"
+                );
+                wrong.push((Excuse::Never, what));
+            }
+        }
+        wrong
+    }
+
+    fn over(&mut self, name: &str, token: u64, read_us: i64, early: bool) {
+        if let Some(hold) = self.holds.get_mut(&(name.to_owned(), token)) {
+            hold.over = Some(Over { read_us, early });
+        }
+        self.forget.push_back((read_us, name.to_owned(), token));
+        let old = read_us - i64::try_from(REMEMBERED.as_micros()).unwrap_or(0);
+        while self.forget.front().is_some_and(|(then, ..)| *then < old) {
+            let Some((_, name, token)) = self.forget.pop_front() else { break };
+            if let Some(hold) = self.holds.remove(&(name.clone(), token)) {
+                self.owners.remove(&(name, hold.owner));
+            }
+        }
+    }
+}
+
+/// Members of a list that stand in it twice.
+fn twice(list: &VecDeque<String>) -> Option<&String> {
+    let mut seen = HashSet::new();
+    list.iter().find(|member| !seen.insert(*member))
+}

@@ -1,0 +1,182 @@
+//! What the clients, the resource and the processes saw.
+
+use super::*;
+
+#[test]
+fn turns_in_order_are_sound() {
+    let notes = [
+        granted(10, "a:1", 1),
+        placed(12, "b:1"),
+        placed(14, "c:1"),
+        ended(20, "a:1", End::Released),
+        asked_and_granted(11, 21, "b:1", 2),
+        ended(22, "b:1", End::Released),
+        asked_and_granted(13, 23, "c:1", 3),
+        ended(24, "c:1", End::Released),
+    ];
+    let found = History::of(&notes).finds(&[]);
+    assert_eq!((found.acquisitions, found.contended, found.ordered), (3, 2, 3));
+    assert_eq!(found.times.hand_over.longest(), Duration::from_millis(1));
+    assert_eq!(found.times.wait_unexplained.longest(), Duration::from_millis(2));
+}
+
+/// What comes late, as from a process that was stopped, is put where it belongs.
+#[test]
+fn notes_are_judged_in_the_order_of_time() {
+    let notes = [
+        granted(15, "b:1", 2),
+        ended(20, "b:1", End::Released),
+        granted(10, "a:1", 1),
+        ended(12, "a:1", End::Released),
+    ];
+    History::of(&notes).finds(&[]);
+}
+
+#[test]
+fn i2_two_holders_are_excused_by_a_loss_of_state_only() {
+    let notes = [
+        granted(10, "a:1", 1),
+        granted(15, "b:1", 2),
+        ended(20, "a:1", End::Released),
+        ended(21, "b:1", End::Released),
+    ];
+    let history = || History::of(&notes);
+    history().finds(&["held it from"]);
+    history().fault(Kind::ConnectionsKilled, 11, 14).finds(&["held it from"]);
+    history().fault(Kind::TailLost, 16, 18).finds(&["held it from"]);
+    assert_eq!(history().fault(Kind::TailLost, 11, 14).finds(&[]).overlaps, 1);
+}
+
+/// A hold that was lost unnoticed ends when it was last seen valid.
+#[test]
+fn i14_a_loss_needs_a_fault_that_explains_it() {
+    let notes = [
+        granted(10, "a:1", 1),
+        ended(15, "a:1", End::Lost),
+        granted(16, "b:1", 2),
+        ended(20, "b:1", End::Released),
+    ];
+    let history = || History::of(&notes);
+    history().finds(&["without a fault that explains it"]);
+    history().fault(Kind::ConnectionsKilled, 9, 20).finds(&["without a fault"]);
+    assert_eq!(history().fault(Kind::Restarted, 9, 2_000).finds(&[]).lost, 1);
+    let said = Note::Said {
+        at: 21 * MS,
+        lock: "fair-0".into(),
+        owner: "b:1".into(),
+        outcome: "Lost".into(),
+    };
+    History::of(&[granted(16, "b:1", 2), ended(20, "b:1", End::Released), said])
+        .finds(&["b:1 had it from"]);
+}
+
+#[test]
+fn i5_who_asked_later_comes_later() {
+    let notes = |late: u64| {
+        [
+            granted(late + 10, "a:1", 1),
+            placed(late + 12, "b:1"),
+            ended(late + 20, "a:1", End::Released),
+            granted(late + 21, "c:1", 2),
+            ended(late + 22, "c:1", End::Released),
+            granted(late + 23, "b:1", 3),
+            ended(late + 24, "b:1", End::Released),
+        ]
+    };
+    History::of(&notes(0)).finds(&["while b:1 stood"]);
+    let near = History::of(&notes(0)).fault(Kind::ConnectionsKilled, 5, 8).finds(&[]);
+    assert_eq!(near.ordered, 0, "nothing was judged");
+    // Long over.
+    History::of(&notes(60_000)).fault(Kind::ConnectionsKilled, 5, 8).finds(&["while b:1 stood"]);
+}
+
+#[test]
+fn i5_who_was_asking_at_the_same_time_may_come_first() {
+    let notes = [
+        granted(10, "a:1", 1),
+        placed(12, "b:1"),
+        ended(20, "a:1", End::Released),
+        asked_and_granted(11, 21, "c:1", 2),
+        ended(22, "c:1", End::Released),
+        granted(23, "b:1", 3),
+        ended(24, "b:1", End::Released),
+    ];
+    History::of(&notes).finds(&[]);
+}
+
+#[test]
+fn i4_tokens_rise_whatever_happens() {
+    let notes = [
+        granted(10, "a:1", 5),
+        ended(12, "a:1", End::Released),
+        granted(15, "b:1", 4),
+        ended(16, "b:1", End::Released),
+    ];
+    History::of(&notes).fault(Kind::TailLost, 9, 20).finds(&["token 4 of b:1 came after 5"]);
+    // Who asked before the other had it may arrive after it.
+    let mut at_once = notes;
+    at_once[2] = asked_and_granted(9, 15, "b:1", 4);
+    History::of(&at_once).finds(&[]);
+}
+
+#[test]
+fn i3_the_resource_tells_on_both() {
+    let wrote = |owner: &str, token, accepted, valid| {
+        let (lock, owner) = ("fair-0".to_owned(), owner.to_owned());
+        Note::Wrote { at: 11 * MS, lock, owner, token, accepted, valid }
+    };
+    let holds = [granted(10, "a:1", 1), ended(12, "a:1", End::Released)];
+    let with = |note| History::of(&[&holds[..], &[note]].concat());
+    with(wrote("a:1", 1, true, true)).finds(&[]);
+    with(wrote("a:1", 1, false, true)).finds(&["its guard valid"]);
+    assert_eq!(with(wrote("a:1", 1, false, false)).finds(&[]).fenced_off, 1);
+    let both = [&holds[..], &[wrote("a:1", 1, true, true), wrote("b:1", 1, true, true)]].concat();
+    History::of(&both).fault(Kind::TailLost, 9, 20).finds(&["both have token 1"]);
+}
+
+#[test]
+fn l2_a_lock_that_is_waited_for_is_handed_over_soon() {
+    let notes = |gap: u64| {
+        [
+            granted(10, "a:1", 1),
+            placed(12, "b:1"),
+            ended(20, "a:1", End::Released),
+            asked_and_granted(11, 20 + gap, "b:1", 2),
+            ended(21 + gap, "b:1", End::Released),
+        ]
+    };
+    History::of(&notes(1_900)).finds(&[]);
+    History::of(&notes(2_100)).finds(&["the next one got it 2100 ms later"]);
+    History::of(&notes(2_100)).fault(Kind::InboxesKilled, 19, 21).finds(&[]);
+}
+
+#[test]
+fn l1_nobody_is_left_behind() {
+    History::of(&[placed(10, "a:1")]).finds(&["never served"]);
+    let mut dead = History::of(&[placed(10, "a:1"), granted(11, "b:1", 1)]);
+    dead.inputs.push(Input::Killed { worker: 1, at: 20 * MS });
+    for note in [granted(25, "c:1", 2), ended(26, "c:1", End::Released)] {
+        dead.inputs.push(Input::Note { worker: 2, note });
+    }
+    // Placed in the moment in which it was killed.
+    dead.inputs.push(Input::Note { worker: 1, note: placed(21, "a:2") });
+    dead.finds(&[]);
+}
+
+#[test]
+fn l1_a_process_that_hangs_is_found() {
+    let mut judge = Judge::new(false);
+    judge.hear(Input::Gone { worker: 3 });
+    assert_eq!(judge.finish().violations, ["worker process 3 did not end its last turns"]);
+}
+
+#[test]
+fn errors_are_those_of_a_store_that_is_away() {
+    let failed = |kind: &str| {
+        History::of(&[Note::Failed { at: 10 * MS, lock: "fair-0".into(), kind: kind.into() }])
+    };
+    failed("Unavailable").finds(&[]);
+    failed("Protocol").finds(&["failed with Protocol"]);
+    failed("WrongType").finds(&["failed with WrongType"]);
+    failed("WrongType").fault(Kind::LockOverwritten, 1, 9).finds(&[]);
+}

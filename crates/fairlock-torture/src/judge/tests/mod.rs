@@ -1,0 +1,76 @@
+//! Each invariant has a history that breaks it, and one that does not.
+
+mod clients;
+mod server;
+
+use super::*;
+use crate::log::note::End;
+use crate::nemesis::Kind;
+
+const MS: u64 = 1_000_000;
+
+/// What a judge hears, as a test writes it down. Times are in milliseconds.
+#[derive(Default)]
+struct History {
+    inputs: Vec<Input>,
+    has_log: bool,
+    faults: usize,
+}
+
+impl History {
+    fn of(notes: &[Note]) -> Self {
+        let mut history = Self::default();
+        for note in notes {
+            history.inputs.push(Input::Note { worker: 1, note: note.clone() });
+        }
+        history
+    }
+
+    fn fault(mut self, kind: Kind, from: u64, until: u64) -> Self {
+        let id = self.faults;
+        self.faults += 1;
+        self.inputs.push(Input::Fault { id, kind, from: from * MS });
+        self.inputs.push(Input::Over { id, until: until * MS });
+        self
+    }
+
+    fn judged(self) -> Judgement {
+        let mut judge = Judge::new(self.has_log);
+        for input in self.inputs {
+            judge.hear(input);
+        }
+        judge.hear(Input::Note { worker: 1, note: Note::Done });
+        judge.hear(Input::Gone { worker: 1 });
+        judge.finish()
+    }
+
+    /// The violations, each with this in it, and no others.
+    #[track_caller]
+    fn finds(self, wanted: &[&str]) -> Judgement {
+        let found = self.judged();
+        assert_eq!(found.violations.len(), wanted.len(), "{:#?}", found.violations);
+        for (violation, part) in found.violations.iter().zip(wanted) {
+            assert!(violation.contains(part), "{violation}");
+        }
+        found
+    }
+}
+
+fn granted(at: u64, owner: &str, token: u64) -> Note {
+    asked_and_granted(at - 1, at, owner, token)
+}
+
+fn asked_and_granted(asked: u64, at: u64, owner: &str, token: u64) -> Note {
+    let (lock, owner) = ("fair-0".to_owned(), owner.to_owned());
+    let (at, asked) = (at * MS, asked * MS);
+    Note::Granted { at, asked, lock, owner, token, valid_until: at }
+}
+
+fn placed(at: u64, owner: &str) -> Note {
+    let (lock, owner) = ("fair-0".to_owned(), owner.to_owned());
+    Note::Placed { at: at * MS, asked: (at - 1) * MS, lock, owner }
+}
+
+fn ended(at: u64, owner: &str, end: End) -> Note {
+    Note::Ended { at: at * MS, lock: "fair-0".into(), owner: owner.into(), end }
+}

@@ -1,0 +1,94 @@
+//! Times in which something was wrong, and what they excuse.
+
+use super::ns;
+use crate::campaign::UNTIL_ORDER;
+use crate::nemesis::{Effect, Kind};
+use crate::worker::HEARTBEAT;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// A disturbance that is longer may outlast what a hand-over was granted for.
+const SHORT: Duration = HEARTBEAT.saturating_mul(2);
+
+/// A time in which something was wrong.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Window {
+    from: u64,
+    /// The largest number while it lasts.
+    until: u64,
+    /// Nothing for a process that did not run.
+    kind: Option<Kind>,
+}
+
+/// What can explain a suspicion.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Excuse {
+    /// Nothing.
+    Never,
+    /// A fault that loses state.
+    StateLoss,
+    /// The same, or one that outlasts what a hold is granted for.
+    MayLose,
+    /// Any, and the time in which order comes back.
+    Disturbed,
+    /// An operator who gave a key another type.
+    WrongType,
+}
+
+/// All of them.
+#[derive(Debug, Default)]
+pub(super) struct Windows {
+    faults: BTreeMap<usize, Window>,
+    stalls: Vec<Window>,
+}
+
+impl Windows {
+    pub(super) fn begin(&mut self, id: usize, kind: Kind, from: u64) {
+        self.faults.insert(id, Window { from, until: u64::MAX, kind: Some(kind) });
+    }
+
+    pub(super) fn end(&mut self, id: usize, until: u64) {
+        if let Some(window) = self.faults.get_mut(&id) {
+            window.until = until;
+        }
+    }
+
+    pub(super) fn stall(&mut self, from: u64, until: u64) {
+        self.stalls.push(Window { from, until, kind: None });
+    }
+
+    /// Whether what happened in this time is explained. The latest come first: mostly it is them.
+    pub(super) fn excuse(&self, excuse: Excuse, from: u64, until: u64) -> bool {
+        let all = || self.faults.values().rev().chain(self.stalls.iter().rev());
+        let meets = |window: &&Window| window.from <= until && from <= window.until;
+        match excuse {
+            Excuse::Never => false,
+            Excuse::StateLoss => all().filter(meets).any(Window::loses_state),
+            Excuse::MayLose => all().filter(meets).any(Window::may_lose),
+            Excuse::Disturbed => all().any(|window| window.disturbs(from, until)),
+            Excuse::WrongType => {
+                all().filter(meets).any(|window| matches!(window.kind, Some(Kind::LockOverwritten)))
+            }
+        }
+    }
+
+    /// Whether the order of places may be disturbed at this time.
+    pub(super) fn disturbed(&self, at: u64) -> bool {
+        self.excuse(Excuse::Disturbed, at, at)
+    }
+}
+
+impl Window {
+    fn loses_state(&self) -> bool {
+        self.kind.is_some_and(|kind| kind.effect() == Effect::StateLoss)
+    }
+
+    /// Whether a hold may be lost in it.
+    fn may_lose(&self) -> bool {
+        self.loses_state() || self.until - self.from > ns(SHORT)
+    }
+
+    fn disturbs(&self, from: u64, until: u64) -> bool {
+        self.from <= until && from <= self.until.saturating_add(ns(UNTIL_ORDER))
+    }
+}

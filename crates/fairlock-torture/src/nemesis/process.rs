@@ -1,0 +1,33 @@
+//! What becomes of worker processes.
+
+use super::{Kind, last};
+use crate::fleet::Fleet;
+use fairlock_testkit::rng::Rng;
+use rustix::process::Signal;
+
+/// The kinds that need nothing but workers: each bed has them.
+pub(crate) const KINDS: [Kind; 4] =
+    [Kind::WorkerKilled, Kind::WorkerStopped, Kind::WorkerSpun, Kind::WorkerBlocked];
+
+/// How long a worker is stopped at most: its waiters are taken for dead, its leases go on.
+const STOPPED_MS: u64 = 2_000;
+
+/// Plays it; `None` for a kind of another family.
+pub(crate) fn play(kind: Kind, fleet: &mut Fleet, rng: &mut Rng) -> Option<bool> {
+    let which = rng.below(1 << 20) as usize;
+    Some(match kind {
+        Kind::WorkerKilled => {
+            fleet.kill(which);
+            true
+        }
+        Kind::WorkerStopped => {
+            fleet.signal(which, Signal::STOP);
+            last(rng.between(STOPPED_MS / 8, STOPPED_MS));
+            fleet.signal(which, Signal::CONT);
+            true
+        }
+        Kind::WorkerSpun => fleet.order(which, "spin"),
+        Kind::WorkerBlocked => fleet.order(which, "block"),
+        _ => return None,
+    })
+}
