@@ -1,4 +1,6 @@
 //! Who is let in, and with which rights: users of the server's ACL.
 
+mod elsewhere;
 mod logins;
 mod profiles;
+mod stopped;

@@ -12,14 +12,14 @@ use fairlock_testkit::server::{Generation, Server};
 
 /// One rule of a profile.
 #[derive(Clone, Debug)]
-struct Rule {
-    text: String,
+pub(super) struct Rule {
+    pub(super) text: String,
     /// Without it everything works, and something is said.
-    optional: bool,
+    pub(super) optional: bool,
 }
 
 /// The rules of a file, in their order.
-fn profile(name: &str) -> Vec<Rule> {
+pub(super) fn profile(name: &str) -> Vec<Rule> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/acl");
     let text = std::fs::read_to_string(folder.join(name)).unwrap();
     let mut rules = Vec::new();
@@ -40,7 +40,7 @@ fn profile(name: &str) -> Vec<Rule> {
 }
 
 /// Gives `ann` these rules and no others.
-fn allow<'a>(raw: &mut Raw, rules: impl IntoIterator<Item = &'a Rule>) {
+pub(super) fn allow<'a>(raw: &mut Raw, rules: impl IntoIterator<Item = &'a Rule>) {
     let mut command = vec!["ACL", "SETUSER", "ann", "reset", "resetchannels", "on", ">pw"];
     command.extend(rules.into_iter().map(|rule| rule.text.as_str()));
     let reply = raw.call(&command);
@@ -56,8 +56,9 @@ async fn connect(server: &Server) -> Result<Client, Error> {
 }
 
 /// What the rules are for: every kind of lock taken, waited for, handed on, looked at, given up.
-async fn scenario(server: &Server) -> Result<(), Error> {
-    let (one, two) = (connect(server).await?, connect(server).await?);
+pub(super) async fn scenario(config: &Config) -> Result<(), Error> {
+    let one = Client::with_config(config.clone()).await?;
+    let two = Client::with_config(config.clone()).await?;
     one.ping().await?;
     for kind in ["fair", "plain", "simple"] {
         let name = format!("billing:{kind}");
@@ -86,7 +87,7 @@ async fn scenario(server: &Server) -> Result<(), Error> {
 }
 
 /// No lock of the scenario's is there, and nothing without a TTL.
-fn nothing_is_left(raw: &mut Raw, context: &str) {
+pub(super) fn nothing_is_left(raw: &mut Raw, context: &str) {
     let keys = raw.call(&["KEYS", "*"]);
     for key in keys.array() {
         let ttl = raw.call(&["PTTL", key.text()]).int();
@@ -99,7 +100,7 @@ fn nothing_is_left(raw: &mut Raw, context: &str) {
 }
 
 /// What was denied since the log was reset: the names of commands, keys and channels.
-fn denied(raw: &mut Raw) -> Vec<String> {
+pub(super) fn denied(raw: &mut Raw) -> Vec<String> {
     let log = raw.call(&["ACL", "LOG", "128"]);
     let object = |entry: &Value| {
         let mut fields = entry.array().chunks_exact(2);
@@ -117,7 +118,7 @@ async fn nothing_is_missing() {
         let mut raw = server.client();
         let mut rules = profile("locks.acl");
         allow(&mut raw, &rules);
-        scenario(&server).await.unwrap();
+        scenario(&ann(&server)).await.unwrap();
         nothing_is_left(&mut raw, generation.name());
         let denied_keys = denied(&mut raw);
         let is_record = |key: &String| key.starts_with("fairlock_client:");
@@ -128,7 +129,7 @@ async fn nothing_is_missing() {
         rules.extend([profile("operate.acl"), profile("records.acl")].concat());
         allow(&mut raw, &rules);
         raw.call(&["ACL", "LOG", "RESET"]);
-        scenario(&server).await.unwrap();
+        scenario(&ann(&server)).await.unwrap();
         operate(&server).await.unwrap();
         // A listing looks for the twin `{x}` of each lock `x` as well: see operate.acl.
         let mut denied = denied(&mut raw);
@@ -255,6 +256,9 @@ fn the_rules_are_those_of_the_scripts() {
     for word in ["numsub", "xx", "before"] {
         assert!(tried.remove(word), "an argument");
     }
+    for word in ["spublish", "sunsubscribe"] {
+        assert!(tried.remove(word), "on Clusters: cluster-sharded.acl");
+    }
     assert_eq!(run, tried, "rights.lua tries what the scripts run");
     let rules = profile("locks.acl");
     let rules = rules.iter().filter_map(|rule| rule.text.strip_prefix('+'));
@@ -285,7 +289,7 @@ async fn each_rule_is_needed() {
             allow(&mut raw, rules[..at].iter().chain(&rules[at + 1..]));
             raw.call(&["SCRIPT", "FLUSH"]);
             raw.call(&["ACL", "LOG", "RESET"]);
-            let result = scenario(&server).await;
+            let result = scenario(&ann(&server)).await;
             let denials = raw.call(&["ACL", "LOG"]);
             assert!(!denials.array().is_empty(), "{context}: nobody was denied anything");
             nothing_is_left(&mut raw, &context);
@@ -307,7 +311,7 @@ async fn each_rule_is_needed() {
 }
 
 /// Whether the error names what the rule allows.
-fn names(error: &Error, rule: &str) -> bool {
+pub(super) fn names(error: &Error, rule: &str) -> bool {
     let text = error.to_string().to_lowercase();
     let name = rule[1..].trim_end_matches('*');
     match &rule[..1] {

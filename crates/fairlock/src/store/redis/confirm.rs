@@ -20,6 +20,7 @@ use super::keys::{Keys, Publishing};
 use super::link::Link;
 use super::place::Place;
 use super::reply;
+use super::rights;
 use super::script::{self, By};
 use crate::checks::Reactions;
 use crate::clock::Moment;
@@ -71,6 +72,9 @@ struct Worker {
     rules: Rules,
     /// How many replicas had to be waited for last time.
     last_needed: u32,
+    /// Whether the user may write what replicas acknowledge. Tried with the first call, which is one for a lock:
+    /// found with its release, nobody could do anything about it.
+    may_touch: bool,
 }
 
 /// What came of a `WAIT`: how many have it, and how many were needed.
@@ -102,6 +106,7 @@ impl Confirmer {
             patience: config.response_timeout,
             rules: config.rules(),
             last_needed: config.replicas.needed(0),
+            may_touch: false,
         };
         let work = tokio::spawn(worker.run(items));
         Some(Self { line, tasks: [keep.abort_handle(), work.abort_handle()] })
@@ -190,19 +195,27 @@ impl Worker {
         for item in batch {
             pipe.add_command(script::call(by, &self.rules, item.publishing, &item.name, &item.op));
         }
-        let released = batch.iter().find(|item| !matches!(item.op, Op::Renew { .. }));
+        let is_release = |item: &&Item| !matches!(item.op, Op::Renew { .. });
+        let untried = batch.first().filter(|_| !self.may_touch);
+        let key = batch
+            .iter()
+            .find(is_release)
+            .or(untried)
+            .map(|item| Keys::new(&item.name).replicated());
         let mut replies = batch.len();
-        if let Some(item) = released {
-            pipe.cmd("EVAL").arg(TOUCH).arg(1).arg(Keys::new(&item.name).replicated());
+        if let Some(key) = &key {
+            pipe.cmd("EVAL").arg(TOUCH).arg(1).arg(key);
             replies += 1;
         }
         self.add_wait(&mut pipe, self.last_needed);
         let mut values = conn.send_packed_commands(&pipe, 0, replies + WAIT_REPLIES).await?;
         let waited = values.split_off(replies);
-        if released.is_some()
+        if let Some(key) = &key
             && let Some(touched) = values.pop()
         {
-            touched.extract_error()?;
+            let touched = touched.extract_error();
+            self.may_touch = touched.is_ok();
+            touched.map_err(|error| rights::of_key(key, error))?;
         }
         let mut count = self.count(waited)?;
         if count.acknowledged < count.needed && self.last_needed < count.needed {

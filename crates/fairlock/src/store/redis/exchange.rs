@@ -48,7 +48,12 @@ impl Call<'_> {
         both.cmd("ASKING");
         both.add_command(cmd);
         let mut replies = conn.send_packed_commands(&both, 0, 2).await?;
-        replies.pop().unwrap_or(Value::Nil).extract_error()
+        let reply = replies.pop().unwrap_or(Value::Nil);
+        // Without the right to ask, the node only names the other one again.
+        if let Some(asked) = replies.pop() {
+            asked.extract_error()?;
+        }
+        reply.extract_error()
     }
 
     /// Strict: a reply of another form is an error.
@@ -67,7 +72,9 @@ impl Call<'_> {
         }
         if classify::is_permission(error) {
             let keys = script::keys(self.name, self.op);
-            return rights::explain(conn, self.name, &keys, error).await.unwrap_or(failure);
+            return rights::explain(conn, self.name, &keys, self.publishing.command(), error)
+                .await
+                .unwrap_or(failure);
         }
         failure
     }

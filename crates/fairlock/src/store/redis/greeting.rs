@@ -7,7 +7,7 @@ use super::link;
 use super::record::Record;
 use super::rights;
 use crate::checks::{Check, Reaction, Reactions, Warning};
-use crate::config::{Address, Config};
+use crate::config::{Address, Config, ShardedPubSub};
 use crate::error::{Error, ErrorKind};
 use crate::store::StoreError;
 use redis::{Pipeline, RedisError, Value};
@@ -21,6 +21,8 @@ pub(crate) struct Greeting {
     reactions: Reactions,
     /// A Cluster was asked for.
     cluster: bool,
+    /// What scripts may publish with, the first that the server knows.
+    publish: &'static [&'static str],
 }
 
 /// A finding, and the error that it is where it is refused.
@@ -38,6 +40,11 @@ impl Greeting {
             name: link::connection_name(config),
             reactions: config.on,
             cluster: matches!(config.address, Address::Cluster(_)),
+            publish: match (&config.address, config.sharded_pubsub) {
+                (Address::Cluster(_), ShardedPubSub::On) => &["SPUBLISH"],
+                (Address::Cluster(_), ShardedPubSub::Auto) => &["SPUBLISH", "PUBLISH"],
+                _ => &["PUBLISH"],
+            },
         }
     }
 
@@ -67,7 +74,7 @@ impl Greeting {
         }
         let rights = self.looks_for(Check::Rights);
         if rights {
-            ask.add_command(rights::by_hash()).add_command(rights::commands(!self.cluster));
+            ask.add_command(rights::by_hash()).add_command(rights::commands(self.publish));
         }
         let count = 2 + usize::from(time) + usize::from(memory) + 2 * usize::from(rights);
         let failed = |error: RedisError| StoreError { doubt: false, ..classify(&error) };

@@ -16,12 +16,12 @@ const KEY: &str = "fairlock_rights";
 /// Where the rules stand.
 const RULES: &str = "docs/acl has the rules that fairlock needs";
 
-/// Asks which commands of the scripts are denied; `publish` with them, where it is not `SPUBLISH` that
-/// they use.
-pub(crate) fn commands(publish: bool) -> Cmd {
+/// Asks which commands of the scripts are denied. They publish with the first of `publish` that the server
+/// knows.
+pub(crate) fn commands(publish: &[&str]) -> Cmd {
     let mut cmd = redis::cmd("EVAL");
     cmd.arg(RIGHTS).arg(0).arg(KEY).arg(INBOX_PREFIX);
-    cmd.arg(if publish { "PUBLISH" } else { "" });
+    cmd.arg(publish);
     cmd
 }
 
@@ -46,7 +46,7 @@ pub(crate) fn denied_commands(reply: &Value) -> Vec<String> {
 pub(crate) fn without(commands: &[String]) -> String {
     let rules: Vec<_> = commands.iter().map(|name| format!("+{}", name.to_lowercase())).collect();
     format!(
-        "the user may not run {}, and a script that is stopped there leaves its work half done; allow \
+        "the user may not run {}, and a script that is stopped half way leaves its work half done; allow \
          it with `ACL SETUSER USER {}` ({RULES})",
         commands.join(", "),
         rules.join(" ")
@@ -77,6 +77,18 @@ pub(crate) fn channel(channel: &[u8], error: &RedisError) -> StoreError {
     StoreError { error, ..failure }
 }
 
+/// The same error, with the key that is denied where it is about a right to one.
+pub(crate) fn of_key(key: &[u8], error: RedisError) -> RedisError {
+    let said = text(&error);
+    if !is_permission(&error) || !said.contains("key") {
+        return error;
+    }
+    let key = key.escape_ascii().to_string();
+    let detail =
+        format!("to the key `{key}`: allow it with a rule like `~{}*` ({RULES})", prefix(&key));
+    RedisError::from((error.kind(), "no right", detail))
+}
+
 /// Up to the first colon or brace: what a rule for all of its kind begins with.
 fn prefix(name: &str) -> &str {
     name.find(['{', ':']).map_or(name, |end| &name[..=end])
@@ -88,6 +100,7 @@ pub(crate) async fn explain(
     conn: &mut Connection,
     name: &LockName,
     cmd_keys: &[Vec<u8>],
+    publish: &str,
     error: &RedisError,
 ) -> Option<StoreError> {
     if !is_permission(error) {
@@ -116,7 +129,7 @@ pub(crate) async fn explain(
             rules.join(" and ")
         )
     } else {
-        let reply = conn.send_packed_command(&commands(false)).await.ok()?;
+        let reply = conn.send_packed_command(&commands(&[publish])).await.ok()?;
         let commands = denied_commands(&reply);
         if commands.is_empty() {
             return None;

@@ -88,6 +88,11 @@ impl Sentinels {
         &self.login
     }
 
+    /// The login at the Sentinels themselves.
+    pub(crate) fn own_login(&self) -> &Login {
+        &self.own_login
+    }
+
     /// Whether connections are, to the Sentinels and to the master.
     pub(crate) fn is_encrypted(&self) -> bool {
         self.tls.is_some()
@@ -208,12 +213,12 @@ impl Sentinels {
         };
         let Ok(Ok(mut conn)) = tokio::time::timeout(self.patience, connect).await else { return };
         loop {
+            if conn.send_packed_command(&redis::cmd("PING")).await.is_err() {
+                return;
+            }
             tokio::select! {
                 () = lost.notified() => return,
                 () = tokio::time::sleep(PING_INTERVAL) => {}
-            }
-            if conn.send_packed_command(&redis::cmd("PING")).await.is_err() {
-                return;
             }
         }
     }

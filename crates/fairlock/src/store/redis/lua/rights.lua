@@ -5,7 +5,8 @@
 -- the last DEL takes away; the server looks at the right before it looks at anything else. Where the key
 -- is forbidden, the right to run the command was there.
 -- KEYS  none: without the right to the key the commands can be asked about all the same
--- ARGV  1 a key that nobody uses   2 a channel that nobody listens to   3 publish command, or nothing
+-- ARGV  1 a key that nobody uses   2 a channel that nobody listens to
+--       3... the command to publish with: the first of these that the server knows
 -- Reply {command, ...}: those that are denied
 local key, channel = ARGV[1], ARGV[2]
 local denied, ran = {}, false
@@ -27,7 +28,7 @@ local function try(name, ...)
     denied[#denied + 1] = name
     return false
   end
-  return true
+  return not (message and string.find(message, 'nknown', 1, true)) or nil
 end
 
 for _, name in ipairs({ 'GET', 'PTTL', 'HGETALL', 'HLEN', 'LLEN', 'ZCARD', 'EXISTS', 'PERSIST', 'LPOP' }) do
@@ -42,7 +43,17 @@ for _, name in ipairs({ 'GETRANGE', 'LRANGE', 'LREM', 'ZRANGE', 'ZREVRANGE', 'ZR
 end
 try('TIME')
 try('PUBSUB', 'NUMSUB', channel)
-if ARGV[3] ~= '' then try(ARGV[3], channel, '') end
+local publish
+for at = 3, #ARGV do
+  if try(ARGV[at], channel, '') ~= nil then
+    publish = ARGV[at]
+    break
+  end
+end
+-- No script may run it, so that it cannot be tried; nobody would notice later that it is missing.
+if publish == 'SPUBLISH' and not is_allowed('SUNSUBSCRIBE', channel) then
+  denied[#denied + 1] = 'SUNSUBSCRIBE'
+end
 try('HSET', key, '', '', '')        -- a value is missing
 try('SET', key, '', 'XX')           -- there is no such key
 try('ZADD', key, 'XX', '0', '')
