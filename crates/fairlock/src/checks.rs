@@ -1,9 +1,10 @@
-//! What is looked at when a connection is made, and what is done about it.
+//! What is looked at in a server, and what is done about it.
 
 use crate::error::Error;
 use std::fmt;
 
-/// Something about a server that locks do not get on with; looked for whenever a connection is made.
+/// Something about a server that locks do not get on with; looked for whenever a connection is made, and
+/// [`Clock`](Self::Clock) in every reply.
 /// [`Config::on`](crate::Config::on) says what is to be done about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
@@ -23,11 +24,28 @@ pub enum Check {
     /// The server is a node of a Cluster, and the address does not say so: it serves some locks and
     /// refuses the others. Default: refuse.
     Cluster,
+    /// The server's clock jumped by more than a second, or differs by as much from that of the server before
+    /// it. Leases end early then, and others may have got a lock whose guard still counts on it; or they end
+    /// late. Default: warn. Refuse does not end the connection: it puts every guard of this server in doubt
+    /// ([`Suspect`](crate::GuardState::Suspect)) until the server has confirmed it by its new time, and has the
+    /// waiters asked for; what goes on afterwards is what the server says.
+    Clock,
+    /// Others can read the file with the password, or change it. Not looked for where the file is part of a
+    /// read-only file system in memory, as secrets of containers and services are: who sees that is decided
+    /// elsewhere. Default: warn.
+    PasswordFile,
 }
 
 impl Check {
-    pub(crate) const ALL: [Self; 5] =
-        [Self::Rights, Self::Eviction, Self::Version, Self::Replica, Self::Cluster];
+    pub(crate) const ALL: [Self; 7] = [
+        Self::Rights,
+        Self::Eviction,
+        Self::Version,
+        Self::Replica,
+        Self::Cluster,
+        Self::Clock,
+        Self::PasswordFile,
+    ];
 
     /// As in URLs and logs.
     pub(crate) fn name(self) -> &'static str {
@@ -37,12 +55,14 @@ impl Check {
             Self::Version => "version",
             Self::Replica => "replica",
             Self::Cluster => "cluster",
+            Self::Clock => "clock",
+            Self::PasswordFile => "password-file",
         }
     }
 
     fn default_reaction(self) -> Reaction {
         match self {
-            Self::Eviction => Reaction::Warn,
+            Self::Eviction | Self::Clock | Self::PasswordFile => Reaction::Warn,
             _ => Reaction::Refuse,
         }
     }

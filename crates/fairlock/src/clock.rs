@@ -102,9 +102,19 @@ mod virtual_time {
     }
 }
 
+mod jump;
+pub(crate) use jump::Jump;
+
 /// What is known of a server's clock: its time in the last reply, and when that call was sent.
 #[derive(Debug, Default)]
-pub(crate) struct ServerClock(Mutex<Option<Reading>>);
+pub(crate) struct ServerClock(Mutex<Known>);
+
+#[derive(Debug, Default)]
+struct Known {
+    last: Option<Reading>,
+    /// What jumps are seen by. It outlives a connection: the next one may lead to a clock that differs.
+    anchor: Option<jump::Anchor>,
+}
 
 #[derive(Clone, Copy, Debug)]
 struct Reading {
@@ -113,23 +123,26 @@ struct Reading {
 }
 
 impl ServerClock {
-    /// Notes the server's time in the reply to a call that was sent at `sent`.
-    pub(crate) fn note(&self, sent: Moment, server_ms: u64) {
-        let mut reading = lock(&self.0);
-        if reading.is_none_or(|r| r.sent <= sent) {
-            *reading = Some(Reading { sent, server_ms });
+    /// Notes the server's time in the reply to a call that was sent at `sent`, as soon as it is there. Says whether
+    /// the clock has jumped since the replies before.
+    pub(crate) fn note(&self, sent: Moment, server_ms: u64) -> Option<Jump> {
+        let mut known = lock(&self.0);
+        if known.last.is_some_and(|r| sent < r.sent) {
+            return None;
         }
+        known.last = Some(Reading { sent, server_ms });
+        jump::judge(&mut known.anchor, sent, server_ms, Moment::now)
     }
 
     /// Another server, or the same one after a restart: what was known means nothing.
     pub(crate) fn forget(&self) {
-        *lock(&self.0) = None;
+        lock(&self.0).last = None;
     }
 
     /// The server's time now, to within a round trip and the difference of the clocks' rates.
     /// Before the first reply this machine's wall clock has to do; a refusal corrects it.
     pub(crate) fn now_ms(&self) -> u64 {
-        match *lock(&self.0) {
+        match lock(&self.0).last {
             Some(r) => r.server_ms + Moment::now().since(r.sent).as_millis() as u64,
             None => SystemTime::now()
                 .duration_since(UNIX_EPOCH)
@@ -141,7 +154,7 @@ impl ServerClock {
     /// that a message with that time arrived at `arrived`. A message from before the last reply
     /// gives an earlier moment, one from after it counts one percent less, for the clocks' rates.
     pub(crate) fn earliest(&self, server_ms: u64, arrived: Moment) -> Option<Moment> {
-        let r = (*lock(&self.0))?;
+        let r = lock(&self.0).last?;
         let base = if server_ms >= r.server_ms {
             let later = server_ms - r.server_ms;
             r.sent.plus_ms(later - later / 100)

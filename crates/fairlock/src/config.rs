@@ -548,7 +548,7 @@ impl Config {
     }
 
     /// What to do when a check finds something about a server. Defaults: refuse, and warn of
-    /// [`Check::Eviction`]. In a URL: `?on-eviction=refuse`.
+    /// [`Check::Eviction`], [`Check::Clock`] and [`Check::PasswordFile`]. In a URL: `?on-eviction=refuse`.
     ///
     /// ```
     /// use fairlock::{Check, Config, Reaction};

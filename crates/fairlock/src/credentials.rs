@@ -53,6 +53,13 @@ impl Credentials {
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 type Ask = dyn Fn() -> Result<Credentials, Failure> + Send + Sync;
 
+/// What came of a look for a login.
+pub(crate) struct Found {
+    pub(crate) login: Option<Credentials>,
+    /// Who else can read it.
+    pub(crate) exposed: Option<String>,
+}
+
 /// A password, or where to find it.
 #[derive(Clone, Default)]
 pub(crate) enum Password {
@@ -101,17 +108,23 @@ impl Password {
     ///
     /// # Errors
     /// [`ErrorKind::Denied`]: without a password nobody gets in.
-    pub(crate) fn read(&self, username: Option<&String>) -> Result<Option<Credentials>, Error> {
-        let user = |password| Some(Credentials { username: username.cloned(), password });
+    pub(crate) fn read(&self, username: Option<&String>) -> Result<Found, Error> {
+        let user = |password| Found {
+            login: Some(Credentials { username: username.cloned(), password }),
+            exposed: None,
+        };
         match self {
-            Self::None => Ok(None),
+            Self::None => Ok(Found { login: None, exposed: None }),
             Self::Given(password) => Ok(user(password.clone())),
             Self::File(path) => {
                 let what = |problem: &dyn fmt::Display| {
                     no_login(format!("the password file `{}` {problem}", path.display()))
                 };
-                let text = read_file(path).map_err(|problem| what(&problem))?;
-                Ok(user(Secret(one_line(&text).map_err(|problem| what(&problem))?)))
+                let (text, exposed) = read_file(path).map_err(|problem| what(&problem))?;
+                let found = user(Secret(one_line(&text).map_err(|problem| what(&problem))?));
+                let exposed =
+                    exposed.map(|how| format!("the password file `{}` {how}", path.display()));
+                Ok(Found { exposed, ..found })
             }
             Self::Variable(name) => {
                 let what = |problem| no_login(format!("the variable `{name}` {problem}"));
@@ -127,7 +140,7 @@ impl Password {
             Self::Callback(ask) => match (ask.0)() {
                 Ok(mut login) => {
                     login.username = login.username.or_else(|| username.cloned());
-                    Ok(Some(login))
+                    Ok(Found { login: Some(login), exposed: None })
                 }
                 Err(failure) => Err(no_login(format!("the callback says: {failure}"))),
             },
@@ -140,15 +153,21 @@ pub(crate) fn no_login(why: String) -> Error {
     Error::new(ErrorKind::Denied, format!("no password to log in with: {why}"))
 }
 
-fn read_file(path: &Path) -> Result<String, String> {
+/// The text, and who else can read it.
+fn read_file(path: &Path) -> Result<(String, Option<String>), String> {
     let unreadable = |error: std::io::Error| format!("cannot be read: {error}");
     let mut bytes = Vec::new();
-    let mut file = File::open(path).map_err(unreadable)?.take(FILE_BYTES_MAX + 1);
-    file.read_to_end(&mut bytes).map_err(unreadable)?;
+    let file = File::open(path).map_err(unreadable)?;
+    #[cfg(all(unix, feature = "redis"))]
+    let exposed = crate::exposure::of(&file);
+    #[cfg(not(all(unix, feature = "redis")))]
+    let exposed = None;
+    file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(unreadable)?;
     if bytes.len() as u64 > FILE_BYTES_MAX {
         return Err(format!("is longer than {FILE_BYTES_MAX} bytes"));
     }
-    String::from_utf8(bytes).map_err(|_| "is not UTF-8".to_owned())
+    let text = String::from_utf8(bytes).map_err(|_| "is not UTF-8".to_owned())?;
+    Ok((text, exposed))
 }
 
 /// One newline ends the line; further ones are more likely a mistake than a password.
@@ -201,7 +220,7 @@ mod tests {
         let configured = "conf".to_owned();
         let user = |login: fn() -> Credentials| {
             let password = Password::from(move || Ok::<_, String>(login()));
-            password.read(Some(&configured)).unwrap().unwrap().username
+            password.read(Some(&configured)).unwrap().login.unwrap().username
         };
         assert_eq!(user(|| Credentials::new("p")).as_deref(), Some("conf"));
         assert_eq!(user(|| Credentials::new("p").username("own")).as_deref(), Some("own"));

@@ -104,6 +104,8 @@ mod config;
 mod credentials;
 mod detached;
 mod error;
+#[cfg(all(unix, feature = "redis"))]
+mod exposure;
 mod guard;
 mod hold;
 mod hub;

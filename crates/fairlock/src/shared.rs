@@ -1,7 +1,7 @@
 //! What a client's tasks, handles and guards have in common.
 
-use crate::checks::Warning;
-use crate::clock::{Moment, ServerClock, lock};
+use crate::checks::{Check, Reaction, Warning};
+use crate::clock::{Jump, Moment, ServerClock, lock};
 use crate::config::Config;
 use crate::error::Error;
 use crate::hub::Hub;
@@ -11,7 +11,7 @@ use crate::process::Home;
 use crate::random::Requests;
 use crate::reaper::Pending;
 use crate::replay::{self, Lately};
-use crate::store::{Event, Reply, Store};
+use crate::store::{Event, Reply, Scope, Store};
 use crate::watchdog::Watchdog;
 use fairlock_core::{ClientId, LockName, Op, OwnerId, RequestId, Rules};
 use std::collections::HashSet;
@@ -215,7 +215,46 @@ impl Shared {
     /// Notes the time in a reply of a server.
     pub(crate) fn note_time(&self, reply: &Reply) {
         let clock = reply.clock.as_deref().unwrap_or(&self.clock);
-        clock.note(reply.sent, reply.answer.now_ms);
+        if let Some(jump) = clock.note(reply.sent, reply.answer.now_ms) {
+            self.note_jump(jump, reply.clock.as_ref());
+        }
+    }
+
+    /// A server's time jumped: one of several servers has a clock of its own.
+    #[cold]
+    fn note_jump(&self, jump: Jump, clock: Option<&Arc<ServerClock>>) {
+        let reaction = self.config.on.to(Check::Clock);
+        // A store on this host has no clock but this machine's.
+        if reaction == Reaction::Ignore || !self.store.can_move() {
+            return;
+        }
+        if reaction == Reaction::Refuse {
+            let scope = self.scope_of(clock);
+            self.watchdog.suspect(&scope);
+            self.watchdog.check(&scope);
+            self.hub.check_everyone(&scope);
+        }
+        let warning = Warning::new(Check::Clock, jump.to_string());
+        {
+            let mut warnings = lock(&self.warnings);
+            // The latest: a clock that never rests must not fill the list.
+            warnings.retain(|known| known.check() != Check::Clock);
+            warnings.push(warning.clone());
+        }
+        observe::warned(&warning);
+    }
+
+    /// The locks of the server that has this clock.
+    fn scope_of(&self, clock: Option<&Arc<ServerClock>>) -> Scope {
+        #[cfg(feature = "redis")]
+        if let Some(clock) = clock {
+            let (store, clock) = (Arc::clone(&self.store), Arc::clone(clock));
+            return Scope::These(Arc::new(move |name| {
+                store.clock(name).is_some_and(|its| Arc::ptr_eq(&its, &clock))
+            }));
+        }
+        let _ = clock;
+        Scope::All
     }
 
     /// The time now by the clock of the lock's server.

@@ -82,7 +82,7 @@ fn login(user: &str) -> Result<(Option<String>, Password), Error> {
 }
 
 /// Options that every server's URL can have.
-const OF_SERVERS: [&str; 9] = [
+const OF_SERVERS: [&str; 11] = [
     "password-file",
     "password-env",
     "replicas",
@@ -92,6 +92,8 @@ const OF_SERVERS: [&str; 9] = [
     "on-version",
     "on-replica",
     "on-cluster",
+    "on-clock",
+    "on-password-file",
 ];
 
 /// Options of encrypted connections.
@@ -471,6 +473,8 @@ mod tests {
             ("redis://h?on-version=warn", tcp().on(Check::Version, Reaction::Warn)),
             ("redis://h?on-replica=ignore", tcp().on(Check::Replica, Reaction::Ignore)),
             ("redis://h?on-cluster=warn", tcp().on(Check::Cluster, Reaction::Warn)),
+            ("redis://h?on-clock=refuse", tcp().on(Check::Clock, Reaction::Refuse)),
+            ("redis://h?on-password-file=refuse", tcp().on(Check::PasswordFile, Reaction::Refuse)),
             ("rediss://h", tcp().tls(true)),
             ("valkeys://h?ca=/a%20b", tcp().tls_ca("/a b")),
             ("rediss://h?cert=/c&key=/k", tcp().tls_cert("/c").tls_key("/k")),

@@ -1,6 +1,7 @@
 //! Who is let in, and with which rights: users of the server's ACL.
 
 mod elsewhere;
+mod exposed;
 mod logins;
 mod profiles;
 mod stopped;

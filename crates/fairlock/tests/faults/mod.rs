@@ -35,6 +35,7 @@ mod flood;
 mod heartbeat;
 mod hung;
 mod java;
+mod jumps;
 mod late;
 mod leaving;
 mod load;

@@ -153,7 +153,9 @@ impl Link {
     /// to the client's record: locks work without.
     async fn introduce(&self, conn: &mut Connection) -> Result<(), StoreError> {
         let record = self.record.as_deref();
-        (self.events)(Event::Checked(self.greeting.exchange(conn, record).await?));
+        let mut found = self.greeting.exchange(conn, record).await?;
+        found.extend(self.place.warnings());
+        (self.events)(Event::Checked(found));
         match record {
             Some(record) => made(announce(conn, record).await),
             None => Ok(()),

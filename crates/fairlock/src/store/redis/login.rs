@@ -1,8 +1,9 @@
 //! The login of a connection: user, password and database, brought up to date before each one.
 
+use crate::checks::{Check, Reaction, Warning};
 use crate::clock::lock;
 use crate::config::Config;
-use crate::credentials::{Credentials, Password, Secret, no_login};
+use crate::credentials::{Credentials, Found, Password, Secret, no_login};
 use crate::error::{Error, ErrorKind};
 use crate::store::StoreError;
 use redis::{ProtocolVersion, RedisConnectionInfo};
@@ -22,6 +23,10 @@ pub(crate) struct Login {
     patience: Duration,
     /// What was sent last: never to be repeated, whatever the other side answers.
     last: Mutex<Option<Secret>>,
+    /// What to do about a file that others can read.
+    on_exposed: Reaction,
+    /// What was found of the last one, and gone on with.
+    warning: Mutex<Option<Warning>>,
 }
 
 impl Login {
@@ -34,6 +39,8 @@ impl Login {
             // The other half is for the connection itself.
             patience: config.connect_timeout / 2,
             last: Mutex::default(),
+            on_exposed: config.on.to(Check::PasswordFile),
+            warning: Mutex::default(),
         }
     }
 
@@ -58,7 +65,10 @@ impl Login {
         } else {
             self.password.read(self.username.as_ref())
         };
-        let found = found.map_err(|error| StoreError { error, doubt: false, passing: true })?;
+        // What is found wrong may be put right before the next attempt.
+        let passing = |error| StoreError { error, doubt: false, passing: true };
+        let Found { login: found, exposed } = found.map_err(passing)?;
+        self.look_at(exposed).map_err(passing)?;
         let mut login = RedisConnectionInfo::default()
             .set_protocol(ProtocolVersion::RESP3)
             // Nobody asks which library it is, and servers would log that it is denied.
@@ -72,6 +82,25 @@ impl Login {
             *lock(&self.last) = Some(password);
         }
         Ok(login)
+    }
+
+    fn look_at(&self, exposed: Option<String>) -> Result<(), Error> {
+        let warning = match (exposed, self.on_exposed) {
+            (Some(how), Reaction::Refuse) => {
+                let name = Check::PasswordFile.name();
+                let message = format!("{how}; `on-{name}=warn` in the URL uses it all the same");
+                return Err(Error::new(ErrorKind::Denied, message));
+            }
+            (Some(how), Reaction::Warn) => Some(Warning::new(Check::PasswordFile, how)),
+            _ => None,
+        };
+        *lock(&self.warning) = warning;
+        Ok(())
+    }
+
+    /// What was found when the last login was looked for, and gone on with.
+    pub(crate) fn warning(&self) -> Option<Warning> {
+        lock(&self.warning).clone()
     }
 
     /// What a failure to log in means. A refusal passes if the next one may be another: the server's password may have
@@ -88,7 +117,7 @@ impl Login {
     }
 
     /// Looks on a thread of its own: files and callbacks may block, and beats go on meanwhile.
-    async fn ask(&self) -> Result<Option<Credentials>, Error> {
+    async fn ask(&self) -> Result<Found, Error> {
         let turn = Arc::clone(&self.turn).acquire_owned().await;
         let (username, password) = (self.username.clone(), self.password.clone());
         let (tell, told) = oneshot::channel();

@@ -4,6 +4,7 @@ use super::cluster::Cluster;
 use super::dial::{self, Connection, Endpoint, Target, Tls};
 use super::login::Login;
 use super::sentinels::Sentinels;
+use crate::checks::Warning;
 use crate::config::{Address, Config, SentinelPlace};
 use crate::error::Error;
 use crate::store::StoreError;
@@ -76,6 +77,16 @@ impl Place {
                 false,
             )),
         }
+    }
+
+    /// What was found about logins when the last connection was made, and gone on with.
+    pub(crate) fn warnings(&self) -> Vec<Warning> {
+        let logins = match self {
+            Self::Fixed(endpoint) => vec![&*endpoint.login],
+            Self::Sentinels(sentinels) => vec![sentinels.login(), sentinels.own_login()],
+            Self::Anywhere(_) => Vec::new(),
+        };
+        logins.into_iter().filter_map(Login::warning).collect()
     }
 
     /// What tells that the master has moved.

@@ -1,0 +1,65 @@
+//! Jumps of the server's clock are told; clocks.rs shows what becomes of locks.
+
+use crate::support::{soon, until};
+use fairlock::{Check, Client, Config, GuardState, Reaction};
+use fairlock_testkit::server::{Generation, Server};
+use std::time::Duration;
+
+const HOUR_US: i64 = 3_600_000_000;
+
+/// Renewals come every third of it: none within a test.
+const LEASE: Duration = Duration::from_secs(600);
+
+/// An answer of the server brings its time. It need not be the first one since the jump.
+async fn told(client: &Client, word: &str) {
+    let lock = client.fair_lock(client.id().to_string());
+    until(word, async || {
+        drop(lock.try_lock().await.unwrap());
+        let warnings = client.warnings();
+        warnings
+            .iter()
+            .any(|found| found.check() == Check::Clock && found.to_string().contains(word))
+    })
+    .await;
+    // The latest alone.
+    assert_eq!(client.warnings().len(), 1);
+}
+
+/// F64, F65: an hour forwards and back. By default it is said; with `Refuse` every guard is asked for at once, and
+/// told what the server says; with `Ignore` nobody looks.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn f64_f65_a_jump_of_the_servers_clock_is_told() {
+    let server = Server::builder(Generation::Redis70).clock_shim(true).start();
+    let Some(server) = server else { return };
+    let client = async |reaction| {
+        let config = Config::from_url(&server.url()).unwrap().watchdog_lease(LEASE);
+        Client::with_config(config.on(Check::Clock, reaction)).await.unwrap()
+    };
+    let (warns, refuses) = (client(Reaction::Warn).await, client(Reaction::Refuse).await);
+    let ignores = client(Reaction::Ignore).await;
+    let mut guards = Vec::new();
+    for client in [&warns, &refuses, &ignores] {
+        guards.push(client.fair_lock(format!("of {}", client.id())).lock().await.unwrap());
+        assert_eq!(client.warnings(), []);
+    }
+
+    // Back: leases last longer, and whoever asks is told that it still holds.
+    server.clock().set_offset(-HOUR_US);
+    for client in [&warns, &refuses] {
+        told(client, "back by").await;
+    }
+    let refused = || guards[1].state();
+    until("it is confirmed", async || refused() == GuardState::Held).await;
+
+    // Forwards, beyond every lease: the one that is asked for is lost, long before its next renewal.
+    server.clock().set_offset(HOUR_US);
+    for client in [&warns, &refuses] {
+        told(client, "forwards by").await;
+    }
+    soon("the loss", guards[1].lost()).await;
+    drop(ignores.fair_lock("other").try_lock().await.unwrap());
+    assert_eq!(ignores.warnings(), []);
+    for guard in [&guards[0], &guards[2]] {
+        assert_eq!(guard.state(), GuardState::Held, "nobody has asked");
+    }
+}
