@@ -38,6 +38,8 @@ Files:
 Settings:
   url = \"redis://locks.example:6379\"
   password-file = \"/etc/fairlock/password\"
+  sentinel-username = \"ann\"
+  sentinel-password-file = \"/etc/fairlock/sentinels\"
   scope = \"fleet\"
   label = \"web-1\"
   replicas = \"all\"
@@ -45,6 +47,8 @@ Settings:
 Environment:
   FAIRLOCK_URL        the store, as --url
   FAIRLOCK_PASSWORD   its password
+  FAIRLOCK_SENTINEL_USERNAME, FAIRLOCK_SENTINEL_PASSWORD
+                      user and password at the Sentinels of a redis+sentinel:// store
   FAIRLOCK_CONFIG     a configuration file instead of the two above, as --config
   NO_COLOR            no colours, whatever its value";
 
@@ -53,12 +57,32 @@ Environment:
 pub(crate) struct Choice {
     url: String,
     source: Source,
-    /// A file with the password, from the configuration that named the store.
-    pub(crate) password_file: Option<PathBuf>,
+    /// From the configuration that named the store.
+    pub(crate) logins: Logins,
     /// From the configuration.
     pub(crate) label: Option<String>,
     /// From the configuration; of a store that has any.
     pub(crate) replicas: Option<Replicas>,
+}
+
+/// Where passwords are, and who is asked for at the Sentinels.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Logins {
+    pub(crate) password_file: Option<PathBuf>,
+    pub(crate) sentinel_username: Option<String>,
+    pub(crate) sentinel_password_file: Option<PathBuf>,
+}
+
+impl Logins {
+    fn of(files: &[Settings]) -> Self {
+        Self {
+            password_file: files.iter().find_map(|file| file.password_file.clone()),
+            sentinel_username: files.iter().find_map(|file| file.sentinel_username.clone()),
+            sentinel_password_file: files
+                .iter()
+                .find_map(|file| file.sentinel_password_file.clone()),
+        }
+    }
 }
 
 /// Who named the store.
@@ -111,6 +135,12 @@ impl Choice {
     /// Whom its locks exclude.
     pub(crate) fn reach(&self) -> Reach {
         Reach::of(&self.url)
+    }
+
+    /// Whether Sentinels are asked for the server.
+    pub(crate) fn has_sentinels(&self) -> bool {
+        let scheme = self.url.split_once("://").map_or("", |(scheme, _)| scheme);
+        scheme.to_ascii_lowercase().ends_with("+sentinel")
     }
 
     /// For people: which store, whom it excludes, who says so.
@@ -193,20 +223,19 @@ fn decide(
     let in_file = files.iter().enumerate().find_map(|(at, file)| Some((at, file.url.clone()?)));
     // A password goes to the server that it was written for: one named by the same file, or by a
     // more general one. Never to one that the command line or the environment names.
-    let (url, source, password_file) = match (named, in_file) {
-        (Some((url, source)), _) => (url, source, None),
+    let (url, source, logins) = match (named, in_file) {
+        (Some((url, source)), _) => (url, source, Logins::default()),
         (None, Some((at, url))) => {
-            let password_file = files[..=at].iter().find_map(|file| file.password_file.clone());
-            (url, Source::File(files[at].path.clone()), password_file)
+            (url, Source::File(files[at].path.clone()), Logins::of(&files[..=at]))
         }
         (None, None) => {
             let (url, source) = default()?;
-            (url, source, None)
+            (url, source, Logins::default())
         }
     };
     let replicas = files.iter().find_map(|file| file.replicas);
     let replicas = replicas.filter(|_| Reach::of(&url) == Reach::Fleet);
-    Ok(Choice { url, source, password_file, label, replicas })
+    Ok(Choice { url, source, logins, label, replicas })
 }
 
 /// What the command line or the environment says.
@@ -378,7 +407,7 @@ mod tests {
             ),
         ] {
             let choice = choose(named, &files);
-            assert_eq!(choice.password_file, expected.map(PathBuf::from), "{files:?}");
+            assert_eq!(choice.logins.password_file, expected.map(PathBuf::from), "{files:?}");
         }
     }
 

@@ -5,44 +5,82 @@
 
 use std::env;
 use std::ffi::{OsStr, OsString};
-use std::path::Path;
+use std::path::{self, Path, PathBuf};
 
-use fairlock::{Config, Credentials};
+use fairlock::Config;
 
 use crate::exit::Failure;
 use crate::trust;
 
 /// Environment variable with the URL of the store.
 pub(crate) const URL_VAR: &str = "FAIRLOCK_URL";
-/// Environment variable with the password alone.
-pub(crate) const PASSWORD_VAR: &str = "FAIRLOCK_PASSWORD";
+/// Environment variable with the user at the Sentinels.
+const SENTINEL_USERNAME_VAR: &str = "FAIRLOCK_SENTINEL_USERNAME";
+
+/// One of the two passwords that there may be.
+pub(crate) struct Place {
+    /// Environment variable with the password alone.
+    variable: &'static str,
+    given: fn(Config, String) -> Config,
+    in_file: fn(Config, PathBuf) -> Config,
+}
+
+/// The one for the servers that keep the locks.
+pub(crate) const OF_SERVERS: Place = Place {
+    variable: "FAIRLOCK_PASSWORD",
+    given: Config::password,
+    in_file: Config::password_file,
+};
+
+/// The one for the Sentinels.
+pub(crate) const OF_SENTINELS: Place = Place {
+    variable: "FAIRLOCK_SENTINEL_PASSWORD",
+    given: Config::sentinel_password,
+    in_file: Config::sentinel_password_file,
+};
 
 /// The settings with the password from the file on the command line, else from the environment, else from
 /// the file in the configuration; without any they keep the URL's own.
 pub(crate) fn with_password(
     config: Config,
+    place: &Place,
     [argument, configured]: [Option<&Path>; 2],
 ) -> Result<Config, Failure> {
-    match (argument, env::var_os(PASSWORD_VAR), configured) {
-        (Some(path), ..) | (None, None, Some(path)) => with_file(config, path),
+    match (argument, env::var_os(place.variable), configured) {
+        (Some(path), ..) | (None, None, Some(path)) => with_file(config, place, path),
         (None, Some(value), _) => match value.into_string() {
-            Ok(password) => Ok(config.password(password)),
-            Err(_) => Err(Failure::usage(format!("{PASSWORD_VAR} is not UTF-8"))),
+            Ok(password) => Ok((place.given)(config, password)),
+            Err(_) => Err(Failure::usage(format!("{} is not UTF-8", place.variable))),
         },
         (None, None, None) => Ok(config),
     }
 }
 
-/// The file is read now, to refuse what is no use, and again before each connection: a password that is
-/// changed there and on the server keeps the lock. A pipe can be read only once.
-fn with_file(config: Config, path: &Path) -> Result<Config, Failure> {
+/// The same for the user's name at the Sentinels.
+pub(crate) fn with_sentinel_username(
+    config: Config,
+    [argument, configured]: [Option<&OsStr>; 2],
+) -> Result<Config, Failure> {
+    let variable = env::var_os(SENTINEL_USERNAME_VAR);
+    let name = argument.or(variable.as_deref()).or(configured);
+    match name.map(OsStr::to_str) {
+        // An empty variable is how shells spell "not set".
+        None | Some(Some("")) => Ok(config),
+        Some(Some(name)) => Ok(config.sentinel_username(name)),
+        Some(None) => Err(Failure::usage("the user's name at the Sentinels is not UTF-8")),
+    }
+}
+
+/// The file is read now, to refuse what is no use, and by the library again before each connection: a password
+/// that is changed there and on the server keeps the lock. A pipe can be read only once.
+fn with_file(config: Config, place: &Place, path: &Path) -> Result<Config, Failure> {
     let password = in_file(path)?;
     if !path.is_file() {
-        return Ok(config.password(password));
+        return Ok((place.given)(config, password));
     }
-    let path = path.to_owned();
-    let ask = move || in_file(&path).map(Credentials::new).map_err(|failure| failure.to_string());
-    Ok(config.password_from(ask))
+    let path = path::absolute(path)
+        .map_err(|error| Failure::usage(format!("{}: {error}", path.display())))?;
+    Ok((place.in_file)(config, path))
 }
 
 fn in_file(path: &Path) -> Result<String, Failure> {
@@ -131,7 +169,7 @@ pub(crate) fn variables(url: &str) -> Vec<String> {
 /// Changes to the environment that keep secrets from a child: name and new value. `variables` have
 /// passwords, too.
 pub(crate) fn child_environment(variables: &[String]) -> Vec<(&str, Option<OsString>)> {
-    let mut changes = vec![(PASSWORD_VAR, None)];
+    let mut changes = vec![(OF_SERVERS.variable, None), (OF_SENTINELS.variable, None)];
     changes.extend(variables.iter().map(|name| (name.as_str(), None)));
     if let Some(url) = env::var_os(URL_VAR) {
         match child_url(&url) {

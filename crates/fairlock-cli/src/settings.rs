@@ -3,6 +3,8 @@
 //! ```toml
 //! url = "redis://locks.example:6379"
 //! password-file = "/etc/fairlock/password"
+//! sentinel-username = "ann"
+//! sentinel-password-file = "/etc/fairlock/sentinels"
 //! scope = "fleet"
 //! label = "web-1"
 //! replicas = "all"
@@ -28,6 +30,8 @@ pub(crate) struct Settings {
     pub(crate) path: PathBuf,
     pub(crate) url: Option<String>,
     pub(crate) password_file: Option<PathBuf>,
+    pub(crate) sentinel_username: Option<String>,
+    pub(crate) sentinel_password_file: Option<PathBuf>,
     pub(crate) scope: Option<Scope>,
     pub(crate) label: Option<String>,
     pub(crate) replicas: Option<Replicas>,
@@ -77,16 +81,17 @@ impl Settings {
             Some(text) => Ok(text.to_owned()),
             None => Err((true, format!("`{name}` is a text in quotes"))),
         };
+        let absolute = || {
+            let file = PathBuf::from(text()?);
+            // Relative to what, would be the question.
+            let refusal = || (true, format!("`{name}` is an absolute path"));
+            if file.is_absolute() { Ok(file) } else { Err(refusal()) }
+        };
         match name {
             "url" => self.url = Some(text()?),
-            "password-file" => {
-                let file = PathBuf::from(text()?);
-                // Relative to what, would be the question.
-                if !file.is_absolute() {
-                    return Err((true, "`password-file` is an absolute path".to_owned()));
-                }
-                self.password_file = Some(file);
-            }
+            "password-file" => self.password_file = Some(absolute()?),
+            "sentinel-username" => self.sentinel_username = Some(text()?),
+            "sentinel-password-file" => self.sentinel_password_file = Some(absolute()?),
             "scope" => {
                 self.scope = Some(match text()?.as_str() {
                     "host" => Scope::Host,
@@ -103,7 +108,8 @@ impl Settings {
             }
             _ => {
                 let name = message::printable(name.as_ref());
-                let known = "there are url, password-file, scope, label and replicas";
+                let known = "there are url, password-file, sentinel-username, sentinel-password-file, scope, \
+                             label and replicas";
                 return Err((false, format!("unknown setting `{name}`; {known}")));
             }
         }
@@ -131,10 +137,12 @@ mod tests {
 
     #[test]
     fn all_settings() {
-        let text = "# ours\nurl = \"redis://h\"\npassword-file = '/p'\nscope = \"fleet\"\nlabel = \"a b\"\nreplicas = \"2\"\n";
+        let text = "# ours\nurl = \"redis://h\"\npassword-file = '/p'\nsentinel-username = \"s\"\nsentinel-password-file = '/s'\nscope = \"fleet\"\nlabel = \"a b\"\nreplicas = \"2\"\n";
         let settings = parse(text).unwrap();
         assert_eq!(settings.url.as_deref(), Some("redis://h"));
         assert_eq!(settings.password_file.as_deref(), Some(Path::new("/p")));
+        assert_eq!(settings.sentinel_username.as_deref(), Some("s"));
+        assert_eq!(settings.sentinel_password_file.as_deref(), Some(Path::new("/s")));
         assert_eq!((settings.scope, settings.label.as_deref()), (Some(Scope::Fleet), Some("a b")));
         assert_eq!(settings.replicas, Some(Replicas::AtLeast(2)));
         assert_eq!(parse("").unwrap(), Settings { path: "/c.toml".into(), ..Settings::default() });
@@ -149,6 +157,10 @@ mod tests {
             ("url = 5", "/c.toml:1: `url` is a text"),
             ("url = \"\"", "/c.toml:1: `url` is empty"),
             ("password-file = \"p\"", "/c.toml:1: `password-file` is an absolute path"),
+            (
+                "sentinel-password-file = \"p\"",
+                "/c.toml:1: `sentinel-password-file` is an absolute path",
+            ),
             ("[store]\nurl = \"a\"", "/c.toml:1: unknown setting `store`"),
             ("store.url = \"a\"", "/c.toml:1: unknown setting `store`"),
             ("url = \"a\"\nurl = \"b\"", "/c.toml:2: duplicate key"),

@@ -1,5 +1,6 @@
 //! The connection to the store.
 
+use std::ffi::OsStr;
 use std::io::{self, IsTerminal as _};
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use fairlock::{Client, Config, Lock, Replicas};
 use tokio::time;
 
 use crate::args::{self, Kind};
-use crate::choice::{Choice, Reach};
+use crate::choice::{Choice, Logins, Reach};
 use crate::exit::Failure;
 use crate::message;
 use crate::secrets;
@@ -30,9 +31,24 @@ impl Store {
         // The name is for the server's operator, who finds it in CLIENT LIST.
         let mut config = Config::from_url(choice.url())?.client_name("fairlock");
         // Locks of this host need no password; one for a server may stand in the environment.
+        let Logins { password_file, sentinel_username, sentinel_password_file } = &choice.logins;
         if choice.reach() == Reach::Fleet || args.password_file.is_some() {
-            let files = [args.password_file.as_deref(), choice.password_file.as_deref()];
-            config = secrets::with_password(config, files)?;
+            let files = [args.password_file.as_deref(), password_file.as_deref()];
+            config = secrets::with_password(config, &secrets::OF_SERVERS, files)?;
+        }
+        // Variables that are set for other stores do no harm; who gives an option means this one.
+        if choice.has_sentinels() {
+            let names =
+                [args.sentinel_username.as_deref(), sentinel_username.as_deref().map(OsStr::new)];
+            config = secrets::with_sentinel_username(config, names)?;
+            let files = [args.sentinel_password_file.as_deref(), sentinel_password_file.as_deref()];
+            config = secrets::with_password(config, &secrets::OF_SENTINELS, files)?;
+        } else if args.sentinel_username.is_some() || args.sentinel_password_file.is_some() {
+            return Err(Failure::usage(format!(
+                "--sentinel-username and --sentinel-password-file are for stores behind Sentinels \
+                 (redis+sentinel://), not for {}",
+                choice.shown_url()
+            )));
         }
         Ok(Self { choice, config })
     }

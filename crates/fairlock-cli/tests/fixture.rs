@@ -34,6 +34,7 @@ where
 /// Takes away what the machine, or whoever runs the tests, has set up for the program.
 pub(crate) fn neutral(command: &mut Command) {
     command.env_remove("FAIRLOCK_URL").env_remove("FAIRLOCK_PASSWORD").env_remove("NO_COLOR");
+    command.env_remove("FAIRLOCK_SENTINEL_USERNAME").env_remove("FAIRLOCK_SENTINEL_PASSWORD");
     command.env("FAIRLOCK_CONFIG", "/dev/null");
 }
 

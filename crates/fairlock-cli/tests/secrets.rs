@@ -64,6 +64,71 @@ fn three_ways_in() {
     }
 }
 
+/// The login of the Sentinels, which differs from the servers': by option, variable, configuration and URL; the
+/// command gets none of it.
+#[test]
+fn the_sentinels_login() {
+    const OTHER: &str = "canary9b1c";
+    let Some(server) = server() else { return };
+    let watch = format!(
+        "sentinel monitor locks 127.0.0.1 {} 1\nsentinel auth-pass locks {CANARY}\n",
+        server.port()
+    );
+    let sentinel = Server::builder_of_sentinel(Generation::Redis70).config(&watch).start().unwrap();
+    let rules = ["ACL", "SETUSER", "ann", "on", &format!(">{OTHER}"), "&*", "+@all"];
+    assert_eq!(sentinel.client().call(&rules).text(), "OK");
+    assert_eq!(sentinel.client().call(&["ACL", "SETUSER", "default", "off"]).text(), "OK");
+    let url = format!("redis+sentinel://{}/locks", sentinel.addr());
+    let dir = TempDir::new();
+    let file = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let (of_servers, of_sentinels) = (file("servers", CANARY), file("sentinels", OTHER));
+
+    let by_option = leaky(&[
+        "--url",
+        &url,
+        "--password-file",
+        &of_servers,
+        "--sentinel-username",
+        "ann",
+        "--sentinel-password-file",
+        &of_sentinels,
+    ]);
+    let mut by_variable = leaky(&["--url", &url]);
+    by_variable.env("FAIRLOCK_PASSWORD", CANARY);
+    by_variable.env("FAIRLOCK_SENTINEL_USERNAME", "ann").env("FAIRLOCK_SENTINEL_PASSWORD", OTHER);
+    let mut by_configuration = leaky(&[]);
+    let text = format!(
+        "url = \"{url}\"\npassword-file = \"{of_servers}\"\nsentinel-username = \"ann\"\n\
+         sentinel-password-file = \"{of_sentinels}\"\n"
+    );
+    by_configuration.env("FAIRLOCK_CONFIG", file("config.toml", &text));
+    for command in [by_option, by_variable, by_configuration] {
+        let outcome = finish(command);
+        outcome.expect(0, "");
+        silent_about(CANARY, &outcome);
+        silent_about(OTHER, &outcome);
+        assert!(outcome.stdout.contains("FAIRLOCK_TOKEN="), "{outcome:?}");
+    }
+
+    let mut wrong = leaky(&["--url", &url, "--password-file", &of_servers]);
+    wrong.env("FAIRLOCK_SENTINEL_USERNAME", "ann").env("FAIRLOCK_SENTINEL_PASSWORD", CANARY);
+    let outcome = finish(wrong);
+    outcome.expect(77, "Sentinel");
+    silent_about(CANARY, &outcome);
+    // An option for a store that has none is a mistake; a variable may be meant for another one.
+    let args = ["--url", "memory:", "--sentinel-username", "ann"];
+    finish(leaky(&args)).expect(64, "behind Sentinels");
+    let mut harmless = leaky(&["--url", "memory:"]);
+    harmless.env("FAIRLOCK_SENTINEL_PASSWORD", OTHER);
+    let outcome = finish(harmless);
+    outcome.expect(0, "");
+    silent_about(OTHER, &outcome);
+}
+
 /// The URL may say where the password is: it is no secret then, and the command keeps it; the variable is one.
 #[test]
 fn urls_that_say_where_the_password_is() {
