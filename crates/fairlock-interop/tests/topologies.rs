@@ -194,10 +194,12 @@ fn a_mixed_queue_on_a_sentinel_set() {
 }
 
 /// One queue of both sides on a Cluster, fair and plain, for locks on each of its masters. On 7 and newer both
-/// sides publish to the shard, as Java finds out for itself; on 6.2 to the whole Cluster.
+/// sides publish to the shard, as Java finds out for itself; on 6.2 to the whole Cluster. Then the same again with
+/// an ordered failover of the lock's master while all wait.
 fn on_a_cluster(generation: Generation) {
     let Some(java) = Java::shared() else { return };
     let Some(cluster) = Cluster::start(generation) else { return };
+    let sharded = generation != Generation::Redis62;
     block_on(async {
         let cluster = Arc::new(cluster);
         let nodes: Vec<_> = cluster.nodes().iter().map(Server::addr).collect();
@@ -228,6 +230,36 @@ fn on_a_cluster(generation: Generation) {
             stage.plain_to_and_fro(&format!("plain-{n}")).await;
         }
         assert!(masters.len() > 1, "locks on more than one master: {masters:?}");
+
+        // F45: the master's replica takes over while all wait.
+        let guard = soon(stage.rust[0].fair_lock("job").lock()).await.unwrap();
+        let waiters = stage.waiters("job", 4).await;
+        let ids: Vec<_> = waiters.iter().map(|(id, _)| id.clone()).collect();
+        let old = node_of("job");
+        assert_eq!(stage.call("job", &["WAIT", "1", "10000"]).int(), 1, "the replica knows");
+        cluster.fail_over(slot(b"job"));
+        // What is told to the old master from now on may be lost: not before all listen to the new one.
+        assert_ne!(node_of("job"), old);
+        let listens = |channel: &str| {
+            let how = if sharded { "SHARDNUMSUB" } else { "NUMSUB" };
+            // Sharded messages stay within the shard, others go to all nodes.
+            let mut where_it_counts =
+                if sharded { vec![(stage.raw)("job")] } else { (stage.all)() };
+            where_it_counts
+                .iter_mut()
+                .any(|raw| raw.call(&["PUBSUB", how, channel]).array()[1].int() > 0)
+        };
+        let channel = format!("redisson_lock__channel:{{job}}:{}", ids[0]);
+        until("Java's head listens there", || listens(&channel)).await;
+        for client in &stage.rust {
+            let inbox = match sharded {
+                true => format!("fairlock_inbox:{{job}}:{}", client.id()),
+                false => format!("fairlock_inbox:{}", client.id()),
+            };
+            until("ours listen there", || listens(&inbox)).await;
+        }
+        until("the queue is as it was", || stage.queue("job") == ids).await;
+        stage.all_in_turn("job", waiters, guard).await;
     });
 }
 

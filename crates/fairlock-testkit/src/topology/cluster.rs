@@ -204,26 +204,55 @@ impl Cluster {
         });
     }
 
+    /// Moves keys of a slot between [`Cluster::begin_move`] and [`Cluster::end_move`]: those of `names` that
+    /// are there, and nothing else.
+    ///
+    /// # Panics
+    ///
+    /// If a node refuses.
+    #[track_caller]
+    pub fn move_some(&self, slot: u16, to: usize, names: &[&str]) {
+        let from = self.master_of(slot).expect("a master of the slot");
+        let keys: Vec<_> = names.iter().map(|name| name.as_bytes()).collect();
+        self.migrate(from, to, &keys);
+    }
+
+    /// Moves all keys of a slot, and leaves both sides open.
+    ///
+    /// # Panics
+    ///
+    /// If a node refuses.
+    #[track_caller]
+    pub fn move_all(&self, slot: u16, to: usize) {
+        let from = self.master_of(slot).expect("a master of the slot");
+        self.move_keys(slot, from, to);
+    }
+
     #[track_caller]
     fn move_keys(&self, slot: u16, from: usize, to: usize) {
-        let port = self.nodes[to].port().to_string();
         let slot = slot.to_string();
         let mut raw = self.nodes[from].client();
         loop {
             let keys = raw.call(&["CLUSTER", "GETKEYSINSLOT", &slot, MOVED_AT_ONCE]);
-            if keys.array().is_empty() {
+            let bytes = keys.array().iter().map(|key| match key {
+                Value::Bulk(key) => &key[..],
+                other => panic!("a key, not {other:?}"),
+            });
+            let keys: Vec<_> = bytes.collect();
+            if keys.is_empty() {
                 return;
             }
-            let fixed =
-                ["MIGRATE", "127.0.0.1", &port, "", "0", MOVE_TIMEOUT_MS, "REPLACE", "KEYS"];
-            let mut command: Vec<&[u8]> = fixed.iter().map(|word| word.as_bytes()).collect();
-            for key in keys.array() {
-                let Value::Bulk(key) = key else { panic!("a key, not {key:?}") };
-                command.push(key);
-            }
-            let reply = raw.call(&command);
-            assert!(matches!(&reply, Value::Simple(s) if s == "OK" || s == "NOKEY"), "{reply:?}");
+            self.migrate(from, to, &keys);
         }
+    }
+
+    #[track_caller]
+    fn migrate(&self, from: usize, to: usize, keys: &[&[u8]]) {
+        let port = self.nodes[to].port().to_string();
+        let fixed = ["MIGRATE", "127.0.0.1", &port, "", "0", MOVE_TIMEOUT_MS, "REPLACE", "KEYS"];
+        let command = fixed.iter().map(|word| word.as_bytes()).chain(keys.iter().copied());
+        let reply = self.nodes[from].client().call(&command.collect::<Vec<_>>());
+        assert!(matches!(&reply, Value::Simple(s) if s == "OK" || s == "NOKEY"), "{reply:?}");
     }
 
     /// Orders the replica of a master to take over in agreement with it, and waits until it has.

@@ -2,7 +2,7 @@
 
 use super::{CANARY, Scene, locks, tuned};
 use crate::support::{runtime, soon, until};
-use fairlock::{Client, Config, ErrorKind};
+use fairlock::{Client, Config, ErrorKind, Replicas};
 use fairlock_testkit::server::{Generation, Server};
 use fairlock_testkit::tap::Tap;
 use fairlock_testkit::tls::{Age, Use};
@@ -150,6 +150,7 @@ fn nodes_of_a_cluster() {
     runtime().block_on(async {
         let config = tuned(Config::from_url(&format!("{first}?ca={}", ca.display())).unwrap());
         let client = Client::with_config(config).await.unwrap();
+        strict(&format!("{first}?ca={}", ca.display()), &cluster.nodes()[3..]).await;
         // One in the slots of each master: 15495, 7365 and 3300.
         for name in ["a", "c", "b"] {
             let lock = client.fair_lock(name);
@@ -179,6 +180,9 @@ fn sentinels_and_their_servers() {
         let guard = client.fair_lock("job").lock().await.unwrap();
         let token = guard.token();
         guard.release().await.unwrap();
+        let replicas = set.data().iter().enumerate().filter(|(n, _)| *n != set.master());
+        let replicas: Vec<_> = replicas.map(|(_, server)| server).collect();
+        strict(&url, replicas).await;
         set.kill_master();
         let guard = client.fair_lock("job").lock().await.unwrap();
         assert!(guard.token() > token);
@@ -189,4 +193,24 @@ fn sentinels_and_their_servers() {
     let config = tuned(Config::from_url(&plain).unwrap());
     let error = runtime().block_on(Client::with_config(config)).unwrap_err();
     assert!(error.to_string().contains("TLS"), "{error}");
+}
+
+/// Replicas are waited for over TLS, too: with them there is a lock, while they hang there is none.
+async fn strict(url: &str, replicas: impl IntoIterator<Item = &Server>) {
+    let replicas: Vec<_> = replicas.into_iter().collect();
+    let config = tuned(Config::from_url(url).unwrap()).replicas(Replicas::AtLeast(1));
+    let client =
+        Client::with_config(config.replicas_timeout(Duration::from_secs(1))).await.unwrap();
+    let lock = client.fair_lock("strict");
+    until("a lock that a replica has", async || match lock.lock().await {
+        Ok(guard) => guard.release().await.is_ok(),
+        // It may be busy with its first copy of the data.
+        Err(error) if error.kind() == ErrorKind::NotReplicated => false,
+        Err(error) => panic!("{error}"),
+    })
+    .await;
+    replicas.iter().for_each(|replica| replica.stop());
+    let error = lock.lock().await.unwrap_err();
+    replicas.iter().for_each(|replica| replica.cont());
+    assert_eq!(error.kind(), ErrorKind::NotReplicated, "{error}");
 }

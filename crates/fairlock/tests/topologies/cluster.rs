@@ -345,3 +345,50 @@ async fn a_node_that_hangs_delays_no_other() {
     assert_eq!(other.release().await.unwrap(), Release::Released);
     cluster.nodes()[0].cont();
 }
+
+/// Renewals of many locks go to each master together, however their slots are spread: scripts of one slot
+/// each, many of them in one write. (redis-rs writes what is ready in one go; a server counts what it reads.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn renewals_go_to_each_master_together() {
+    const HELD: usize = 300;
+    const LEASE_MS: u64 = 6_000;
+    let Some(cluster) = Cluster::start(Generation::Redis70) else { return };
+    let client = connect(patient(&cluster.url()).watchdog_lease(ms(LEASE_MS))).await;
+    let mut guards = Vec::new();
+    for number in 0..HELD {
+        guards.push(client.plain_lock(format!("job-{number}")).lock().await.unwrap());
+    }
+    let mut raws = [cluster.raw(0), cluster.raw(1), cluster.raw(2)];
+    // Renewals, and reads but for those of these very questions.
+    let mut asked = 0;
+    let mut counts = || {
+        let mut sum = [0, 0];
+        for raw in &mut raws {
+            let info = raw.call(&["INFO", "all"]);
+            for (sum, prefix) in
+                sum.iter_mut().zip(["cmdstat_evalsha:calls=", "total_reads_processed:"])
+            {
+                let number = info.text().lines().find_map(|line| line.strip_prefix(prefix));
+                let number = number.unwrap_or("0").split(|c: char| !c.is_ascii_digit()).next();
+                *sum += number.unwrap().parse::<u64>().unwrap();
+            }
+        }
+        asked += 3;
+        (sum[0], sum[1] - asked)
+    };
+    let mut rounds = |count: u64| {
+        let began = counts();
+        let enough = began.0 + count * HELD as u64;
+        eventually("renewals", AGREED, || counts().0 >= enough);
+        let ended = counts();
+        (ended.0 - began.0, ended.1 - began.1)
+    };
+    // The first one of each comes when its lease wants it.
+    rounds(1);
+    let (renewals, reads) = rounds(1);
+    println!("measured: {renewals} renewals on three masters in {reads} reads");
+    assert!(reads < renewals / 2, "{renewals} renewals in {reads} reads");
+    for guard in guards {
+        assert_eq!(guard.release().await.unwrap(), Release::Released);
+    }
+}

@@ -2,7 +2,7 @@
 
 use super::cluster::{AGREED, connect, patient};
 use crate::faults::bed::{eventually, measured, within};
-use fairlock::{Client, Release};
+use fairlock::{Client, GuardState, Release};
 use fairlock_core::LockName;
 use fairlock_testkit::history::{Event, History};
 use fairlock_testkit::raw::Raw;
@@ -186,5 +186,74 @@ async fn a_lock_in_a_slot_on_its_way() {
         let next = within("the turn", AGREED, turn.wait()).await.unwrap();
         assert!(next.token() > token, "{generation:?}");
         next.release().await.unwrap();
+    }
+}
+
+/// All keys of a lock are at the new node already, and the old one has not given up the slot: it answers
+/// `ASK`. Calls are sent on there at once, announced by `ASKING`, and carried out.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn f48_a_lock_whose_keys_went_ahead_is_asked_for_there() {
+    for generation in [Generation::Redis70, Generation::Redis62, Generation::Valkey91] {
+        let Some(cluster) = Cluster::start(generation) else { continue };
+        let client = connect(patient(&cluster.url())).await;
+        let other = connect(patient(&cluster.url())).await;
+        let name = "job";
+        let slot = slot(name.as_bytes());
+        // With a waiter all keys of a lock exist. Calls that name one more are refused (`TRYAGAIN`).
+        let guard = client.fair_lock(name).lock().await.unwrap();
+        let mut turn = other.fair_lock(name).enqueue().await.unwrap();
+        let from = cluster.master_of(slot).unwrap();
+        let to = (from + 1) % 3;
+        cluster.begin_move(slot, to);
+        cluster.move_all(slot, to);
+        let seen = within("the look", AGREED, client.fair_lock(name).inspect()).await.unwrap();
+        assert_eq!(seen.queue.len(), 1, "{generation:?}: {seen:?}");
+        let token = guard.token();
+        let release = within("the release", AGREED, guard.release()).await.unwrap();
+        assert_eq!(release, Release::Released, "{generation:?}");
+        assert_eq!(
+            cluster.master_of(slot),
+            Some(from),
+            "{generation:?}: it is on its way all the time"
+        );
+        tokio::task::block_in_place(|| cluster.end_move(slot, to));
+        let next = within("the turn", AGREED, turn.wait()).await.unwrap();
+        assert!(next.token() > token, "{generation:?}");
+        assert_eq!(next.release().await.unwrap(), Release::Released);
+    }
+}
+
+/// A move that takes longer than a lease, with the keys of a lock on both nodes: none of them serves it, so
+/// it cannot be renewed. The holder is told by its own clock. Those who wait keep their places and get the
+/// lock when the move is over, with tokens above the lost one's: who still works with that is refused by
+/// whatever looks at tokens.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn f48_a_move_that_outlasts_a_lease_loses_the_lock() {
+    let Some(cluster) = Cluster::start(Generation::Redis70) else { return };
+    let lease = Duration::from_millis(1_500);
+    let holder = connect(patient(&cluster.url()).watchdog_lease(lease)).await;
+    let others = [connect(patient(&cluster.url())).await, connect(patient(&cluster.url())).await];
+    let name = "job";
+    let slot = slot(name.as_bytes());
+    let to = (cluster.master_of(slot).unwrap() + 1) % 3;
+    let guard = holder.fair_lock(name).lock().await.unwrap();
+    let mut turns = Vec::new();
+    for n in [0, 1, 0] {
+        turns.push(others[n].fair_lock(name).enqueue().await.unwrap());
+    }
+    cluster.begin_move(slot, to);
+    cluster.move_some(slot, to, &[name]);
+    let began = Instant::now();
+    within("the loss is told", AGREED, guard.lost()).await;
+    measured("a move outlasts a lease: Lost", began.elapsed());
+    tokio::task::block_in_place(|| cluster.end_move(slot, to));
+    let mut last = guard.token();
+    assert_eq!(guard.state(), GuardState::Lost);
+    assert_eq!(guard.release().await.unwrap(), Release::Lost);
+    for mut turn in turns {
+        let guard = within("the turn", AGREED, turn.wait()).await.unwrap();
+        assert!(guard.token() > last, "in order, and above the lost one");
+        last = guard.token();
+        assert_eq!(guard.release().await.unwrap(), Release::Released);
     }
 }

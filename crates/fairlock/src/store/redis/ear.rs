@@ -15,6 +15,9 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 use tokio::sync::Notify;
 
+#[cfg(test)]
+mod tests;
+
 /// A ping of the idle connection, as of every inbox.
 const PING_INTERVAL: Duration = Duration::from_secs(20);
 
