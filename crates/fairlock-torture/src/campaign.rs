@@ -70,7 +70,7 @@ struct Run {
 
 /// `None`, loudly, where a server is missing.
 pub(crate) fn run(place: Place, seconds: u64, options: &Options) -> Option<Outcome> {
-    println!("\n{}: starting", place.name());
+    println!("{}: starting", place.name());
     let minimum = options.minimum(place, seconds);
     let mut rng = Rng::new(options.seed);
     let resource = Resource::start()?;
@@ -93,6 +93,10 @@ pub(crate) fn run(place: Place, seconds: u64, options: &Options) -> Option<Outco
     let own = if hard { bed.kinds() } else { bed.own_kinds() };
     let mut kinds = if hard { process::KINDS.to_vec() } else { process::KINDS[..2].to_vec() };
     kinds.extend(&own);
+    if let Some(wanted) = &options.faults {
+        kinds.retain(|kind| kind.name().contains(wanted));
+        assert!(!kinds.is_empty(), "{} plays no fault whose name contains {wanted}", place.name());
+    }
     let keep_tokens = Instant::now();
     let mut run = Run { bed, fleet, rng, judge, faults: Vec::new(), keep_tokens };
     let (span, mut round, mut played_all) = (Duration::from_secs(seconds), Vec::new(), false);
@@ -101,7 +105,11 @@ pub(crate) fn run(place: Place, seconds: u64, options: &Options) -> Option<Outco
             played_all = !run.faults.is_empty();
             round.clone_from(&kinds);
             // What only this topology has comes first in a run, however short it is.
-            let from = if run.faults.is_empty() && !hard { kinds.len() - own.len() } else { 0 };
+            let from = if run.faults.is_empty() && !hard {
+                kinds.len().saturating_sub(own.len())
+            } else {
+                0
+            };
             run.rng.shuffle(&mut round[from..]);
         }
         let effective = run.faults.iter().filter(|played: &&Played| played.took_effect).count();
@@ -178,7 +186,7 @@ impl Run {
         for (id, (kind, took_effect)) in kinds.into_iter().zip(took_effect).enumerate() {
             let _ = self.judge.send(Input::Over { id: first + id, until: now_ns() });
             let played = Played { kind, took_effect, recovery };
-            println!("{}: {}", place.name(), told(&played));
+            println!("{}, {}: {}", place.name(), now_ns(), told(&played));
             self.faults.push(played);
         }
         recovered

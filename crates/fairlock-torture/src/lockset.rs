@@ -41,9 +41,21 @@ struct Process {
     reader: std::thread::JoinHandle<Vec<(String, String)>>,
 }
 
+/// What came of it.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    seconds: u64,
+    seed: u64,
+    took: Duration,
+    pauses: u64,
+    /// Acknowledged, and of these lost.
+    fenced: (u64, u64),
+    bare: (u64, u64),
+}
+
 /// `None`, loudly, where a server is missing.
-pub(crate) fn run(seconds: u64, seed: u64) -> Option<(Verdict, Value)> {
-    println!("\n{NAME}: starting");
+pub(crate) fn run(seconds: u64, seed: u64) -> Option<Outcome> {
+    println!("{NAME}: starting");
     let server = Server::start(Generation::Redis70)?;
     let resource = Resource::start()?;
     let mut rng = Rng::new(seed);
@@ -80,7 +92,14 @@ pub(crate) fn run(seconds: u64, seed: u64) -> Option<(Verdict, Value)> {
         }
         (all, lost)
     };
-    let ((fenced, fenced_lost), (bare, bare_lost)) = (count("fenced"), count("bare"));
+    let (fenced, bare) = (count("fenced"), count("bare"));
+    Some(Outcome { seconds, seed, took, pauses, fenced, bare })
+}
+
+/// Prints all of it, and says what it comes to.
+pub(crate) fn tell(outcome: &Outcome) -> (Verdict, Value) {
+    let Outcome { seconds, seed, took, pauses, .. } = outcome;
+    let ((fenced, fenced_lost), (bare, bare_lost)) = (outcome.fenced, outcome.bare);
     let enough = fenced >= UPDATES_A_SECOND * seconds;
     let verdict = match (fenced_lost, enough) {
         (1.., _) => Verdict::Violations,
@@ -103,7 +122,7 @@ pub(crate) fn run(seconds: u64, seed: u64) -> Option<(Verdict, Value)> {
         "violations": fenced_lost, "valid": enough,
     });
     println!("json {line}");
-    Some((verdict, line))
+    (verdict, line)
 }
 
 fn start(url: &str, resource: SocketAddr, seed: u64) -> Process {

@@ -38,7 +38,7 @@ mod resource;
 mod stalls;
 mod worker;
 
-use options::Options;
+use options::{Options, Span};
 use report::Verdict;
 use serde_json::Value;
 use std::process::ExitCode;
@@ -71,17 +71,24 @@ fn usage(error: &str) -> ExitCode {
     ExitCode::from(64)
 }
 
-/// One campaign on each topology, one after the other: they share a machine.
+/// One campaign on each topology.
 fn torture(options: &Options) -> ExitCode {
     println!("seed {}; repeat with --seed {}", options.seed, options.seed);
+    let (first, rest) = options.spans.split_at(usize::from(options.at_once));
+    let play = |spans: &[Span]| spans.iter().map(|span| play(span, options)).collect::<Vec<_>>();
+    let played = std::thread::scope(|scope| {
+        let beside = scope.spawn(|| play(first));
+        let rest = play(rest);
+        let mut played = beside.join().expect("its panic is on stderr");
+        played.extend(rest);
+        played
+    });
     let (mut verdicts, mut lines) = (Vec::new(), Vec::new());
-    for span in &options.spans {
-        let (name, told) = match span.place {
-            Some(place) => {
-                let outcome = campaign::run(place, span.seconds, options);
-                (place.name(), outcome.map(|outcome| report::tell(&outcome)))
-            }
-            None => (lockset::NAME, lockset::run(span.seconds, options.seed)),
+    for (name, played) in played {
+        let told = match played {
+            Played::Nothing => None,
+            Played::Campaign(outcome) => Some(report::tell(&outcome)),
+            Played::Lockset(outcome) => Some(lockset::tell(&outcome)),
         };
         let (verdict, line) = told.unwrap_or((Verdict::Invalid, Value::Null));
         verdicts.push((name, verdict));
@@ -96,4 +103,28 @@ fn torture(options: &Options) -> ExitCode {
         std::fs::write(out, text).expect("the file that --out names");
     }
     report::exit_code(verdicts.iter().map(|(_, verdict)| *verdict))
+}
+
+/// What came of a part of a run.
+enum Played {
+    /// A server is missing.
+    Nothing,
+    Campaign(Box<campaign::Outcome>),
+    Lockset(lockset::Outcome),
+}
+
+fn play(span: &Span, options: &Options) -> (&'static str, Played) {
+    match span.place {
+        Some(place) => {
+            let outcome = campaign::run(place, span.seconds, options);
+            (
+                place.name(),
+                outcome.map_or(Played::Nothing, |outcome| Played::Campaign(Box::new(outcome))),
+            )
+        }
+        None => {
+            let outcome = lockset::run(span.seconds, options.seed);
+            (lockset::NAME, outcome.map_or(Played::Nothing, Played::Lockset))
+        }
+    }
 }

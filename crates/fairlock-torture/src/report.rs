@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 /// Violations that are shown of a run; the number says how many there were.
-const SHOWN: usize = 20;
+const SHOWN: usize = 60;
 
 /// What a run says.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

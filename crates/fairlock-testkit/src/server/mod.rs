@@ -23,7 +23,7 @@ use crate::tempdir::TempDir;
 use crate::tls::Identity;
 
 /// How long a server may take until it answers, also on a loaded machine with a log to load.
-const READY_WITHIN: Duration = Duration::from_secs(10);
+const READY_WITHIN: Duration = Duration::from_secs(60);
 /// Between two looks at a server that does not answer yet; starting takes about 10 ms.
 const READY_POLL: Duration = Duration::from_millis(2);
 /// Ports tried, since another process may take a free one between our look and the server's start.

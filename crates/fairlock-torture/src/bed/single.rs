@@ -73,7 +73,11 @@ impl Single {
             .persist(true)
             // What is killed here is the process, not the machine: written is enough.
             .arg("--appendfsync", "no")
-            .arg("--auto-aof-rewrite-min-size", "64mb")
+            // A log of commands from the first one on: what is loaded from anything else is without the
+            // keys that have expired meanwhile, and nobody is told.
+            .arg("--aof-use-rdb-preamble", "no")
+            // Short, so that a restart is.
+            .arg("--auto-aof-rewrite-min-size", "16mb")
             .arg("--busy-reply-threshold", "150")
             .start()?;
         let proxy = Proxy::start(server.addr());

@@ -4,7 +4,8 @@
 //!   when its guard was in the user's hands to the last time at which it was seen valid.
 //! - **Order** (I5): a fair lock was given to somebody who asked for it after somebody else stood in the
 //!   queue, and still does. Judged outside of disturbances.
-//! - **Tokens** (I4): who asked when another had the lock already has a larger token. Always.
+//! - **Tokens** (I4): who asked when another had the lock already has a larger token. Always, but where
+//!   the server's clock was set back.
 //! - **Losses** (I14): a guard is lost only in a fault that loses state, or outlasts what it was granted for.
 //! - **Nobody is left** (L1): every wait ends.
 //! - **Hand-overs** (L2): outside of disturbances a lock that is waited for is not free for long.
@@ -21,6 +22,9 @@ const REMEMBERED: Duration = Duration::from_secs(60);
 
 /// A lost message is found by the next heartbeat (L2b); the rest is for a machine that others use too.
 const HANDED_OVER: Duration = HEARTBEAT.saturating_add(Duration::from_millis(1_500));
+
+/// A lost guard is noted with the last time at which it was seen valid; it was lost not long after that.
+const NOTICED: Duration = Duration::from_millis(500);
 
 #[derive(Debug, Default)]
 pub(super) struct Clients {
@@ -113,7 +117,9 @@ impl Clients {
         let before = lock.tokens.partition_point(|(then, _)| *then < asked);
         let largest = before.checked_sub(1).map_or(0, |before| lock.tokens[before].1);
         if token <= largest {
-            found.violation(format!("lock {name}: token {token} of {owner} came after {largest}"));
+            let what = format!("lock {name}: token {token} of {owner} came after {largest}");
+            // The server's log, where there is one, says whether tokens were lost as well.
+            found.suspect(Excuse::ClockMoved, asked, at, what);
         }
         let largest = lock.tokens.back().map_or(0, |(_, largest)| *largest);
         lock.tokens.push_back((at, largest.max(token)));
@@ -179,7 +185,7 @@ impl Clients {
                 "lock {name}: {owner} had it from {granted} on and lost it by {at}, without a fault that \
                  explains it"
             );
-            found.suspect_as(Counts::Lost, Excuse::MayLose, granted, at, what);
+            found.suspect_as(Counts::Lost, Excuse::MayLose, granted, at + ns(NOTICED), what);
         }
     }
 

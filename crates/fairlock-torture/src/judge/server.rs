@@ -2,9 +2,9 @@
 //!
 //! - **I1**: nobody gets a lock that another holds.
 //! - **I4, I11**: every grant has a token of its own, larger than all before it; nothing comes back to life.
-//! - **I5, I6**: nobody is granted a lock while somebody with a smaller number stands in the queue.
+//! - **I5, I6**: nobody is granted a lock while somebody stands before it in the queue.
 //! - **I7**: nobody is taken out for dead whose client was heard.
-//! - **I9**: a count goes up and down by one.
+//! - **I9**: a count goes up and down by one; a copy of a request changes nothing.
 //! - **I10** follows from I1: between two grants lies an end.
 //! - **I12**: what is held, and what is only ours, has a TTL.
 //! - **I15**: queue and scores have the same members, each once; the holder is not among them; ours stand
@@ -35,8 +35,8 @@ const LONGEST_MS: i64 = 30_000;
 #[derive(Debug, Default)]
 pub(super) struct Server {
     books: HashMap<String, Book>,
-    /// The largest token that a grant ever had; no fault resets it.
-    last: HashMap<String, u64>,
+    /// The last token that a grant had, and whether it is lost since; no fault resets it.
+    last: HashMap<String, (u64, bool)>,
     holds: HashMap<(String, u64), Hold>,
     /// The last hold of each owner: owners here get a lock once.
     owners: HashMap<(String, String), u64>,
@@ -87,6 +87,9 @@ impl Server {
             self.over(&name, token, now, true);
         }
         self.books.clear();
+        for (_, is_lost) in self.last.values_mut() {
+            *is_lost = true;
+        }
     }
 
     /// These commands were carried out at once.
@@ -115,11 +118,16 @@ impl Server {
         let mut book = self.books.remove(name).unwrap_or_default();
         let (before, held_before) = (book.before(), book.holder.clone());
         let changes = book.apply(name, group);
-        let say = |what: String| format!("lock {name}, by the server's log: {what}");
         let now = on_boot(read_us);
+        let say = |what: String| format!("lock {name}, by the server's log at {now}: {what}");
         let lately = now.saturating_sub(ns(READ_WITHIN));
         for what in &changes.wrong {
             found.violation(say(what.clone()));
+        }
+        if changes.lost_token
+            && let Some((_, is_lost)) = self.last.get_mut(name)
+        {
+            *is_lost = true;
         }
         if changes.ended
             && let Some(hold) = held_before
@@ -132,7 +140,16 @@ impl Server {
                 found.suspect(excuse, lately, now, say(what));
             }
             found.result.logged += 1;
-        } else if let Some(hold) = &book.holder {
+        } else if let Some(hold) = &mut book.holder {
+            if let Some(token) = changes.minted {
+                // The token was lost, and the holder asked once more: the hold has another one from now on.
+                if let Some(known) = self.holds.get(&(name.to_owned(), hold.token)).cloned() {
+                    self.owners.insert((name.to_owned(), known.owner.clone()), token);
+                    self.holds.insert((name.to_owned(), token), known);
+                }
+                hold.token = token;
+                self.last.insert(name.to_owned(), (token, false));
+            }
             let longest_us = hold.expire_ms.unwrap_or(0) * 1_000;
             if let Some(known) = self.holds.get_mut(&(name.to_owned(), hold.token)) {
                 known.longest_us = known.longest_us.max(longest_us);
@@ -168,14 +185,13 @@ impl Server {
         before: &Before,
     ) -> Vec<(Excuse, String)> {
         let mut wrong = Vec::new();
-        let last = self.last.entry(name.to_owned()).or_default();
-        match minted {
-            Some(token) if token > *last => *last = token,
-            minted => {
-                let what = format!("{owner} was granted it with token {minted:?} after {last}");
-                wrong.push((Excuse::Never, what));
-            }
+        let (last, is_lost) = self.last.entry(name.to_owned()).or_default();
+        if minted.is_none_or(|token| token <= *last) {
+            let what = format!("{owner} was granted it with token {minted:?} after {last}");
+            let both = *is_lost && minted.is_some();
+            wrong.push((if both { Excuse::ClockMoved } else { Excuse::Never }, what));
         }
+        (*last, *is_lost) = (minted.unwrap_or(*last), false);
         let token = minted.unwrap_or(0);
         if let Some(hold) = &mut book.holder {
             hold.token = token;
@@ -191,11 +207,9 @@ impl Server {
             self.owners.insert((name.to_owned(), owner.to_owned()), token);
         }
         if !book.mending {
-            let mine = before.numbers.get(owner).copied().unwrap_or(u64::MAX);
-            if let Some((early, number)) = book.before_in_line(mine) {
-                let what = format!(
-                    "{owner} (number {mine}) was granted it while {early} (number {number}) waited"
-                );
+            let early = before.line.iter().take_while(|earlier| *earlier != owner);
+            for early in early.filter(|earlier| book.has(earlier)) {
+                let what = format!("{owner} was granted it while {early} stood before it");
                 wrong.push((Excuse::Never, what));
             }
         }

@@ -2,7 +2,7 @@
 
 use super::ns;
 use crate::campaign::UNTIL_ORDER;
-use crate::nemesis::{Effect, Kind};
+use crate::nemesis::{Effect, Kind, clocks};
 use crate::worker::HEARTBEAT;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -33,6 +33,8 @@ pub(super) enum Excuse {
     Disturbed,
     /// An operator who gave a key another type.
     WrongType,
+    /// A server's clock that was set back: together with a loss of tokens they may fall.
+    ClockMoved,
 }
 
 /// All of them.
@@ -69,6 +71,7 @@ impl Windows {
             Excuse::WrongType => {
                 all().filter(meets).any(|window| matches!(window.kind, Some(Kind::LockOverwritten)))
             }
+            Excuse::ClockMoved => all().any(|window| window.moves_the_clock(from, until)),
         }
     }
 
@@ -86,6 +89,13 @@ impl Window {
     /// Whether a hold may be lost in it.
     fn may_lose(&self) -> bool {
         self.loses_state() || self.until - self.from > ns(SHORT)
+    }
+
+    /// Also for as long after it as tokens may be ahead of the time.
+    fn moves_the_clock(&self, from: u64, until: u64) -> bool {
+        let moved = matches!(self.kind, Some(Kind::ClockForward | Kind::ClockBackward));
+        let ahead = clocks::FORWARD_US.unsigned_abs() * 1_000;
+        moved && self.from <= until && from <= self.until.saturating_add(ahead)
     }
 
     fn disturbs(&self, from: u64, until: u64) -> bool {

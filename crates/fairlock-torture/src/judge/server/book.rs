@@ -65,6 +65,7 @@ pub(super) struct Changes {
     pub(super) ended: bool,
     pub(super) granted: Option<String>,
     pub(super) minted: Option<u64>,
+    pub(super) lost_token: bool,
     /// The server's time, if waiters were taken out for dead.
     pub(super) removed_at: Option<i64>,
     pub(super) wrong: Vec<String>,
@@ -73,7 +74,8 @@ pub(super) struct Changes {
 /// What is asked about the time before a group.
 #[derive(Debug, Default)]
 pub(super) struct Before {
-    pub(super) numbers: HashMap<String, u64>,
+    /// The queue, its head first.
+    pub(super) line: VecDeque<String>,
     pub(super) beats_of_waiters: Vec<(String, i64)>,
 }
 
@@ -124,13 +126,7 @@ impl Book {
             Some((owner.clone(), *self.beats.get(client)?))
         };
         let beats_of_waiters = self.list.iter().filter_map(beat_of).collect();
-        Before { numbers: self.numbers.clone(), beats_of_waiters }
-    }
-
-    /// The first in the queue whose number is smaller.
-    pub(super) fn before_in_line(&self, number: u64) -> Option<(&String, u64)> {
-        let waiting = self.list.iter().filter_map(|owner| Some((owner, *self.numbers.get(owner)?)));
-        waiting.filter(|(_, its)| *its < number).min_by_key(|(_, its)| *its)
+        Before { line: self.list.clone(), beats_of_waiters }
     }
 
     pub(super) fn apply(&mut self, name: &str, group: &[Command]) -> Changes {
@@ -193,14 +189,14 @@ impl Book {
                 changes
                     .wrong
                     .push(format!("{owner} was granted it while {} held it", holder.owner));
-            } else if holder.count.abs_diff(count) != 1 {
-                let before = holder.count;
-                changes
-                    .wrong
-                    .push(format!("{owner} had it {before} times, and then {count} times"));
-                holder.count = count;
-                return;
             } else {
+                // The same again is a copy of a request whose reply was lost.
+                if holder.count.abs_diff(count) > 1 {
+                    let before = holder.count;
+                    changes
+                        .wrong
+                        .push(format!("{owner} had it {before} times, then {count} times"));
+                }
                 holder.count = count;
                 return;
             }
@@ -217,7 +213,10 @@ impl Book {
         let words: Vec<_> = command.iter().map(|word| text(word)).collect();
         let words: Vec<_> = words.iter().map(String::as_str).collect();
         match words[0].to_ascii_uppercase().as_str() {
-            "DEL" | "UNLINK" => self.clear(part),
+            "DEL" | "UNLINK" => {
+                changes.lost_token |= part == Part::Token;
+                self.clear(part);
+            }
             "PEXPIREAT" => {
                 self.with_ttl.insert(part);
             }
@@ -381,6 +380,9 @@ impl Book {
         }
         if self.numbers.keys().any(|owner| !self.scores.contains(owner)) {
             return Some("a number has no place in the queue".to_owned());
+        }
+        if self.numbers.len() != self.list.len() {
+            return Some("a waiter has no number".to_owned());
         }
         let mut last = 0;
         for (owner, its) in self.list.iter().filter_map(|o| Some((o, *self.numbers.get(o)?))) {
