@@ -148,7 +148,7 @@ impl LockState {
         self.mend_hold(a.lease_ms, cx);
         Body::Queued {
             order: self.keys.order.get(&a.owner).copied().unwrap_or(0),
-            retry_ms: self.retry_ms(cx),
+            retry_ms: self.retry_ms(cx.now_ms, cx.rules),
             foreign: self.foreign_near(),
             length,
         }
@@ -178,7 +178,7 @@ impl LockState {
         self.take(&a.owner, a.lease_ms, cx);
         if a.shared_owner {
             self.keys.record.grant = Some((token.get(), a.request));
-            let kept = crate::REGISTRY_TTL_MS.max(a.lease_ms + cx.rules.dead_ms);
+            let kept = cx.rules.registry_ms().max(a.lease_ms + cx.rules.dead_ms);
             self.keys.state_expires = Some(cx.now_ms + kept);
         }
         Body::Granted { token, ttl_ms: a.lease_ms }
@@ -279,7 +279,7 @@ impl LockState {
         }
         self.keys.hold_expires = Some(cx.now_ms + ttl_ms);
         if self.keys.has_state() {
-            let kept = crate::REGISTRY_TTL_MS.max(ttl_ms + cx.rules.dead_ms);
+            let kept = cx.rules.registry_ms().max(ttl_ms + cx.rules.dead_ms);
             self.keys.state_expires = Some(cx.now_ms + kept);
         }
         Body::Renewed
@@ -295,7 +295,7 @@ impl LockState {
         cx: &mut Cx<'_>,
     ) -> Body {
         if self.keys.has_state() && self.keys.state_expires.is_none() {
-            self.keys.state_expires = Some(cx.now_ms + crate::REGISTRY_TTL_MS);
+            self.keys.state_expires = Some(cx.now_ms + cx.rules.registry_ms());
         }
         let waiting = self.keys.waiters.get(owner).map(|waiter| waiter.request);
         let stands =
@@ -342,22 +342,23 @@ impl LockState {
         self.keep_queue(cx);
         self.pass_on(Kind::Fair, cx);
         // A waiter that `next` has just granted stands no more, but is answered by `held`.
-        let held = self.held_by_client(client, cx);
+        let held = self.held_by_client(client, cx.now_ms);
         let oldest = waiters.first().and_then(|waiter| self.keys.waiters.get(waiter));
         if let Some(lease_ms) = oldest.map(|waiter| waiter.lease_ms) {
             self.mend_hold(lease_ms, cx);
         }
-        Body::Beaten { held, queued, retry_ms: self.retry_ms(cx), foreign: self.foreign_near() }
+        let retry_ms = self.retry_ms(cx.now_ms, cx.rules);
+        Body::Beaten { held, queued, retry_ms, foreign: self.foreign_near() }
     }
 
-    fn held_by_client(&self, client: ClientId, cx: &Cx<'_>) -> Option<Grant> {
+    pub(crate) fn held_by_client(&self, client: ClientId, now_ms: u64) -> Option<Grant> {
         let holder = self.holder()?;
         if holder.client() != Some(client) {
             return None;
         }
         let request = self.granted_request()?;
         let token = self.keys.token.and_then(Token::new)?;
-        Some(Grant { request, token, ttl_ms: self.hold_ttl(cx.now_ms)? })
+        Some(Grant { request, token, ttl_ms: self.hold_ttl(now_ms)? })
     }
 
     fn force(&mut self, cx: &mut Cx<'_>) -> Body {
@@ -369,9 +370,9 @@ impl LockState {
     }
 
     /// After how many milliseconds the waiters should look again without being told.
-    fn retry_ms(&self, cx: &Cx<'_>) -> Option<u64> {
-        let at = self.next_deadline_ms(cx.now_ms, cx.rules)?;
-        Some(at.saturating_sub(cx.now_ms))
+    pub(crate) fn retry_ms(&self, now_ms: u64, rules: &Rules) -> Option<u64> {
+        let at = self.next_deadline_ms(now_ms, rules)?;
+        Some(at.saturating_sub(now_ms))
     }
 
     /// A hold without a TTL would outlive a dead holder for ever. `lease_ms` is the caller's own:
@@ -390,12 +391,14 @@ impl LockState {
 
     fn inspect(&self, limit: u32, cx: &Cx<'_>) -> Inspection {
         let k = &self.keys;
+        let beat_age_ms = |client: ClientId| match cx.rules.ages {
+            true => self.beat_of(client).map(|beat| cx.now_ms.saturating_sub(beat)),
+            // What beats say is not who lives.
+            false => (!cx.world.gone(client)).then_some(0),
+        };
         let view = |owner: &OwnerId| WaiterView {
             owner: owner.clone(),
-            beat_age_ms: owner
-                .client()
-                .and_then(|client| self.beat_of(client))
-                .map(|beat| cx.now_ms.saturating_sub(beat)),
+            beat_age_ms: owner.client().and_then(beat_age_ms),
             order: owner
                 .client()
                 .and_then(|_| k.order.get(owner).copied())

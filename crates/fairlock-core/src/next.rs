@@ -147,8 +147,8 @@ impl LockState {
         self.drop_order(owner);
         let kept = ttl_ms + cx.rules.dead_ms;
         // The client's last beat has kept the state long enough for a short hold.
-        if own_call || cx.now_ms - beat + kept > crate::REGISTRY_TTL_MS {
-            self.keys.state_expires = Some(cx.now_ms + kept.max(crate::REGISTRY_TTL_MS));
+        if own_call || cx.now_ms - beat + kept > cx.rules.registry_ms() {
+            self.keys.state_expires = Some(cx.now_ms + kept.max(cx.rules.registry_ms()));
         }
         if !own_call {
             let grant = Grant { request: waiter.request, token, ttl_ms };

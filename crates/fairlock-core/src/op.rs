@@ -278,7 +278,8 @@ pub struct HeldBy {
 pub struct WaiterView {
     /// Who.
     pub owner: OwnerId,
-    /// Milliseconds since its client's last beat; `None` for foreign waiters and lost records.
+    /// Milliseconds since its client's last beat; `None` for foreign waiters and lost records. Where the
+    /// age of beats does not count ([`Rules::ages`](crate::Rules::ages)): 0 unless the client is gone.
     pub beat_age_ms: Option<u64>,
     /// Its order number, server microseconds of its first entry unless the series ran ahead of
     /// the clock; `None` for foreign waiters and lost records.

@@ -22,6 +22,10 @@ pub const LOOKED_AT_MAX: u32 = 64;
 /// silence longer than this the waiters enter again, each in its old place.
 pub const REGISTRY_TTL_MS: u64 = 60_000;
 
+/// The same where the age of beats does not count ([`Rules::ages`]): silence means nothing there, and who
+/// is gone is known. Long, so that heartbeats need seldom be written down.
+pub const SILENT_REGISTRY_TTL_MS: u64 = 600_000;
+
 /// Beats older than this many milliseconds are forgotten; their clients count as dead, as before.
 pub const BEATS_KEPT_MS: u64 = 60_000;
 
@@ -76,6 +80,11 @@ impl Rules {
     /// who lives can be late with a heartbeat.
     pub(crate) fn slack_ms(&self) -> u64 {
         HEAD_SCORE_MS.min(self.fair_wait_ms.max(self.dead_ms))
+    }
+
+    /// TTL in milliseconds of our own keys while somebody waits.
+    pub(crate) fn registry_ms(&self) -> u64 {
+        if self.ages { REGISTRY_TTL_MS } else { SILENT_REGISTRY_TTL_MS }
     }
 }
 

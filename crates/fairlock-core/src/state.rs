@@ -211,7 +211,7 @@ impl LockState {
 
     /// Renews the TTL of our own keys.
     pub(crate) fn keep_registry(&mut self, cx: &Cx<'_>) {
-        let until = Some(cx.now_ms + crate::REGISTRY_TTL_MS);
+        let until = Some(cx.now_ms + cx.rules.registry_ms());
         let k = &mut self.keys;
         k.order_expires = until;
         k.beats_expires = until;
@@ -222,7 +222,7 @@ impl LockState {
     /// Renews the TTL of waiters and record. Not shortened while the lock is held: the number of
     /// the hold's last change, and the request that got it, must live as long as the hold.
     pub(crate) fn keep_state(&mut self, cx: &Cx<'_>) {
-        let until = cx.now_ms + crate::REGISTRY_TTL_MS;
+        let until = cx.now_ms + cx.rules.registry_ms();
         let longer = self.keys.state_expires.filter(|at| !self.is_free() && *at > until);
         self.keys.state_expires = Some(longer.unwrap_or(until));
     }

@@ -97,8 +97,8 @@ impl Shared {
     }
 
     /// How far apart the heartbeats of a waiting client come.
-    pub(crate) fn beat_every(&self) -> Duration {
-        self.store.beat_every(self.config.heartbeat)
+    pub(crate) fn beat_every(&self, name: &LockName) -> Duration {
+        self.store.beat_every(name, self.config.heartbeat)
     }
 
     /// An owner that nobody used before.

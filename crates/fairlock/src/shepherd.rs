@@ -36,7 +36,7 @@ const SPREAD: Duration = Duration::from_millis(60);
 
 /// Runs until the lock has no waiter of this client.
 pub(crate) async fn run(shared: Arc<Shared>, queue: Arc<Queue>) {
-    let period = shared.beat_every();
+    let mut period = shared.beat_every(&queue.name);
     let least = shared.config.heartbeat / 4;
     let mut wait = period;
     let mut pace = Pace { due: Moment::now() };
@@ -51,7 +51,7 @@ pub(crate) async fn run(shared: Arc<Shared>, queue: Arc<Queue>) {
     }
     loop {
         tokio::select! {
-            () = tokio::time::sleep(wait) => {}
+            () = shared.store.sleep(wait) => {}
             // What comes for another reason has proved no expectation wrong.
             () = queue.kick.notified() => early = false,
         }
@@ -68,6 +68,7 @@ pub(crate) async fn run(shared: Arc<Shared>, queue: Arc<Queue>) {
         match beat(&shared, &queue, &mut listening).await {
             Ok(heard) => {
                 silent_since = None;
+                period = shared.beat_every(&queue.name);
                 wait = next_wait(period, least, &heard, &mut early);
             }
             Err(failure) if failure.passing => {

@@ -12,6 +12,7 @@ mod gone;
 mod java;
 mod lab;
 mod property;
+mod quiet;
 mod sim;
 mod simple;
 mod stale;

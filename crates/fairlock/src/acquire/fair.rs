@@ -150,7 +150,7 @@ async fn wait_fair(
             }
             // The first heartbeat is early where something is expected before the regular one,
             // and where it has to find out on which channel Java will wake us.
-            let soon = shared.beat_every();
+            let soon = shared.beat_every(&wanted.name);
             if foreign || retry_ms.is_some_and(|ms| Duration::from_millis(ms) < soon) {
                 shared.hub.wake(&Topic::Waiter(wanted.name.clone(), entry.owner.clone()));
             }

@@ -108,7 +108,7 @@ async fn plain_attempts(
     first: &FirstReply,
 ) -> Result<Option<(Grant, Moment)>, Error> {
     let topic = Topic::Base(wanted.name.clone());
-    let period = shared.beat_every();
+    let period = shared.beat_every(&wanted.name);
     // One waiter of this client asks at a time; the others are woken by its success.
     let _turn = if wanted.try_once { None } else { Some(queue.turn.lock().await) };
     let mut listening: Option<Listening<'_>> = None;
@@ -146,7 +146,11 @@ async fn plain_attempts(
         }
         let ttl = ttl_ms.map_or(longest, |ms| Duration::from_millis(ms + 1));
         let wait = ttl.min(longest) + jitter(Duration::from_millis(20));
-        let woken = tokio::time::timeout(wait, queue.wake.notified()).await.is_ok();
+        let woken = tokio::select! {
+            biased;
+            () = queue.wake.notified() => true,
+            () = shared.store.sleep(wait) => false,
+        };
         in_vain = if woken { in_vain + 1 } else { 0 };
         if in_vain > RACES {
             tokio::time::sleep(asked.plus(PACE).left()).await;

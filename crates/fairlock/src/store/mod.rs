@@ -200,9 +200,15 @@ pub(crate) trait Store: Send + Sync + 'static {
         Box::pin(async move { self.call(name, op).await.map(Confirmed::by_the_store) })
     }
 
-    /// How far apart the heartbeats of waiters come, where `heartbeat` is the setting.
-    fn beat_every(&self, heartbeat: Duration) -> Duration {
+    /// How far apart the heartbeats of the lock's waiters come, where `heartbeat` is the setting.
+    fn beat_every(&self, name: &LockName, heartbeat: Duration) -> Duration {
+        let _ = name;
         heartbeat
+    }
+
+    /// Sleeps until the next heartbeat of a waiter is due.
+    fn sleep(&self, pause: Duration) -> Boxed<'_, ()> {
+        Box::pin(tokio::time::sleep(pause))
     }
 
     /// Begins to deliver [`Event::Wake`] for `topic`; ready when that is certain. Fails only where it is

@@ -7,7 +7,9 @@ use super::{codec, fault, opening};
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
 use crate::store::StoreError;
-use fairlock_core::{Answer, Effect, LockName, LockState, Op, Rules, Snapshot, World};
+use fairlock_core::{
+    Answer, ClientId, Effect, LockName, LockState, Op, OwnerId, Rules, Snapshot, World,
+};
 use rusqlite::{CachedStatement, Connection, ErrorCode, OptionalExtension, params};
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -82,6 +84,9 @@ struct Cached {
     bytes: Vec<u8>,
     state: LockState,
 }
+
+/// The number of a row, and its bytes unless those with that number are known.
+type Found = (i64, Option<Vec<u8>>);
 
 /// A lock as an operation found it.
 struct Loaded {
@@ -187,6 +192,26 @@ impl HostFile {
         })?;
         self.keep(name, cached);
         Ok(done)
+    }
+
+    /// The answer to a heartbeat that finds nothing to do ([`LockState::quiet_beat`]): nothing is written,
+    /// and nobody who writes waits for it. `None`: it has to be applied.
+    ///
+    /// # Errors
+    /// As [`apply`](Self::apply).
+    pub(crate) fn beat_quietly(
+        &mut self,
+        name: &LockName,
+        (client, waiters): (ClientId, &[OwnerId]),
+        rules: &Rules,
+        world: &dyn World,
+        kept_ms: u64,
+    ) -> Result<Option<Answer>, StoreError> {
+        let lock = self.peek(name)?;
+        let now_us = self.now_us();
+        let answer = lock.state.quiet_beat(now_us, client, waiters, rules, world, kept_ms);
+        self.keep_loaded(name, lock);
+        Ok(answer)
     }
 
     /// The lock as this process's last operation on it left it, if somebody held it then or waited.
@@ -297,6 +322,12 @@ impl HostFile {
 
     /// Whether the path still leads to this file, and nobody has changed its schema meanwhile.
     fn check(&self) -> Result<(), StoreError> {
+        self.check_place()?;
+        let version = patiently(&self.path, self.busy, || self.version())?;
+        self.check_version(version)
+    }
+
+    fn check_place(&self) -> Result<(), StoreError> {
         let found = std::fs::symlink_metadata(&self.path).ok().map(|at| (at.dev(), at.ino()));
         if found != Some(self.node) {
             let message = format!(
@@ -306,9 +337,14 @@ impl HostFile {
             );
             return Err(StoreError::refused(Error::new(ErrorKind::Unavailable, message)));
         }
-        let version = patiently(&self.path, self.busy, || {
-            self.db.prepare_cached("PRAGMA user_version")?.query_row([], |row| row.get::<_, i32>(0))
-        })?;
+        Ok(())
+    }
+
+    fn version(&self) -> rusqlite::Result<i32> {
+        self.db.prepare_cached("PRAGMA user_version")?.query_row([], |row| row.get(0))
+    }
+
+    fn check_version(&self, version: i32) -> Result<(), StoreError> {
         if version != self.schema.version {
             let looked = schema::look(&self.db, &self.path, &self.schema);
             looked.map_err(|error| self.failed(&error))??;
@@ -336,8 +372,18 @@ impl HostFile {
 
     /// The lock as it is in the file, for reading.
     fn peek(&mut self, name: &LockName) -> Result<Loaded, StoreError> {
-        self.check()?;
-        self.load(name)
+        self.check_place()?;
+        let version = Cell::new(None);
+        // While the row is read, which makes it one transaction of both.
+        let found = self.find(name, |file| {
+            version.set(Some(file.version()?));
+            Ok(())
+        })?;
+        match version.get() {
+            Some(version) => self.check_version(version)?,
+            None => self.check()?,
+        }
+        self.decoded(name, found)
     }
 
     /// What the row says, whatever is known of it.
@@ -358,18 +404,35 @@ impl HostFile {
     }
 
     fn load(&mut self, name: &LockName) -> Result<Loaded, StoreError> {
-        let known = self.cache.remove(name);
-        let found = patiently(&self.path, self.busy, || {
+        let found = self.find(name, |_| Ok(()))?;
+        self.decoded(name, found)
+    }
+
+    /// The number of the lock's row, and its bytes unless they are known; `meanwhile` runs where there is
+    /// a row.
+    fn find(
+        &self,
+        name: &LockName,
+        meanwhile: impl Fn(&Self) -> rusqlite::Result<()>,
+    ) -> Result<Option<Found>, StoreError> {
+        let known = self.cache.get(name).map(|known| known.change);
+        patiently(&self.path, self.busy, || {
             let sql = "SELECT change, state FROM lock WHERE name = ?1";
             let mut statement = self.db.prepare_cached(sql)?;
             let row = statement.query_row([name.as_bytes()], |row| {
                 let change: i64 = row.get(0)?;
-                let same = known.as_ref().is_some_and(|known| known.change == change);
-                let bytes = if same { None } else { Some(row.get::<_, Vec<u8>>(1)?) };
+                let bytes =
+                    if known == Some(change) { None } else { Some(row.get::<_, Vec<u8>>(1)?) };
+                meanwhile(self)?;
                 Ok((change, bytes))
             });
             row.optional()
-        })?;
+        })
+    }
+
+    /// What was found, decoded unless it is known.
+    fn decoded(&mut self, name: &LockName, found: Option<Found>) -> Result<Loaded, StoreError> {
+        let known = self.cache.remove(name);
         match (found, known) {
             (None, _) => {
                 Ok(Loaded { change: None, bytes: Vec::new(), state: LockState::default() })

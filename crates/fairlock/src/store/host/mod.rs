@@ -15,8 +15,9 @@
 //! - `fault`: SQLite's errors as ours;
 //! - `store`: the store of one client, on top of all that;
 //! - `folder`: what its clients have beside the file; `life`: who is alive; `watch`: who hears of whose
-//!   death; `bell`: messages between clients; `sweep`: what the dead left.
+//!   death; `bell`: messages between clients; `alarm`: when heartbeats are due; `sweep`: what the dead left.
 
+mod alarm;
 mod bell;
 mod boot;
 mod clients;

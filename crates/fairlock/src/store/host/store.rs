@@ -4,6 +4,7 @@
 //! 30 us, less than a hop to another thread and back. Only when somebody else has the file it goes on on
 //! a thread that may block, one call of a client at a time.
 
+use super::alarm::Alarm;
 use super::bell::{self, Bell, Message};
 use super::file::{HostFile, OpenOptions};
 use super::folder::{self, Folder};
@@ -21,7 +22,7 @@ use fairlock_core::{
     Acquire, Answer, Body, Channel, ClientId, Effect, Kind, LockName, Mode, Op, OwnerId, Payload,
     REGISTRY_TTL_MS, RequestId, Rules, SimpleValue, Snapshot,
 };
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
@@ -35,12 +36,20 @@ const AT_ONCE: Duration = Duration::from_micros(300);
 const LEFT_MAX: u32 = 64;
 
 /// Heartbeats here only find lost messages and stopped waiters, so they come less often than on a server:
-/// ten seconds apart by default. Each costs some 60 us, and its timers half as much again; a waiter may cost
-/// a millisecond a minute.
+/// ten seconds apart by default. A waiter may cost a millisecond a minute.
 const BEATS_APART: f64 = 5.0;
 
-/// Longest heartbeat period: the registry of a lock's waiters outlives two that are missed.
+/// Waiters at these places look so often: they find that one before them was given the lock and is stopped.
+/// The first has nobody before it, and for those behind these others do it; they come half as often.
+const LOOKOUTS: std::ops::RangeInclusive<usize> = 1..=3;
+
+/// Longest heartbeat period: the registry of a lock's waiters outlives two that are missed, also where
+/// processes with older versions wait, which keep it for a minute.
 const BEAT_MAX: Duration = Duration::from_millis(REGISTRY_TTL_MS / 3);
+
+/// A heartbeat that finds nothing to do is not written down while the registry lasts for so many
+/// milliseconds more: it outlives two that are missed after this one.
+const KEPT_MS: u64 = REGISTRY_TTL_MS;
 
 /// The store of one client.
 pub(crate) struct HostStore(Arc<Inner>);
@@ -57,8 +66,9 @@ struct Inner {
     /// Whose turn it is to wait for the file on a thread of its own.
     turn: Arc<tokio::sync::Mutex<()>>,
     watches: Arc<Watches>,
-    /// Fair locks that this client waits for, as far as the last look showed.
-    waits: Mutex<HashSet<LockName>>,
+    alarm: Alarm,
+    /// Fair locks that this client waits for, and at which place, as far as the last look showed.
+    waits: Mutex<HashMap<LockName, usize>>,
     /// Locks without a queue that it waits for, and how many of its waiters listen.
     listened: Mutex<HashMap<LockName, usize>>,
     hears: AtomicBool,
@@ -90,12 +100,14 @@ impl HostStore {
             file.announce(client, &info).map_err(|failure| failure.error)?;
         }
         let runtime = Handle::current();
+        let alarm = Alarm::set_up(&runtime).map_err(|error| no_alarm(&error))?;
         let inner = Arc::new(Inner {
             client,
             me: OwnerId::ours(client, 1)?,
             rules: Rules { ages: false, ..config.rules() },
             patience: config.response_timeout,
             watches: Watches::new(Arc::clone(&folder), Arc::clone(&events), runtime.clone()),
+            alarm,
             folder,
             file: Mutex::new(file),
             turn: Arc::default(),
@@ -176,8 +188,17 @@ impl Inner {
     fn carry_out(&self, file: &mut HostFile, name: &LockName, op: &Op) -> Result<Done, StoreError> {
         let world = Kernel::new(&self.folder, self.client);
         let mut behind = None;
+        let quiet = match op {
+            Op::Beat { client, waiters } => {
+                file.beat_quietly(name, (*client, waiters), &self.rules, &world, KEPT_MS)?
+            }
+            _ => None,
+        };
         let see = |before: &Snapshot| behind = behind_leaver(before, op);
-        let (answer, mut effects) = file.apply_seeing(name, op, &self.rules, &world, see)?;
+        let (answer, mut effects) = match quiet {
+            Some(answer) => (answer, Vec::new()),
+            None => file.apply_seeing(name, op, &self.rules, &world, see)?,
+        };
         self.bury(world);
         let moved = match (op, &answer.body) {
             (Op::Leave { .. }, Body::Left) => behind,
@@ -216,7 +237,7 @@ impl Inner {
             }
             (Op::Acquire(a), Body::Queued { .. }) if a.order.is_none() => {
                 // Behind an older waiter of this client nothing changes.
-                if lock(&self.waits).insert(name.clone()) {
+                if lock(&self.waits).insert(name.clone(), 0).is_none() {
                     self.follow(file, name, effects);
                 }
             }
@@ -225,7 +246,7 @@ impl Inner {
             }
             (Op::Inspect { .. } | Op::Place { .. } | Op::Renew { .. }, _) => {}
             _ => {
-                let waited = lock(&self.waits).contains(name);
+                let waited = lock(&self.waits).contains_key(name);
                 if waited {
                     self.follow(file, name, effects);
                 }
@@ -240,7 +261,7 @@ impl Inner {
             let Some(now) = file.known(name) else { break };
             let ours = |owner: &OwnerId| owner.client() == Some(self.client);
             let Some(at) = now.queue.iter().position(ours) else { break };
-            lock(&self.waits).insert(name.clone());
+            lock(&self.waits).insert(name.clone(), at);
             let (before, request) = match at.checked_sub(1).and_then(|at| now.queue.get(at)) {
                 Some(waiter) => {
                     let known = now.waiters.get(waiter).map(|waiter| waiter.request);
@@ -340,7 +361,7 @@ impl Inner {
                 }
             }
             Ok(Message::Moved(hash)) => {
-                let names: Vec<_> = lock(&self.waits).iter().filter(of(hash)).cloned().collect();
+                let names: Vec<_> = lock(&self.waits).keys().filter(of(hash)).cloned().collect();
                 for name in names {
                     (self.events)(Event::Wake(self.topic(&name)));
                 }
@@ -405,6 +426,16 @@ fn holder(lock: &Snapshot) -> Option<ClientId> {
     }
 }
 
+/// For a client at this place; where there is no queue there are no places.
+fn beats_apart(place: Option<usize>, heartbeat: Duration) -> Duration {
+    let apart = if place.is_none_or(|place| LOOKOUTS.contains(&place)) { 1.0 } else { 2.0 };
+    heartbeat.mul_f64(BEATS_APART * apart).min(BEAT_MAX)
+}
+
+fn no_alarm(error: &std::io::Error) -> Error {
+    Error::new(ErrorKind::Unavailable, format!("the kernel gives no timer ({error})"))
+}
+
 fn no_fifo(path: &Path, error: &std::io::Error) -> Error {
     let message =
         format!("{}-clients: the files of this client cannot be made ({error})", path.display());
@@ -431,8 +462,12 @@ impl Store for HostStore {
         true
     }
 
-    fn beat_every(&self, heartbeat: Duration) -> Duration {
-        heartbeat.mul_f64(BEATS_APART).min(BEAT_MAX)
+    fn beat_every(&self, name: &LockName, heartbeat: Duration) -> Duration {
+        beats_apart(lock(&self.0.waits).get(name).copied(), heartbeat)
+    }
+
+    fn sleep(&self, pause: Duration) -> Boxed<'_, ()> {
+        self.0.alarm.sleep(pause)
     }
 
     fn listen(&self, topic: Topic) -> Boxed<'_, Result<(), StoreError>> {
@@ -496,5 +531,22 @@ impl Store for HostStore {
             // Whoever comes later sweeps.
             let _ = done.await;
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What docs/host.md and docs/guarantees.md say of a stopped waiter rests on it.
+    #[test]
+    fn those_behind_the_first_look_out() {
+        let default = Duration::from_secs(2);
+        let apart = |place| beats_apart(place, default).as_secs();
+        assert_eq!([0, 1, 2, 3, 4, 99].map(|place| apart(Some(place))), [20, 10, 10, 10, 20, 20]);
+        assert_eq!(apart(None), 10);
+        for place in [None, Some(0), Some(1)] {
+            assert_eq!(beats_apart(place, Duration::from_secs(60)), BEAT_MAX);
+        }
     }
 }

@@ -32,6 +32,35 @@ fn what_one_does_the_other_sees() {
     );
 }
 
+/// A heartbeat that finds nothing to do leaves the row as it is, sees what others wrote meanwhile, and
+/// finds its turn.
+#[test]
+fn a_quiet_heartbeat_writes_nothing() {
+    let bed = Bed::new();
+    let (mut one, mut two) = (bed.open(), bed.open());
+    let rules = Rules { ages: false, ..Rules::default() };
+    let job = name("job");
+    let token = take(&mut one, "job", 1);
+    let wait = two.apply(&job, &acquire(2, Mode::Wait), &rules, &Everybody);
+    assert!(matches!(wait.unwrap().0.body, Body::Queued { .. }));
+    let beat = |file: &mut HostFile| {
+        let waiters = [owner(2)];
+        file.beat_quietly(&job, (client(2), &waiters), &rules, &Everybody, 60_000).unwrap()
+    };
+    let before = row(&one, "job");
+    let answer = beat(&mut two).expect("nothing to do");
+    assert!(matches!(answer.body, Body::Beaten { held: None, .. }), "{answer:?}");
+    assert_eq!(row(&one, "job"), before);
+    one.apply(&job, &release(1, token), &rules, &Everybody).unwrap();
+    let answer = beat(&mut two);
+    assert!(answer.is_none(), "it stands in the queue no more: {answer:?}");
+    // A file that a newer version has changed is told of, not read.
+    one.db.pragma_update(None, "user_version", 99).unwrap();
+    let waiters = [owner(2)];
+    let told = two.beat_quietly(&job, (client(2), &waiters), &rules, &Everybody, 60_000);
+    assert_eq!(told.unwrap_err().error.kind(), ErrorKind::Protocol);
+}
+
 /// The core's refusals come with the lock's name, and leave the row as it was.
 #[test]
 fn a_refusal_changes_nothing() {

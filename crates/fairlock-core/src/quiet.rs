@@ -1,0 +1,53 @@
+//! Heartbeats that need not be written down.
+
+use crate::id::{ClientId, OwnerId};
+use crate::op::{Answer, Body};
+use crate::rules::{Rules, World};
+use crate::state::LockState;
+
+impl LockState {
+    /// The answer to a heartbeat that finds nothing to do: somebody holds the lock and is not known to be
+    /// gone, and every waiter asked about stands in the queue.
+    ///
+    /// All that [`apply`](Self::apply) would change then is the time of the beat and TTLs, which a store
+    /// may leave out where the age of beats does not count ([`Rules::ages`]), as long as everything that
+    /// waiting rests on lasts for `kept_ms` more. `None`: it has to be applied.
+    pub fn quiet_beat(
+        &self,
+        now_us: u64,
+        client: ClientId,
+        waiters: &[OwnerId],
+        rules: &Rules,
+        world: &dyn World,
+        kept_ms: u64,
+    ) -> Option<Answer> {
+        let now_ms = now_us / 1_000;
+        let k = &self.keys;
+        let lasts = |at: Option<u64>| at.is_some_and(|at| at >= now_ms + kept_ms);
+        let registry =
+            [k.queue_expires, k.scores_expires, k.order_expires, k.state_expires, k.beats_expires];
+        let held =
+            self.holder().and_then(OwnerId::client).is_some_and(|holder| !world.gone(holder))
+                && k.hold_expires.is_some_and(|at| now_ms <= at)
+                && k.value.is_none();
+        let quiet = !rules.ages
+            && held
+            && self.can_mint(now_us)
+            && k.token_expires.is_none_or(|at| now_ms <= at)
+            && registry.into_iter().all(lasts)
+            // Nothing to mend, nobody foreign.
+            && k.queue.len() == k.scores.len()
+            && k.queue.len() == k.order.len()
+            && self.by_order.first().is_some_and(|(_, first)| k.scores.contains_key(first))
+            && waiters.iter().all(|waiter| self.is_queued(waiter));
+        quiet.then(|| {
+            let body = Body::Beaten {
+                held: self.held_by_client(client, now_ms),
+                queued: vec![true; waiters.len()],
+                retry_ms: self.retry_ms(now_ms, rules),
+                foreign: false,
+            };
+            Answer { now_ms, more: false, removed: 0, body }
+        })
+    }
+}

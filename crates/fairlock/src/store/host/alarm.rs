@@ -1,0 +1,216 @@
+//! When the heartbeats of waiters are due: one timer of the kernel for all of a client.
+//!
+//! The runtime's own timers wake the thread up to three times for a time that is seconds off, and once more
+//! to be set. A wake-up is most of what an idle waiter costs. This timer also counts the time in which the
+//! machine sleeps, as leases do.
+
+pub(super) use platform::Alarm;
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+mod platform {
+    use crate::clock::{Moment, lock};
+    use crate::store::Boxed;
+    use rustix::time::{
+        Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+        timerfd_settime,
+    };
+    use std::collections::BTreeMap;
+    use std::future::Future;
+    use std::io;
+    use std::os::fd::OwnedFd;
+    use std::pin::Pin;
+    use std::sync::{Arc, Mutex};
+    use std::task::{Context, Poll, Waker};
+    use std::time::Duration;
+    use tokio::io::Interest;
+    use tokio::io::unix::AsyncFd;
+    use tokio::runtime::Handle;
+    use tokio::task::AbortHandle;
+
+    /// The timer, and who sleeps by it.
+    pub(in super::super) struct Alarm {
+        clock: Arc<Clock>,
+        rings: AbortHandle,
+    }
+
+    struct Clock {
+        fd: AsyncFd<OwnedFd>,
+        sleepers: Mutex<Sleepers>,
+    }
+
+    #[derive(Default)]
+    struct Sleepers {
+        /// By when they are to be woken, and a number of their own.
+        due: BTreeMap<(Moment, u64), Waker>,
+        last: u64,
+        /// When the timer rings.
+        set: Option<Moment>,
+    }
+
+    impl Alarm {
+        /// Inside the runtime whose tasks are to be woken.
+        pub(in super::super) fn set_up(runtime: &Handle) -> io::Result<Self> {
+            let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+            let fd = timerfd_create(TimerfdClockId::Boottime, flags)?;
+            #[allow(
+                deprecated,
+                reason = "unsound with types that change their descriptor, which OwnedFd does not; what \
+                          takes its place is `unsafe`"
+            )]
+            let fd = AsyncFd::with_interest(fd, Interest::READABLE)?;
+            let clock = Arc::new(Clock { fd, sleepers: Mutex::default() });
+            let rings = runtime.spawn(Arc::clone(&clock).ring()).abort_handle();
+            Ok(Self { clock, rings })
+        }
+
+        /// Ends after `pause`.
+        pub(in super::super) fn sleep(&self, pause: Duration) -> Boxed<'static, ()> {
+            let until = Moment::now().plus(pause);
+            Box::pin(Sleep { clock: Arc::clone(&self.clock), until, number: None })
+        }
+    }
+
+    impl Drop for Alarm {
+        fn drop(&mut self) {
+            self.rings.abort();
+        }
+    }
+
+    impl Clock {
+        /// Wakes who is due, for ever.
+        async fn ring(self: Arc<Self>) {
+            while let Ok(mut rung) = self.fd.readable().await {
+                // It is not read: setting it again is enough to hear of it again.
+                rung.clear_ready();
+                let due: Vec<Waker> = {
+                    let mut sleepers = lock(&self.sleepers);
+                    sleepers.set = None;
+                    let later = sleepers.due.split_off(&(Moment::now(), u64::MAX));
+                    let due = std::mem::replace(&mut sleepers.due, later);
+                    self.set(&mut sleepers);
+                    due.into_values().collect()
+                };
+                due.into_iter().for_each(Waker::wake);
+            }
+        }
+
+        /// Sets the timer for the first who is due.
+        fn set(&self, sleepers: &mut Sleepers) {
+            let first = sleepers.due.keys().next().map(|(until, _)| *until);
+            if first == sleepers.set {
+                return;
+            }
+            let Some(until) = first else { return };
+            // Zero would stop it.
+            let left = until.left().max(Duration::from_nanos(1));
+            let spec = Itimerspec {
+                it_interval: Timespec { tv_sec: 0, tv_nsec: 0 },
+                it_value: Timespec {
+                    tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+                    tv_nsec: left.subsec_nanos().into(),
+                },
+            };
+            let set = timerfd_settime(&self.fd, TimerfdTimerFlags::empty(), &spec);
+            debug_assert!(set.is_ok(), "the timer is open and the time legal: {set:?}");
+            sleepers.set = Some(until);
+        }
+    }
+
+    struct Sleep {
+        clock: Arc<Clock>,
+        until: Moment,
+        /// Once it sleeps.
+        number: Option<u64>,
+    }
+
+    impl Future for Sleep {
+        type Output = ();
+
+        fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+            if self.until.left().is_zero() {
+                return Poll::Ready(());
+            }
+            let clock = Arc::clone(&self.clock);
+            let mut sleepers = lock(&clock.sleepers);
+            let number = *self.number.get_or_insert_with(|| {
+                sleepers.last += 1;
+                sleepers.last
+            });
+            sleepers.due.insert((self.until, number), cx.waker().clone());
+            clock.set(&mut sleepers);
+            Poll::Pending
+        }
+    }
+
+    impl Drop for Sleep {
+        fn drop(&mut self) {
+            if let Some(number) = self.number {
+                // The timer may ring in vain; most often another sleep sets it again before.
+                lock(&self.clock.sleepers).due.remove(&(self.until, number));
+            }
+        }
+    }
+}
+
+/// Only Linux has host stores that open.
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+mod platform {
+    use crate::store::Boxed;
+    use std::io;
+    use std::time::Duration;
+    use tokio::runtime::Handle;
+
+    pub(in super::super) struct Alarm;
+
+    impl Alarm {
+        pub(in super::super) fn set_up(_: &Handle) -> io::Result<Self> {
+            Ok(Self)
+        }
+
+        pub(in super::super) fn sleep(&self, pause: Duration) -> Boxed<'static, ()> {
+            Box::pin(tokio::time::sleep(pause))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Alarm;
+    use crate::clock::Moment;
+    use std::time::Duration;
+    use tokio::runtime::Handle;
+
+    const SHORT: Duration = Duration::from_millis(20);
+    const FAR: Duration = Duration::from_secs(3_600);
+
+    /// For what must come; a timer that was lost does not come at all.
+    const SOON: Duration = Duration::from_secs(30);
+
+    /// Each sleep ends, and not before its time, whatever was set before it, beside it or was given up.
+    #[tokio::test]
+    async fn sleepers_wake_up_each_at_its_time() {
+        let alarm = Alarm::set_up(&Handle::current()).unwrap();
+        let far = alarm.sleep(FAR);
+        let mut far = std::pin::pin!(far);
+        for round in 0..3 {
+            let began = Moment::now();
+            let all = async {
+                tokio::select! {
+                    biased;
+                    () = alarm.sleep(SHORT) => {}
+                    () = alarm.sleep(SHORT * 2) => panic!("the shorter one comes first"),
+                    () = &mut far => panic!("an hour has not passed"),
+                }
+                // What was given up has left the timer set for its time.
+                tokio::join!(
+                    alarm.sleep(SHORT),
+                    alarm.sleep(SHORT * 3),
+                    alarm.sleep(Duration::ZERO)
+                );
+            };
+            tokio::time::timeout(SOON, all).await.expect("woken");
+            let took = Moment::now().since(began);
+            assert!(took >= SHORT * 4, "round {round}: {took:?}");
+        }
+    }
+}
