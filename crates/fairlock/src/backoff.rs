@@ -1,5 +1,6 @@
 //! How long to wait before the next attempt: to connect, or to find a lock free.
 
+use crate::random::random_u32;
 use std::time::Duration;
 
 /// First pause: one lost packet or a restarting proxy should cost little.
@@ -73,7 +74,7 @@ impl Poll {
 /// A random time below `most`.
 pub(crate) fn jitter(most: Duration) -> Duration {
     // Without randomness from the system (it has failed at start already) there is no jitter.
-    let random = getrandom::u32().unwrap_or(0);
+    let random = random_u32().unwrap_or(0);
     most.mul_f64(f64::from(random) / (f64::from(u32::MAX) + 1.0))
 }
 

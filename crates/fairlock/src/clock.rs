@@ -62,8 +62,19 @@ impl Moment {
     }
 }
 
+/// This machine's wall clock, in milliseconds since 1970.
+fn wall_ms() -> u64 {
+    #[cfg(all(test, feature = "test-util"))]
+    if let Some(wall_ms) = virtual_time::wall_ms() {
+        return wall_ms;
+    }
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}
+
 #[cfg(feature = "test-util")]
 pub(crate) use virtual_time::follow as follow_tokio;
+#[cfg(all(test, feature = "test-util"))]
+pub(crate) use virtual_time::start_at;
 
 /// Tokio's time, which tests can pause, in the runtimes of sandboxes and nowhere else: clients that
 /// run elsewhere in the process keep the real clock.
@@ -84,14 +95,39 @@ mod virtual_time {
         /// The same moment on both clocks.
         tokio: Instant,
         ours: Moment,
+        /// What the wall clock showed then, where it is not the real one.
+        #[cfg(test)]
+        wall_ms: Option<u64>,
     }
 
     /// From now on this thread follows tokio's time while it is in the present runtime.
     pub(crate) fn follow() {
         if now().is_none() {
             let (runtime, tokio) = (Handle::current().id(), Instant::now());
-            FOLLOWED.set(Some(Followed { runtime, tokio, ours: Moment::real_now() }));
+            FOLLOWED.set(Some(Followed {
+                runtime,
+                tokio,
+                ours: Moment::real_now(),
+                #[cfg(test)]
+                wall_ms: None,
+            }));
         }
+    }
+
+    /// The same, from an hour after boot on, and with the wall clock in tokio's time, too: nothing is left
+    /// of the real ones.
+    #[cfg(test)]
+    pub(crate) fn start_at(wall_ms: u64) {
+        let (runtime, tokio) = (Handle::current().id(), Instant::now());
+        let (ours, wall_ms) = (Moment(0).plus_ms(3_600_000), Some(wall_ms));
+        FOLLOWED.set(Some(Followed { runtime, tokio, ours, wall_ms }));
+    }
+
+    #[cfg(test)]
+    pub(super) fn wall_ms() -> Option<u64> {
+        let now = now()?;
+        let followed = FOLLOWED.get()?;
+        followed.wall_ms.map(|wall_ms| wall_ms + now.since(followed.ours).as_millis() as u64)
     }
 
     pub(super) fn now() -> Option<Moment> {
@@ -144,9 +180,7 @@ impl ServerClock {
     pub(crate) fn now_ms(&self) -> u64 {
         match lock(&self.0).last {
             Some(r) => r.server_ms + Moment::now().since(r.sent).as_millis() as u64,
-            None => SystemTime::now()
-                .duration_since(UNIX_EPOCH)
-                .map_or(0, |since| since.as_millis() as u64),
+            None => wall_ms(),
         }
     }
 

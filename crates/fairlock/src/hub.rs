@@ -130,8 +130,9 @@ pub(crate) struct Hub {
 #[derive(Default)]
 struct HubState {
     by_request: HashMap<RequestId, Arc<Entry>>,
-    queues: HashMap<LockName, Arc<Queue>>,
-    plain: HashMap<LockName, (Arc<PlainQueue>, usize)>,
+    // In order: what is woken first must not hang on chance (`random.rs`).
+    queues: BTreeMap<LockName, Arc<Queue>>,
+    plain: BTreeMap<LockName, (Arc<PlainQueue>, usize)>,
 }
 
 impl Hub {
@@ -345,6 +346,13 @@ impl Hub {
         for (_, (queue, _)) in state.plain.iter().filter(|(name, _)| scope.has(name)) {
             queue.wake.notify_one();
         }
+    }
+
+    /// How many wait, and for how many locks something runs for them.
+    #[cfg(test)]
+    pub(crate) fn waiting(&self) -> (usize, usize) {
+        let state = lock(&self.state);
+        (state.by_request.len(), state.queues.len() + state.plain.len())
     }
 
     pub(crate) fn note_odd(&self) {

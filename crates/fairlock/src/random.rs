@@ -18,7 +18,20 @@ pub(crate) fn random_bits() -> Result<u128, Error> {
     Ok(u128::from_le_bytes(bytes))
 }
 
+/// 32 random bits.
+pub(crate) fn random_u32() -> Result<u32, Error> {
+    let mut bytes = [0; 4];
+    fill(&mut bytes)?;
+    Ok(u32::from_le_bytes(bytes))
+}
+
+/// The only place where chance comes in. All else is decided in the order of the code: `select!` is biased,
+/// and what is gone through is not in the order of a hash. So a simulated run can be repeated.
 fn fill(bytes: &mut [u8]) -> Result<(), Error> {
+    #[cfg(test)]
+    if seeded::fill(bytes) {
+        return Ok(());
+    }
     getrandom::fill(bytes).map_err(|error| {
         Error::new(
             crate::ErrorKind::Unavailable,
@@ -65,6 +78,30 @@ impl Requests {
         let at = drawn.left;
         // What is in use somewhere does not lie about here.
         Ok(std::mem::take(&mut drawn.bits[at]))
+    }
+}
+
+/// In place of the operating system, on threads that simulate.
+#[cfg(test)]
+pub(crate) mod seeded {
+    use fairlock_testkit::rng::Rng;
+    use std::cell::RefCell;
+
+    thread_local! {
+        static HERE: RefCell<Option<Rng>> = const { RefCell::new(None) };
+    }
+
+    /// From now on chance has this seed on this thread; without one it is chance again.
+    pub(crate) fn set(seed: Option<u64>) {
+        HERE.set(seed.map(Rng::new));
+    }
+
+    pub(super) fn fill(bytes: &mut [u8]) -> bool {
+        HERE.with_borrow_mut(|here| {
+            let Some(rng) = here else { return false };
+            bytes.fill_with(|| rng.below(256) as u8);
+            true
+        })
     }
 }
 

@@ -172,6 +172,21 @@ impl Shared {
         Moment::now().plus(self.config.store_timeout)
     }
 
+    /// What is there of locks, while nobody has or wants one.
+    #[cfg(test)]
+    pub(crate) fn leftovers(&self) -> Vec<String> {
+        let ((waiters, queues), holds) = (self.hub.waiting(), self.watchdog.holds());
+        let counts = [
+            (waiters, "waiters"),
+            (queues, "queues"),
+            (holds, "holds that are watched"),
+            (self.pending.count(), "clean-ups under way"),
+            (lock(&self.nudging).len(), "locks that are nudged"),
+        ];
+        let there = counts.iter().filter(|(count, _)| *count > 0);
+        there.map(|(count, what)| format!("{count} {what}")).collect()
+    }
+
     /// Takes in what the store hears.
     pub(crate) fn hear(self: &Arc<Self>, event: Event) {
         match event {

@@ -51,6 +51,7 @@ pub(crate) async fn run(shared: Arc<Shared>, queue: Arc<Queue>) {
     }
     loop {
         tokio::select! {
+            biased;
             () = shared.store.sleep(wait) => {}
             // What comes for another reason has proved no expectation wrong.
             () = queue.kick.notified() => early = false,

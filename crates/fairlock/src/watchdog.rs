@@ -9,7 +9,7 @@ use crate::replicas;
 use crate::shared::Shared;
 use crate::store::Scope;
 use fairlock_core::{Body, RenewalPlan};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -47,7 +47,7 @@ pub(crate) struct Watchdog {
 }
 
 struct State {
-    holds: HashMap<u64, Arc<Hold>>,
+    holds: BTreeMap<u64, Arc<Hold>>,
     /// When each hold is looked at next.
     plan: RenewalPlan,
     /// By the ways of the store, so that a server which hangs holds up its own locks alone.
@@ -82,7 +82,7 @@ impl Sleep {
 impl Default for State {
     fn default() -> Self {
         Self {
-            holds: HashMap::new(),
+            holds: BTreeMap::new(),
             plan: RenewalPlan::default(),
             lanes: BTreeMap::new(),
             sleep: Sleep::Awake,
@@ -194,6 +194,12 @@ impl Watchdog {
         lock(&self.state).holds.values().filter(|hold| hold.name == *name).cloned().collect()
     }
 
+    /// How many holds it cares for.
+    #[cfg(test)]
+    pub(crate) fn holds(&self) -> usize {
+        lock(&self.state).holds.len()
+    }
+
     /// The connection is lost: nobody knows what the server says now.
     pub(crate) fn suspect(&self, scope: &Scope) {
         let holds: Vec<_> = lock(&self.state).holds.values().cloned().collect();
@@ -277,6 +283,7 @@ impl Watchdog {
             }
         };
         tokio::select! {
+            biased;
             () = planned => {}
             () = self.changed.notified() => {}
         }

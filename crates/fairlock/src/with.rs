@@ -77,6 +77,7 @@ impl Held {
     pub async fn lost(&self) {
         let mut open = self.open.clone();
         tokio::select! {
+            biased;
             () = self.hold.lost() => {}
             // Nothing is ever sent: this is its end.
             _ = open.changed() => {}

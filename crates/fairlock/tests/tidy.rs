@@ -92,7 +92,10 @@ fn none(what: &str, found: Vec<String>) {
 /// Is it a file of tests as a whole?
 fn is_test(source: &Source) -> bool {
     let path = &source.path;
-    path.ends_with("tests.rs") || path.contains("/tests/") || path.contains("/differential/")
+    path.ends_with("tests.rs")
+        || path.contains("/tests/")
+        || path.contains("/differential/")
+        || path.contains("/simulation/")
 }
 
 #[test]

@@ -44,6 +44,7 @@ pub(crate) async fn stop(shared: &Shared, caller: &mut Caller, until: Option<Mom
         }
     };
     tokio::select! {
+        biased;
         () = caller.closed() => Stop::Gone,
         () = deadline => Stop::Late,
         () = shared.closed() => Stop::Closed,

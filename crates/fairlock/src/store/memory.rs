@@ -155,6 +155,7 @@ impl MemoryStore {
                 Some(at) => {
                     let sleep = tokio::time::sleep(Duration::from_millis(at - now_ms));
                     tokio::select! {
+                        biased;
                         () = sleep => {}
                         () = self.sooner.notified() => {}
                     }

@@ -201,6 +201,7 @@ impl Cluster {
                 }
             };
             tokio::select! {
+                biased;
                 // The sender lives in `self`, so the wait cannot fail.
                 _ = changed.changed() => {}
                 () = refused => return,

@@ -90,6 +90,11 @@ impl Endpoint {
     ) -> Result<Connection, StoreError> {
         match &self.target {
             Target::Tcp(host, port) => {
+                #[cfg(all(test, feature = "test-util"))]
+                if let Some(stream) = super::simulation::stream_to(host) {
+                    let stream = stream.await.map_err(|error| unreached(error.into()))?;
+                    return plain(stream, login, config).await;
+                }
                 let stream = tcp(host, *port).await.map_err(unreached)?;
                 match &self.tls {
                     None => plain(stream, login, config).await,
@@ -104,11 +109,14 @@ impl Endpoint {
     }
 }
 
-async fn plain(
-    stream: TcpStream,
+async fn plain<S>(
+    stream: S,
     login: &RedisConnectionInfo,
     config: AsyncConnectionConfig,
-) -> Result<Connection, StoreError> {
+) -> Result<Connection, StoreError>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     let opening = Arc::new(Opening::default());
     let stream = Sniffed { stream, opening: Some(Arc::clone(&opening)) };
     let connected = Connection::over(stream, login, config).await;
@@ -201,13 +209,13 @@ impl Opening {
 }
 
 /// A stream that tells what came first.
-struct Sniffed {
-    stream: TcpStream,
+struct Sniffed<S> {
+    stream: S,
     /// Until that is known.
     opening: Option<Arc<Opening>>,
 }
 
-impl AsyncRead for Sniffed {
+impl<S: AsyncRead + Unpin> AsyncRead for Sniffed<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -225,7 +233,7 @@ impl AsyncRead for Sniffed {
     }
 }
 
-impl AsyncWrite for Sniffed {
+impl<S: AsyncWrite + Unpin> AsyncWrite for Sniffed<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

@@ -163,6 +163,7 @@ impl Ear {
             let wait = if refused.is_empty() { idle } else { retry.min(idle) };
             retry = if refused.is_empty() { RETRY } else { (retry * 2).min(PING_INTERVAL) };
             tokio::select! {
+                biased;
                 () = self.broken.notified() => return,
                 () = self.todo.notified() => {}
                 () = tokio::time::sleep(wait) => {}

@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::store::{Boxed, Event, Events, Scope, StoreError, Topic};
 use fairlock_core::ClientId;
 use redis::{AsyncConnectionConfig, PushInfo, PushKind, RedisError, Value};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -35,7 +35,9 @@ pub(crate) struct Inbox {
     events: Events,
     up: AtomicBool,
     broken: Arc<Notify>,
-    topics: Mutex<HashMap<Vec<u8>, Wanted>>,
+    /// The server may be gone.
+    doubted: Notify,
+    topics: Mutex<BTreeMap<Vec<u8>, Wanted>>,
     current: watch::Sender<Option<Connection>>,
     attempt: Attempt,
 }
@@ -62,6 +64,7 @@ impl Inbox {
             events,
             up: AtomicBool::new(false),
             broken: Arc::new(Notify::new()),
+            doubted: Notify::new(),
             topics: Mutex::default(),
             current: watch::Sender::new(None),
             attempt: Attempt::default(),
@@ -70,6 +73,18 @@ impl Inbox {
 
     pub(crate) fn is_up(&self) -> bool {
         self.up.load(Ordering::Acquire)
+    }
+
+    /// How many channels it listens to for waiters.
+    #[cfg(test)]
+    pub(crate) fn topics(&self) -> usize {
+        lock(&self.topics).len()
+    }
+
+    /// The command connection is lost: is this one any good? A machine that is gone says nothing, and until
+    /// the next ping waiters would be taken for dead whenever their turn comes.
+    pub(crate) fn doubt(&self) {
+        self.doubted.notify_one();
     }
 
     pub(crate) async fn first_contact(&self) -> Result<(), Error> {
@@ -83,8 +98,9 @@ impl Inbox {
         loop {
             moves.forget();
             match self.connect().await {
-                Ok(conn) => {
+                Ok((conn, channels)) => {
                     self.current.send_replace(Some(conn.clone()));
+                    self.catch_up(conn.clone(), channels).await;
                     self.up.store(true, Ordering::Release);
                     (self.events)(Event::InboxUp(Scope::All));
                     // Last: whoever waits for the first contact must find it made.
@@ -99,13 +115,14 @@ impl Inbox {
                 Err(failure) => self.attempt.failed(self.place.at(failure)),
             }
             tokio::select! {
+                biased;
                 () = tokio::time::sleep(backoff.next()) => {}
                 () = moves.next() => {}
             }
         }
     }
 
-    async fn connect(self: &Arc<Self>) -> Result<Connection, StoreError> {
+    async fn connect(self: &Arc<Self>) -> Result<(Connection, Vec<Vec<u8>>), StoreError> {
         let hear = Arc::clone(self);
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(self.connect_timeout))
@@ -116,14 +133,15 @@ impl Inbox {
             });
         let connect = async {
             let mut conn = self.place.connect(config).await?;
-            self.subscribe(&mut conn).await?;
-            Ok(conn)
+            let channels = self.subscribe(&mut conn).await?;
+            Ok((conn, channels))
         };
         let connected = tokio::time::timeout(self.connect_timeout, connect).await;
         connected.map_err(|_| self.place.late())?
     }
 
-    async fn subscribe(&self, conn: &mut Connection) -> Result<(), StoreError> {
+    /// Subscribes what is wanted now, and says what that was.
+    async fn subscribe(&self, conn: &mut Connection) -> Result<Vec<Vec<u8>>, StoreError> {
         made(link::name_connection(conn, &self.name).await)?;
         let denied = |channel: &[u8], error: RedisError| StoreError {
             doubt: false,
@@ -136,21 +154,46 @@ impl Inbox {
         subscribed.map_err(|error| denied(&self.channel, error))?;
         unsubscribed.map_err(|error| denied(&self.channel, error))?;
         let wanted: Vec<Vec<u8>> = lock(&self.topics).keys().cloned().collect();
-        for channel in wanted {
-            match conn.subscribe(&channel).await {
+        for channel in &wanted {
+            match conn.subscribe(channel).await {
                 // Its waiters look for themselves, now and then; the others must not pay for it.
                 Err(error) if is_permission(&error) => {}
                 subscribed => made(subscribed)?,
             }
         }
-        Ok(())
+        Ok(wanted)
+    }
+
+    /// What came and went while `channels` were subscribed, one after the other, had no connection to be
+    /// told to. From now on it has.
+    async fn catch_up(&self, mut conn: Connection, channels: Vec<Vec<u8>>) {
+        let mut missing: Vec<_> = lock(&self.topics).keys().cloned().collect();
+        missing.retain(|channel| !channels.contains(channel));
+        let mut outcome = Ok(());
+        for channel in missing {
+            outcome = outcome.and(conn.subscribe(channel).await);
+        }
+        for channel in channels {
+            if !self.wants(&channel) {
+                outcome = outcome.and(conn.unsubscribe(channel).await);
+            }
+        }
+        if outcome.is_err_and(|error| !is_permission(&error)) {
+            self.broken.notify_one();
+        }
+    }
+
+    fn wants(&self, channel: &[u8]) -> bool {
+        lock(&self.topics).contains_key(channel)
     }
 
     async fn watch(&self, mut conn: Connection, moves: &mut Moves) {
         loop {
             tokio::select! {
+                biased;
                 () = self.broken.notified() => return,
                 () = moves.next() => return,
+                () = self.doubted.notified() => {}
                 () = tokio::time::sleep(PING_INTERVAL) => {}
             }
             let ping = redis::cmd("PING");
@@ -221,7 +264,7 @@ impl Inbox {
         })
     }
 
-    pub(crate) fn unlisten(&self, topic: Topic) {
+    pub(crate) fn unlisten(self: &Arc<Self>, topic: Topic) {
         let channel = keys::topic(&topic);
         {
             let mut topics = lock(&self.topics);
@@ -234,9 +277,13 @@ impl Inbox {
         }
         let conn = self.current.borrow().clone();
         if let (Some(mut conn), Ok(runtime)) = (conn, tokio::runtime::Handle::try_current()) {
+            let this = Arc::clone(self);
             runtime.spawn(async move {
-                // A failure means that the connection, and so the subscription, is gone.
-                let _ = conn.unsubscribe(channel).await;
+                // Somebody may want it again by now, and have subscribed.
+                if !this.wants(&channel) {
+                    // A failure means that the connection, and so the subscription, is gone.
+                    let _ = conn.unsubscribe(channel).await;
+                }
             });
         }
     }

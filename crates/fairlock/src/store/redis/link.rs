@@ -29,6 +29,8 @@ pub(crate) struct Link {
     record: Option<Arc<Record>>,
     events: Events,
     current: watch::Sender<Option<Connection>>,
+    /// There is a new one. Wakes those who wait in the order in which they came; a `watch` does it by chance.
+    made: Notify,
     /// When the server last answered anything: a busy connection needs no ping.
     last_answer: Mutex<Moment>,
     /// A call saw the connection fail.
@@ -58,6 +60,7 @@ impl Link {
             record,
             events,
             current: watch::Sender::new(None),
+            made: Notify::new(),
             last_answer: Mutex::new(Moment::now()),
             broken: Notify::new(),
             attempt: Attempt::default(),
@@ -78,11 +81,17 @@ impl Link {
     }
 
     pub(crate) async fn ready(&self) {
-        let mut current = self.current.subscribe();
-        tokio::select! {
-            // The sender lives in `self`, so the wait cannot fail.
-            _ = current.wait_for(Option::is_some) => {}
-            () = self.attempt.refused() => {}
+        loop {
+            // Before the look, so that no connection falls between.
+            let made = self.made.notified();
+            if self.current.borrow().is_some() {
+                return;
+            }
+            tokio::select! {
+                biased;
+                () = made => {}
+                () = self.attempt.refused() => return,
+            }
         }
     }
 
@@ -118,6 +127,7 @@ impl Link {
                     // What calls on the last connection reported says nothing of this one.
                     let _ = tokio::time::timeout(Duration::ZERO, self.broken.notified()).await;
                     self.current.send_replace(Some(conn.clone()));
+                    self.made.notify_waiters();
                     (self.events)(Event::Up { scope: Scope::All, whole: true });
                     // Last: whoever waits for the first contact must find it made.
                     self.attempt.succeeded();
@@ -130,6 +140,7 @@ impl Link {
                 Err(failure) => self.attempt.failed(self.place.at(failure)),
             }
             tokio::select! {
+                biased;
                 () = tokio::time::sleep(backoff.next()) => {}
                 () = moves.next() => {}
             }
@@ -170,6 +181,7 @@ impl Link {
             let wait = self.ping_interval.saturating_sub(idle);
             if !wait.is_zero() {
                 tokio::select! {
+                    biased;
                     () = self.broken.notified() => return,
                     () = moves.next() => return,
                     () = tokio::time::sleep(wait) => continue,
@@ -178,6 +190,7 @@ impl Link {
             let ping = redis::cmd("PING");
             let answer = tokio::time::timeout(self.ping_timeout, conn.send_packed_command(&ping));
             tokio::select! {
+                biased;
                 () = self.broken.notified() => return,
                 () = moves.next() => return,
                 answer = answer => match answer {

@@ -29,6 +29,8 @@ mod scan;
 mod script;
 mod sentinels;
 mod shards;
+#[cfg(all(test, feature = "test-util"))]
+mod simulation;
 mod slots;
 #[cfg(test)]
 mod tests;
@@ -36,7 +38,7 @@ mod tests;
 mod tls;
 mod walk;
 
-use super::{Boxed, Confirmed, Cursor, Events, Page, Reply, Store, StoreError, Topic};
+use super::{Boxed, Confirmed, Cursor, Event, Events, Page, Reply, Store, StoreError, Topic};
 use crate::client_info::ClientInfo;
 use crate::clock::ServerClock;
 use crate::config::{Address, Config};
@@ -115,6 +117,13 @@ impl RedisStore {
         }
     }
 
+    #[cfg(all(test, feature = "test-util"))]
+    fn leftovers(&self) -> Option<String> {
+        let To::One(one) = &self.to else { panic!("a Cluster has many") };
+        let topics = one.inbox.topics();
+        (topics > 0).then(|| format!("{topics} channels that it listens to"))
+    }
+
     #[cfg(test)]
     fn link(&self) -> &Arc<Link> {
         match &self.to {
@@ -132,8 +141,15 @@ impl One {
         events: Events,
     ) -> Result<Self, Error> {
         let place = Place::new(config)?;
-        let link = Link::new(Arc::clone(&place), config, record.clone(), Arc::clone(&events));
-        let inbox = Inbox::new(Arc::clone(&place), config, client, events);
+        let inbox = Inbox::new(Arc::clone(&place), config, client, Arc::clone(&events));
+        let doubt = Arc::clone(&inbox);
+        let hear: Events = Arc::new(move |event| {
+            if matches!(event, Event::Down(_)) {
+                doubt.doubt();
+            }
+            events(event);
+        });
+        let link = Link::new(Arc::clone(&place), config, record.clone(), hear);
         let confirmer = Confirmer::start(&place, config);
         tokio::spawn(Arc::clone(&link).run());
         tokio::spawn(Arc::clone(&inbox).run());

@@ -295,6 +295,7 @@ impl Routes {
             None => None,
         };
         tokio::select! {
+            biased;
             () = self.attempt.refused() => {}
             () = self.cluster.ready(slot) => {}
         }

@@ -217,6 +217,7 @@ impl Sentinels {
                 return;
             }
             tokio::select! {
+                biased;
                 () = lost.notified() => return,
                 () = tokio::time::sleep(PING_INTERVAL) => {}
             }
