@@ -3,5 +3,5 @@
 mod elsewhere;
 mod exposed;
 mod logins;
-mod profiles;
+pub(crate) mod profiles;
 mod stopped;

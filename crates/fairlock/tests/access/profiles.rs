@@ -39,6 +39,15 @@ pub(super) fn profile(name: &str) -> Vec<Rule> {
     rules
 }
 
+/// What a user of all names needs, as docs/acl/README.md says: key rules beside `~*` are an error.
+#[cfg(feature = "tls")]
+pub(crate) fn for_all_names() -> Vec<String> {
+    let files = ["locks.acl", "operate.acl", "records.acl"];
+    let rules =
+        files.iter().flat_map(|file| profile(file)).filter(|rule| !rule.text.starts_with('~'));
+    rules.map(|rule| rule.text.replace("billing:", "")).chain(["~*".to_owned()]).collect()
+}
+
 /// Gives `ann` these rules and no others.
 pub(super) fn allow<'a>(raw: &mut Raw, rules: impl IntoIterator<Item = &'a Rule>) {
     let mut command = vec!["ACL", "SETUSER", "ann", "reset", "resetchannels", "on", ">pw"];

@@ -10,6 +10,8 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use super::api::{Client, Guard, Lock};
+#[cfg(feature = "tls")]
+use crate::access::profiles;
 use fairlock::{Config, Error};
 use fairlock_testkit::raw::Raw;
 use fairlock_testkit::server::{Generation, Server};
@@ -22,6 +24,9 @@ use tokio::task::JoinHandle;
 
 /// What takes milliseconds gets this long before the test fails: the machine may be busy.
 pub(crate) const SOON: Duration = Duration::from_secs(10);
+
+/// The user at the servers that speak TLS, with the rules of docs/acl and no others: the contract does with them.
+const LEAST: &str = "least";
 
 /// Where a test runs.
 #[derive(Clone, Copy, Debug)]
@@ -75,7 +80,9 @@ impl Store {
     fn encrypted(generation: Generation) -> Option<Self> {
         let (files, ca) = (Files::default(), Ca::new("ours"));
         let identity = files.identity("server", &ca.server(), &ca);
-        let server = Server::builder(generation).tls(&identity).start()?;
+        let rules = profiles::for_all_names().join(" ");
+        let user = format!("user {LEAST} reset resetchannels on >pw {rules}\n");
+        let server = Server::builder(generation).tls(&identity).config(&user).start()?;
         Some(Self { server: Some(server), trusted: Some((files, identity.ca)), ..Self::none() })
     }
 
@@ -107,7 +114,8 @@ impl Store {
             return format!("redis+sentinel://{}/{MASTER_NAME}?{strict}", sentinel.addr());
         }
         if let (Some(server), Some((_, ca))) = (&self.server, &self.trusted) {
-            return format!("{}?ca={}", server.url(), ca.display());
+            let url = server.url().replace("://", &format!("://{LEAST}:pw@"));
+            return format!("{url}?ca={}", ca.display());
         }
         match (&self.server, &self.folder) {
             (Some(server), _) => server.url(),
