@@ -60,16 +60,7 @@ impl SentinelSet {
         login: Login,
         settings: &[(&str, &str)],
     ) -> Option<Self> {
-        Self::launch(generation, login, settings, false, None)
-    }
-
-    /// The same without passwords, with the wall clock of each data server under the test's control.
-    ///
-    /// # Panics
-    ///
-    /// If it does not come up.
-    pub fn start_with_clocks(generation: Generation) -> Option<Self> {
-        Self::launch(generation, Login { data: None, sentinels: None }, &[], true, None)
+        Self::launch(generation, login, settings, None)
     }
 
     /// A set without passwords whose servers and Sentinels speak TLS alone, to everybody; `None`, loudly,
@@ -80,14 +71,13 @@ impl SentinelSet {
     /// If it does not come up.
     pub fn start_tls(generation: Generation, identity: &Identity) -> Option<Self> {
         let login = Login { data: None, sentinels: None };
-        Self::launch(generation, login, &[], false, Some(identity))
+        Self::launch(generation, login, &[], Some(identity))
     }
 
     fn launch(
         generation: Generation,
         login: Login,
         settings: &[(&str, &str)],
-        clocks: bool,
         identity: Option<&Identity>,
     ) -> Option<Self> {
         let encrypted = |server: Builder| match identity {
@@ -97,7 +87,6 @@ impl SentinelSet {
         let mut data = Vec::new();
         for _ in 0..=REPLICAS {
             let mut server = Server::builder(generation)
-                .clock_shim(clocks)
                 // A replica that lost its master for a moment continues where it was.
                 .arg("--repl-backlog-size", "4mb")
                 .arg("--repl-diskless-sync", "yes")
