@@ -13,6 +13,9 @@ use fairlock_testkit::server::Generation;
 /// Members of the longest queue: 3 takes seconds, 4 a minute or two.
 const MEMBERS: usize = 3;
 
+/// The same for the other generations, whose scripts are the same.
+const MEMBERS_ELSEWHERE: usize = 2;
+
 /// When everything begins, in milliseconds.
 const START_MS: u64 = START_US / 1_000;
 
@@ -265,12 +268,11 @@ fn live_through(rig: &mut Rig, case: &Case) -> Result<(), String> {
     Err(format!("no live waiter got the lock within {rounds} heartbeats: {now:#?}"))
 }
 
-#[test]
-fn f38_every_small_queue_is_healed_and_served() {
-    let Some(mut rig) = Rig::start(Generation::Redis70) else { return };
+fn all_are_healed(generation: Generation, members_max: usize) {
+    let Some(mut rig) = Rig::start(generation) else { return };
     let members = match std::env::var("FAIRLOCK_DIFF_MEMBERS") {
         Ok(text) => text.parse().expect("FAIRLOCK_DIFF_MEMBERS is a number"),
-        Err(_) => MEMBERS,
+        Err(_) => members_max,
     };
     let cases = cases(members);
     println!("{} cases", cases.len());
@@ -279,4 +281,19 @@ fn f38_every_small_queue_is_healed_and_served() {
             panic!("{case:?}\n{story}");
         }
     }
+}
+
+#[test]
+fn f38_every_small_queue_is_healed_and_served() {
+    all_are_healed(Generation::Redis70, MEMBERS);
+}
+
+#[test]
+fn f38_every_small_queue_is_healed_and_served_on_redis_6_2() {
+    all_are_healed(Generation::Redis62, MEMBERS_ELSEWHERE);
+}
+
+#[test]
+fn f38_every_small_queue_is_healed_and_served_on_valkey_9_1() {
+    all_are_healed(Generation::Valkey91, MEMBERS_ELSEWHERE);
 }
