@@ -29,6 +29,10 @@ const WAITERS: u32 = 100;
 /// after ten seconds, and what they have used goes with them.
 const SETTLE: Duration = Duration::from_secs(12);
 
+/// How long they are watched: their heartbeats are up to twenty seconds apart and began at the same time, so a
+/// shorter look would find too many of them or too few.
+const WATCHED: Duration = Duration::from_secs(60);
+
 type Line = Result<String, std::io::Error>;
 
 /// What this program does when it is one of its own processes.
@@ -60,7 +64,7 @@ pub(crate) fn report(span: Duration) {
         print_turns(what, hear(children));
     }
     commands(&path);
-    waiting(&url, span);
+    waiting(&url);
 }
 
 fn uncontended(url: &str, span: Duration) {
@@ -195,7 +199,7 @@ fn wait(url: &str) {
 }
 
 /// What waiters cost that nothing happens to.
-fn waiting(url: &str, span: Duration) {
+fn waiting(url: &str) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let client = runtime.block_on(Client::connect(url)).unwrap();
     let _guard = runtime.block_on(client.fair_lock("idle").lock()).unwrap();
@@ -208,7 +212,7 @@ fn waiting(url: &str, span: Duration) {
     let mut children: Vec<_> = (0..WAITERS).map(|_| start()).collect();
     std::thread::sleep(SETTLE);
     let (before, began) = (cpu_ns(&children), Instant::now());
-    std::thread::sleep(span.max(Duration::from_secs(10)));
+    std::thread::sleep(WATCHED);
     let since = |(task, ns): (&PathBuf, &u64)| ns - before.get(task).unwrap_or(&0);
     let used = cpu_ns(&children).iter().map(since).sum::<u64>() as f64 / 1e6;
     let minutes = began.elapsed().as_secs_f64() / 60.0;
