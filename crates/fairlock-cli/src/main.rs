@@ -13,6 +13,8 @@ mod demo;
 mod duration;
 mod exec;
 mod exit;
+#[cfg(test)]
+mod fuzz;
 mod help;
 mod hold;
 mod keeper;

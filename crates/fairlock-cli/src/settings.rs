@@ -53,7 +53,7 @@ impl Settings {
         }
     }
 
-    fn parse(path: &Path, text: &str) -> Result<Self, Failure> {
+    pub(crate) fn parse(path: &Path, text: &str) -> Result<Self, Failure> {
         let wrong = |span: Option<Range<usize>>, what: &str| {
             let file = message::printable(path.as_os_str());
             match span {

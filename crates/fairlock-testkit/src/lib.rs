@@ -13,6 +13,7 @@
 //! - [`tls`]: CAs and certificates, made when a test runs;
 //! - [`terminal`]: a pseudo-terminal with a program on it, and what a person would see there;
 //! - [`vectors`]: what an operation does to the keys, as data files;
+//! - [`fuzz`]: inputs made of real ones, changed at random;
 //! - [`rng`]: random choices that a seed repeats;
 //! - [`tempdir`]: folders that go away with their owner.
 //!
@@ -21,6 +22,7 @@
 
 pub mod clock;
 pub mod disk;
+pub mod fuzz;
 pub mod history;
 pub mod proxy;
 pub mod python;

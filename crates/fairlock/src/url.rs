@@ -354,6 +354,9 @@ fn decode(text: &str, what: &str) -> Result<String, Error> {
 }
 
 #[cfg(test)]
+mod fuzz;
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::Replicas;

@@ -11,6 +11,7 @@
 //! - `cancel`: futures dropped after every number of polls
 //! - `bad_input`: what cannot work is told, or ignored and counted; nothing is changed by it
 //! - `collisions`: names that look like keys of other locks
+//! - `hostile`: a server that answers anything, at every step
 //! - `identity`: who is who, and cannot be forged
 //! - `secrets`: a password is shown nowhere
 //! - `send_sync`: what the types and futures can be used for
@@ -57,6 +58,7 @@ mod contract;
 mod faults;
 #[cfg(feature = "sqlite")]
 mod host;
+mod hostile;
 mod identity;
 mod many;
 mod named;

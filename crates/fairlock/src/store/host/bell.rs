@@ -33,7 +33,7 @@ pub(super) enum Message {
 }
 
 impl Message {
-    fn to_bytes(&self) -> [u8; BYTES] {
+    pub(super) fn to_bytes(&self) -> [u8; BYTES] {
         let mut bytes = [0; BYTES];
         bytes[..MARK.len()].copy_from_slice(&MARK);
         let mut number =
@@ -62,7 +62,7 @@ impl Message {
     }
 
     /// Strict: what none of ours would have written is no message.
-    fn parse(bytes: &[u8]) -> Option<Self> {
+    pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
         let number = |at: usize| {
             let bytes = bytes.get(at..at + 8)?;
             Some(u64::from_be_bytes(bytes.try_into().ok()?))

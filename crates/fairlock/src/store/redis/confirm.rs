@@ -273,7 +273,7 @@ fn failure_of(error: &RedisError) -> StoreError {
 const WAIT_REPLIES: usize = 2;
 
 /// How many replicas are online, in a primary's reply to `ROLE`.
-fn connected(role: &Value) -> Option<u32> {
+pub(super) fn connected(role: &Value) -> Option<u32> {
     match role {
         Value::Array(words) => match &words[..] {
             [_, _, Value::Array(replicas)] => u32::try_from(replicas.len()).ok(),

@@ -3,6 +3,7 @@
 //! The streams are ours rather than redis-rs's: what is sent before a stream is ready is decided
 //! here, and each connection asks for the server's address anew.
 
+use super::bounded::Bounded;
 use super::classify::classify;
 use super::link::made;
 use super::login::Login;
@@ -276,6 +277,8 @@ impl Connection {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
+        // No server makes us keep more than we asked for.
+        let stream = Bounded::new(stream);
         let (calls, driver) = MultiplexedConnection::new_with_config(login, stream, config).await?;
         let driver = Driver(tokio::spawn(driver).abort_handle());
         Ok(Self { calls, _driver: Arc::new(driver) })

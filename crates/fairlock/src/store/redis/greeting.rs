@@ -26,7 +26,7 @@ pub(crate) struct Greeting {
 }
 
 /// A finding, and the error that it is where it is refused.
-struct Finding {
+pub(super) struct Finding {
     check: Check,
     message: String,
     kind: ErrorKind,
@@ -162,7 +162,7 @@ impl Greeting {
 }
 
 /// A text in the reply to `HELLO`.
-fn field<'a>(hello: &'a Value, name: &str) -> Option<&'a str> {
+pub(super) fn field<'a>(hello: &'a Value, name: &str) -> Option<&'a str> {
     let Value::Map(pairs) = hello else { return None };
     let text = |value: &'a Value| match value {
         Value::BulkString(bytes) => std::str::from_utf8(bytes).ok(),
@@ -173,7 +173,7 @@ fn field<'a>(hello: &'a Value, name: &str) -> Option<&'a str> {
 }
 
 /// What cannot be read is not judged.
-fn is_old(version: &str) -> bool {
+pub(super) fn is_old(version: &str) -> bool {
     let mut parts = version.split('.').map(|part| part.parse::<u32>().ok());
     match (parts.next().flatten(), parts.next().flatten()) {
         (Some(major), Some(minor)) => (major, minor) < OLDEST,
@@ -181,7 +181,7 @@ fn is_old(version: &str) -> bool {
     }
 }
 
-fn of_memory(info: Value) -> Option<Finding> {
+pub(super) fn of_memory(info: Value) -> Option<Finding> {
     let finding = |message: String, blind| {
         Some(Finding { check: Check::Eviction, message, kind: ErrorKind::Misuse, blind })
     };

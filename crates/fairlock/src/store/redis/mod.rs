@@ -6,6 +6,7 @@
 //! node; `routes.rs` finds the way.
 
 mod attempt;
+mod bounded;
 mod classify;
 mod cluster;
 mod confirm;
@@ -14,6 +15,8 @@ mod dial;
 mod differential;
 mod ear;
 mod exchange;
+#[cfg(test)]
+mod fuzz;
 mod greeting;
 mod inbox;
 mod keys;

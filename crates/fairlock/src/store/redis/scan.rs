@@ -76,7 +76,7 @@ pub(crate) async fn page(
 }
 
 /// Strict: `[cursor, [key, ...]]`.
-fn decode_scan(reply: Value) -> Option<(u64, Vec<Vec<u8>>)> {
+pub(super) fn decode_scan(reply: Value) -> Option<(u64, Vec<Vec<u8>>)> {
     let Value::Array(parts) = reply else { return None };
     let [Value::BulkString(cursor), Value::Array(keys)] = <[Value; 2]>::try_from(parts).ok()?
     else {

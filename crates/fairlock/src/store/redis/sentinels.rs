@@ -226,7 +226,7 @@ impl Sentinels {
 }
 
 /// Whether an announcement is of the master `name`: `<name> <old host> <old port> <host> <port>`.
-fn is_of(data: &[Value], name: &str) -> bool {
+pub(super) fn is_of(data: &[Value], name: &str) -> bool {
     match data {
         [_, Value::BulkString(text)] => {
             text.strip_prefix(name.as_bytes()).is_some_and(|rest| rest.first() == Some(&b' '))
@@ -271,7 +271,7 @@ async fn ask(
 }
 
 /// The epoch in a reply to `SENTINEL MASTER`: fields and values, as a map or one after the other.
-fn epoch(reply: &Value) -> Option<u64> {
+pub(super) fn epoch(reply: &Value) -> Option<u64> {
     let pairs: Vec<(&Value, &Value)> = match reply {
         Value::Map(pairs) => pairs.iter().map(|(field, value)| (field, value)).collect(),
         Value::Array(words) => words.chunks_exact(2).map(|two| (&two[0], &two[1])).collect(),
@@ -283,7 +283,7 @@ fn epoch(reply: &Value) -> Option<u64> {
 }
 
 /// A reply to `SENTINEL GET-MASTER-ADDR-BY-NAME`.
-fn address(reply: &Value) -> Option<Target> {
+pub(super) fn address(reply: &Value) -> Option<Target> {
     let Value::Array(words) = reply else { return None };
     let [host, port] = &words[..] else { return None };
     let (host, port) = (text(host)?, text(port)?.parse().ok()?);

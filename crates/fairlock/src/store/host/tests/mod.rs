@@ -1,6 +1,7 @@
 //! The file of the host store, without a store on top of it.
 //!
 //! - `codec`: states as bytes, and bytes that are none;
+//! - `fuzz`: rows, messages and whole files of any bytes;
 //! - `transactions`: several connections to one file, the cache, names and clients;
 //! - `places`: paths, permissions and file systems that are refused, and what the files get;
 //! - `versions`: other versions, other programs, damage;
@@ -12,6 +13,7 @@
 
 mod bed;
 mod codec;
+mod fuzz;
 mod kills;
 mod places;
 mod time;

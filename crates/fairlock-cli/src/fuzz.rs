@@ -1,0 +1,103 @@
+//! Whatever is typed, or stands in a file: an answer or an error, and no password in it.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt as _;
+use std::path::Path;
+
+use clap::FromArgMatches as _;
+use fairlock_testkit::fuzz::{cases, input};
+
+use crate::args::Cli;
+use crate::secrets::{self, ChildUrl};
+use crate::settings::Settings;
+use crate::{duration, help, message};
+
+fn corpus(texts: &[&str]) -> Vec<Vec<u8>> {
+    texts.iter().map(|text| text.as_bytes().to_vec()).collect()
+}
+
+/// Arguments are separated by a byte that none can have.
+#[test]
+fn arguments() {
+    let corpus = corpus(&[
+        "run\0job\0--\0sleep\x001",
+        "run\0--lease\x0030s\0--wait\x005m\0--kind\0plain\0job\0--\0true",
+        "run\0--url\0redis://ann:CANARY@h:1/0\0--grace\x0010s\0--on-lost\0ignore\0job\0--\0make",
+        "run\0--replicas\0all\0--label\0web 1\0job",
+        "status\0--json\0--exit-code\0job",
+        "list\0--url\0redis+sentinel://:CANARY@a,b/m\0--json",
+        "unlock\0--force\0--yes\0--kind\0simple\0job",
+        "top\0--config\0/etc/fairlock.toml",
+        "completions\0bash",
+        "man\0--help\0-V\0-q",
+    ]);
+    cases("arguments", 500, |rng| {
+        let bytes = input(rng, &corpus);
+        let mut words = vec![OsString::from("fairlock")];
+        words.extend(bytes.split(|byte| *byte == 0).map(|word| OsString::from_vec(word.to_vec())));
+        let matches = help::command().try_get_matches_from(words);
+        if let Err(error) = matches.and_then(|matches| Cli::from_arg_matches(&matches)) {
+            let told = message::redact(&error.to_string());
+            let whole = |word: &[u8]| word.starts_with(b"redis://ann:CANARY@");
+            let secret = bytes.split(|byte| *byte == 0).any(whole);
+            let elsewhere = bytes.windows(6).filter(|word| word == b"CANARY").count() > 1;
+            assert!(!secret || elsewhere || !told.contains("CANARY"), "{told}");
+        }
+    });
+}
+
+#[test]
+fn files() {
+    let corpus = corpus(&[
+        "# ours\nurl = \"redis://ann:CANARY@h\"\npassword-file = '/p'\nscope = \"fleet\"\n",
+        "label = \"a b\"\nreplicas = \"all\"\n",
+        "[store]\nurl = '''x'''\n",
+        "url = \"\\u00e4\"\nscope = 1979-05-27T07:32:00Z\nreplicas = { a = [1, 2.5, true] }\n",
+    ]);
+    cases("configuration files", 10_000, |rng| {
+        let bytes = input(rng, &corpus);
+        let Ok(text) = std::str::from_utf8(&bytes) else { return };
+        if let Err(failure) = Settings::parse(Path::new("/c.toml"), text) {
+            let told = failure.to_string();
+            assert!(told.starts_with("/c.toml") && told.len() < 1_000, "{told}");
+            let as_value = text.contains("url = \"redis://ann:CANARY@h\"\n");
+            assert!(
+                !as_value || text.matches("CANARY").count() > 1 || !told.contains("CANARY"),
+                "{told}"
+            );
+        }
+    });
+}
+
+#[test]
+fn durations() {
+    let corpus = corpus(&["500ms", "10s", "5m", "1h", "0", "18446744073709551615h", "1.5s", "-1s"]);
+    cases("durations", 20_000, |rng| {
+        let bytes = input(rng, &corpus);
+        let Ok(text) = std::str::from_utf8(&bytes) else { return };
+        if let Ok(duration) = duration::parse(text) {
+            assert!(!duration::human(duration).is_empty());
+        }
+        let _ = duration::parse_positive(text);
+    });
+}
+
+/// What a command gets to see of the URL has no password in it.
+#[test]
+fn urls_for_commands() {
+    let corpus = corpus(&[
+        "redis://ann:CANARY@h:1/0?replicas=2",
+        "redis+sentinel://:CANARY@a:1,b:2/m?sentinel-password=CANARY",
+        "unix:/run/r.sock?user=ann&password=CANARY",
+    ]);
+    cases("urls for commands", 20_000, |rng| {
+        let bytes = input(rng, &corpus);
+        let Ok(text) = std::str::from_utf8(&bytes) else { return };
+        let _ = (message::redact(text), secrets::variables(text));
+        if let ChildUrl::Stripped(clean) = secrets::child_url(text.as_ref()) {
+            assert!(clean.len() < text.len(), "{text}: {clean}");
+            // Twice is never needed.
+            assert_eq!(secrets::child_url(clean.as_ref()), ChildUrl::Unchanged, "{text}: {clean}");
+        }
+    });
+}
