@@ -10,8 +10,8 @@ use std::time::Duration;
 
 const STEP: Duration = Duration::from_millis(20);
 
-/// A process that did not run for so long may be taken for dead a little later.
-pub(crate) const STALL: Duration = Duration::from_millis(300);
+/// Shorter ones are not told.
+const STALL: Duration = Duration::from_millis(50);
 
 /// A thread that tells every time in which it was not run.
 #[derive(Debug)]

@@ -10,7 +10,8 @@
 //! - **I15**: queue and scores have the same members, each once; the holder is not among them; ours stand
 //!   in the order of their numbers.
 //!
-//! After an operator took a part of a queue away, its order is not judged until it is mended.
+//! After a part of a queue was taken away, by an operator or a clock that jumped, its order is not judged until
+//! it is mended.
 
 mod book;
 
@@ -166,8 +167,7 @@ impl Server {
                 }
             }
         }
-        let taken = group.len() == 1 && matches!(&group[0][0][..], b"DEL" | b"UNLINK");
-        for what in book.inconsistent(taken) {
+        for what in book.inconsistent(changes.taken) {
             found.violation(say(what));
         }
         if !book.is_empty() {

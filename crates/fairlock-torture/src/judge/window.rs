@@ -10,6 +10,13 @@ use std::time::Duration;
 /// A disturbance that is longer may outlast what a hand-over was granted for.
 const SHORT: Duration = HEARTBEAT.saturating_mul(2);
 
+/// So much of a hold's time lost to a machine that others use too may be the rest of what it was granted for:
+/// that is a heartbeat at least, and the first renewal goes out after a fifth of it.
+const STALLED: Duration = HEARTBEAT.checked_div(3).expect("by three");
+
+/// A process that did not run for so long may be taken for dead a little later.
+const UNHEARD: Duration = Duration::from_millis(300);
+
 /// A time in which something was wrong.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Window {
@@ -66,13 +73,21 @@ impl Windows {
         match excuse {
             Excuse::Never => false,
             Excuse::StateLoss => all().filter(meets).any(Window::loses_state),
-            Excuse::MayLose => all().filter(meets).any(Window::may_lose),
+            Excuse::MayLose => {
+                all().filter(meets).any(Window::may_lose) || self.stalled(from, until) > ns(STALLED)
+            }
             Excuse::Disturbed => all().any(|window| window.disturbs(from, until)),
             Excuse::WrongType => {
                 all().filter(meets).any(|window| matches!(window.kind, Some(Kind::LockOverwritten)))
             }
             Excuse::ClockMoved => all().any(|window| window.moves_the_clock(from, until)),
         }
+    }
+
+    /// For how long something did not run in this time, all in all.
+    fn stalled(&self, from: u64, until: u64) -> u64 {
+        let part = |window: &Window| window.until.min(until).saturating_sub(window.from.max(from));
+        self.stalls.iter().map(part).sum()
     }
 
     /// Whether the order of places may be disturbed at this time.
@@ -99,6 +114,7 @@ impl Window {
     }
 
     fn disturbs(&self, from: u64, until: u64) -> bool {
-        self.from <= until && from <= self.until.saturating_add(ns(UNTIL_ORDER))
+        let felt = self.kind.is_some() || self.until - self.from > ns(UNHEARD);
+        felt && self.from <= until && from <= self.until.saturating_add(ns(UNTIL_ORDER))
     }
 }

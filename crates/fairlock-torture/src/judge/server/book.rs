@@ -66,6 +66,8 @@ pub(super) struct Changes {
     pub(super) granted: Option<String>,
     pub(super) minted: Option<u64>,
     pub(super) lost_token: bool,
+    /// One part alone is gone: by an operator, or because its TTL was over. Scripts take all away at once.
+    pub(super) taken: bool,
     /// The server's time, if waiters were taken out for dead.
     pub(super) removed_at: Option<i64>,
     pub(super) wrong: Vec<String>,
@@ -215,6 +217,7 @@ impl Book {
         match words[0].to_ascii_uppercase().as_str() {
             "DEL" | "UNLINK" => {
                 changes.lost_token |= part == Part::Token;
+                changes.taken |= part != Part::Token && words.len() == 2;
                 self.clear(part);
             }
             "PEXPIREAT" => {
@@ -339,7 +342,7 @@ impl Book {
         }
     }
 
-    /// What does not fit together. `taken`: it was left by a single removal, an operator's.
+    /// What does not fit together. `taken`: [`Changes::taken`].
     pub(super) fn inconsistent(&mut self, taken: bool) -> Vec<String> {
         let mut wrong = Vec::new();
         if let Some(holder) = &self.holder

@@ -60,6 +60,13 @@ fn i14_a_loss_needs_a_fault_that_explains_it() {
     history().finds(&["without a fault that explains it"]);
     history().fault(Kind::ConnectionsKilled, 9, 20).finds(&["without a fault"]);
     assert_eq!(history().fault(Kind::Restarted, 9, 2_000).finds(&[]).lost, 1);
+    let stalled = |until| {
+        let mut history = history();
+        history.inputs.push(Input::Stalled { from: 9 * MS, until: until * MS });
+        history
+    };
+    stalled(100).finds(&["without a fault"]);
+    assert_eq!(stalled(200).finds(&[]).lost, 1, "as long as a short grant");
     let said = Note::Said {
         at: 21 * MS,
         lock: "fair-0".into(),

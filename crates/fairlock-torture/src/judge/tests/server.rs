@@ -150,6 +150,8 @@ fn i5_is_not_judged_until_all_have_their_numbers_again() {
     );
     log(&format!("{TAKEN}{two}{late}")).finds(&["stood before it"]);
     log(&format!("{TAKEN}{two}DEL O\n{back}{late}")).finds(&[]);
+    // Its time was over, which a script found.
+    log(&format!("{TAKEN}{two}DEL O; {back}{late}")).finds(&[]);
 }
 
 /// What is only known to clients in time, beside the log above.
