@@ -2,9 +2,13 @@
 //! refuses whoever comes with a smaller token than it has seen.
 
 use fairlock_testkit::raw::Raw;
-use fairlock_testkit::resp::Value;
+use fairlock_testkit::resp::{self, Value};
 use fairlock_testkit::server::{Generation, Server};
 use std::net::SocketAddr;
+use std::time::Duration;
+
+/// How long it may take to answer.
+const ANSWERED: Duration = Duration::from_secs(60);
 
 /// Reads the counter. From now on smaller tokens are refused.
 const READ: &str = "\
@@ -63,16 +67,23 @@ impl Access {
         Self(Raw::connect(addr))
     }
 
+    /// The resource is never faulted, but the machine may be busy with something else for long.
+    fn call(&mut self, command: &[&str]) -> Value {
+        self.0.send_bytes(&resp::encode(command)).expect("the resource is there");
+        let reply = self.0.read_within(ANSWERED).expect("the resource is there");
+        reply.expect("the resource answers")
+    }
+
     /// What the counter of this lock says; `None` for too small a token.
     pub(crate) fn read(&mut self, lock: &str, token: u64) -> Option<i64> {
-        let reply = self.0.call(&["EVAL", READ, "1", lock, &token.to_string()]);
+        let reply = self.call(&["EVAL", READ, "1", lock, &token.to_string()]);
         (!reply.is_nil()).then(|| reply.int())
     }
 
     /// Whether the write was accepted.
     pub(crate) fn write(&mut self, lock: &str, token: u64, count: i64) -> bool {
         let (token, count) = (token.to_string(), count.to_string());
-        !self.0.call(&["EVAL", WRITE, "1", lock, &token, &count]).is_nil()
+        !self.call(&["EVAL", WRITE, "1", lock, &token, &count]).is_nil()
     }
 }
 
@@ -97,13 +108,13 @@ return 1";
 impl Access {
     /// All of a set as text, each element with a comma behind it; `None` for too small a token.
     pub(crate) fn read_set(&mut self, set: &str, token: Option<u64>) -> Option<String> {
-        let reply = self.0.call(&["EVAL", READ_SET, "1", set, &shown_token(token)]);
+        let reply = self.call(&["EVAL", READ_SET, "1", set, &shown_token(token)]);
         (!reply.is_nil()).then(|| reply.text().to_owned())
     }
 
     /// Whether the write was accepted.
     pub(crate) fn write_set(&mut self, set: &str, token: Option<u64>, text: &str) -> bool {
-        !self.0.call(&["EVAL", WRITE_SET, "1", set, &shown_token(token), text]).is_nil()
+        !self.call(&["EVAL", WRITE_SET, "1", set, &shown_token(token), text]).is_nil()
     }
 
     /// What is in a set.
