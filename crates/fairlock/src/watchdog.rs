@@ -284,8 +284,9 @@ impl Watchdog {
         };
         tokio::select! {
             biased;
-            () = planned => {}
+            // First, so that what came just before the date does not wake it once more right after.
             () = self.changed.notified() => {}
+            () = planned => {}
         }
         lock(&self.state).sleep = Sleep::Awake;
     }
