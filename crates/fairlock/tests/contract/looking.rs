@@ -210,7 +210,8 @@ pub(super) async fn records_may_be_denied(store: Store) {
     let Some(mut raw) = store.raw() else { return };
     let mut rule = vec!["ACL", "SETUSER", "ann", "on", ">right", "allchannels", "+@all"];
     let keys = ["~job", "~redisson_lock_*", "~fairlock_order*", "~fairlock_state*"];
-    rule.extend(keys.into_iter().chain(["~fairlock_beats*", "~fairlock_buried*"]));
+    let replicas = store.url().contains("replicas=").then_some("~fairlock_replicated*");
+    rule.extend(keys.into_iter().chain(["~fairlock_beats*", "~fairlock_buried*"]).chain(replicas));
     raw.call(&rule);
     let config =
         || no_beats(Config::from_url(&store.url()).unwrap()).username("ann").password("right");

@@ -23,7 +23,7 @@ async fn ends_in_time(guard: &Guard, last: Instant, since: Instant) -> Result<()
     let pauses = Pauses::watch();
     soon("the end of the hold", guard.lost()).await;
     let (least, most) = (last.elapsed(), since.elapsed());
-    let paused = pauses.longest();
+    let paused = pauses.together();
     assert!(most <= MOST + PUSHED_WITHIN + paused, "{most:?}, pauses of {paused:?}");
     assert_eq!(guard.state(), GuardState::Lost);
     assert_eq!(guard.ensure_valid().unwrap_err().kind(), ErrorKind::Lost);

@@ -5,7 +5,7 @@ mod clusters;
 use std::future::Future;
 use std::path::PathBuf;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
@@ -204,18 +204,29 @@ pub(crate) async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) 
 /// Measures for how long this process does not run: a machine short of memory stops everything
 /// for seconds.
 pub(crate) struct Pauses {
-    /// When the watching thread ran last, and the longest time in which it did not.
-    seen: Arc<Mutex<(Instant, Duration)>>,
+    seen: Arc<Mutex<Seen>>,
+}
+
+struct Seen {
+    /// When the watching thread ran last.
+    last: Instant,
+    longest: Duration,
+    /// All that were longer than [`Pauses::SHORT`].
+    together: Duration,
 }
 
 impl Pauses {
+    /// Twice what the watching thread sleeps between two looks.
+    const SHORT: Duration = Duration::from_millis(10);
+
     /// Begins to watch, until it is dropped.
     pub(crate) fn watch() -> Self {
-        let seen = Arc::new(Mutex::new((Instant::now(), Duration::ZERO)));
+        let (longest, together) = Default::default();
+        let seen = Arc::new(Mutex::new(Seen { last: Instant::now(), longest, together }));
         let watched = Arc::downgrade(&seen);
         std::thread::spawn(move || {
             while let Some(seen) = watched.upgrade() {
-                Self::look(&seen);
+                drop(Self::look(&seen));
                 std::thread::sleep(Duration::from_millis(5));
             }
         });
@@ -224,14 +235,23 @@ impl Pauses {
 
     /// The longest so far.
     pub(crate) fn longest(&self) -> Duration {
-        Self::look(&self.seen)
+        Self::look(&self.seen).longest
     }
 
-    fn look(seen: &Mutex<(Instant, Duration)>) -> Duration {
+    /// All so far together: for what needs several steps, each of which may be held up.
+    pub(crate) fn together(&self) -> Duration {
+        Self::look(&self.seen).together
+    }
+
+    fn look(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
         let mut seen = seen.lock().unwrap();
-        seen.1 = seen.1.max(seen.0.elapsed());
-        seen.0 = Instant::now();
-        seen.1
+        let pause = seen.last.elapsed();
+        seen.longest = seen.longest.max(pause);
+        if pause > Self::SHORT {
+            seen.together += pause;
+        }
+        seen.last = Instant::now();
+        seen
     }
 }
 
