@@ -10,7 +10,7 @@ use crate::bed::{ms, run, soon, until};
 
 const LEASE: Duration = Duration::from_millis(700);
 /// Redisson renews every third of it.
-const WATCHDOG: Duration = Duration::from_millis(900);
+const WATCHDOG: Duration = Duration::from_millis(2_000);
 
 /// Nobody deletes the key: whoever waits has to notice the end of the TTL by itself.
 #[test]

@@ -10,6 +10,8 @@ use fairlock_testkit::history::now_ns;
 use crate::bed::{Bed, measured, run, settled, soon, until};
 
 const WITHIN: Duration = Duration::from_millis(50);
+/// No wake-up that is lost is found sooner: only a heartbeat, or the end of a lease, helps then.
+const LOST: Duration = Duration::from_secs(1);
 const ROUNDS: usize = 20;
 
 /// From the server's time of the release to the return of the call of the one that waited.
@@ -72,7 +74,7 @@ async fn to_and_fro(bed: &Bed, kind: Kind) -> WakeUps {
     WakeUps { to_java: took(to_java, freed(true)), to_rust: took(to_rust, freed(false)) }
 }
 
-/// True if all were in time; says so either way.
+/// True if nine of ten were in time and none was lost; says so either way.
 fn in_time(what: &str, took: &[Duration]) -> bool {
     let late = took.iter().filter(|&&took| took > WITHIN).count();
     let worst = took.iter().max().expect("there are some");
@@ -81,13 +83,13 @@ fn in_time(what: &str, took: &[Duration]) -> bool {
         took.len() - late,
         took.len()
     ));
-    late == 0
+    late * 10 <= took.len() && *worst < LOST
 }
 
 fn both_ways(kind: Kind) {
     run(|bed| async move {
-        // A busy machine may be late once; a lost wake-up is late each time, and by seconds.
-        for _ in 0..3 {
+        // A busy machine may be late now and then; a lost wake-up is late each time, and by seconds.
+        for _ in 0..5 {
             let wake_ups = to_and_fro(&bed, kind).await;
             let what = format!("Redisson {}, {kind:?}", bed.version());
             let to_java = in_time(&format!("{what}, Rust to Java"), &wake_ups.to_java);
@@ -97,7 +99,7 @@ fn both_ways(kind: Kind) {
                 return;
             }
         }
-        panic!("not once were all wake-ups of {ROUNDS} rounds within {WITHIN:?}");
+        panic!("not once were nine of ten wake-ups of {ROUNDS} rounds within {WITHIN:?}");
     });
 }
 
