@@ -20,7 +20,7 @@ use super::window::Excuse;
 use super::{Found, ns};
 use crate::log::effects::Command;
 use crate::worker::DEAD_AFTER;
-use book::{Before, Book, Key};
+use book::{Book, Key};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
@@ -137,7 +137,9 @@ impl Server {
             self.over(name, hold.token, read_us, early);
         }
         if let Some(owner) = &changes.granted {
-            for (excuse, what) in self.granted(name, &mut book, owner, changes.minted, &before) {
+            for (excuse, what) in
+                self.granted(name, &mut book, owner, changes.minted, &changes.early)
+            {
                 found.suspect(excuse, lately, now, say(what));
             }
             found.result.logged += 1;
@@ -182,7 +184,7 @@ impl Server {
         book: &mut Book,
         owner: &str,
         minted: Option<u64>,
-        before: &Before,
+        early: &[String],
     ) -> Vec<(Excuse, String)> {
         let mut wrong = Vec::new();
         let (last, is_lost) = self.last.entry(name.to_owned()).or_default();
@@ -207,8 +209,7 @@ impl Server {
             self.owners.insert((name.to_owned(), owner.to_owned()), token);
         }
         if !book.mending {
-            let early = before.line.iter().take_while(|earlier| *earlier != owner);
-            for early in early.filter(|earlier| book.has(earlier)) {
+            for early in early.iter().filter(|earlier| book.has(earlier)) {
                 let what = format!("{owner} was granted it while {early} stood before it");
                 wrong.push((Excuse::Never, what));
             }

@@ -64,6 +64,8 @@ pub(super) struct Changes {
     /// The hold that there was is over.
     pub(super) ended: bool,
     pub(super) granted: Option<String>,
+    /// Who stood before it then.
+    pub(super) early: Vec<String>,
     pub(super) minted: Option<u64>,
     pub(super) lost_token: bool,
     /// One part alone is gone: by an operator, or because its TTL was over. Scripts take all away at once.
@@ -76,8 +78,6 @@ pub(super) struct Changes {
 /// What is asked about the time before a group.
 #[derive(Debug, Default)]
 pub(super) struct Before {
-    /// The queue, its head first.
-    pub(super) line: VecDeque<String>,
     pub(super) beats_of_waiters: Vec<(String, i64)>,
 }
 
@@ -128,7 +128,18 @@ impl Book {
             Some((owner.clone(), *self.beats.get(client)?))
         };
         let beats_of_waiters = self.list.iter().filter_map(beat_of).collect();
-        Before { line: self.list.clone(), beats_of_waiters }
+        Before { beats_of_waiters }
+    }
+
+    /// Who stands before it: in the queue, or by number where it has just returned to its place.
+    fn early(&self, owner: &str) -> Vec<String> {
+        let place = self.list.iter().position(|member| member == owner).unwrap_or(usize::MAX);
+        let number = self.numbers.get(owner);
+        let has_smaller =
+            |member| number.zip(self.numbers.get(member)).is_some_and(|(own, other)| other < own);
+        let line = self.list.iter().enumerate().filter(|(_, member)| *member != owner);
+        let early = line.filter(|(at, member)| *at < place || has_smaller(*member));
+        early.map(|(_, member)| member.clone()).collect()
     }
 
     pub(super) fn apply(&mut self, name: &str, group: &[Command]) -> Changes {
@@ -209,6 +220,9 @@ impl Book {
         self.persisted = false;
         self.holder = Some(Holder { owner: owner.to_owned(), token: 0, count, expire_ms: None });
         changes.granted = Some(owner.to_owned());
+        // Now, and not before the group: a waiter that returns to its place may find the lock free, and the
+        // same script puts it back into the queue and takes it out again.
+        changes.early = self.early(owner);
     }
 
     fn part(&mut self, part: Part, command: &Command, changes: &mut Changes) {

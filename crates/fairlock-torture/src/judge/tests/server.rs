@@ -139,6 +139,22 @@ fn what_an_operator_takes_away_is_not_judged_until_it_is_mended() {
         .finds(&["without a score"]);
 }
 
+/// A waiter whose grant was over before it answered stands in no queue. It returns, and the same script may find
+/// the lock free.
+#[test]
+fn i5_who_returns_to_its_place_is_granted_from_there() {
+    let returned = |push: &str, number: u64| {
+        let c = "cccccccc-0000-8000-8000-000000000000:1";
+        log(&format!(
+            "{TAKEN}{QUEUED}DEL L; {push} {c}; ZADD O {number} {c}; ZADD S 9 {c}; SET T t6; HSET L {c} 1; \
+             PEXPIREAT L +5; LREM Q 0 {c}; ZREM S {c}; ZREM O {c}; PEXPIREAT R +60"
+        ))
+    };
+    returned("LPUSH Q", 1).finds(&[]);
+    returned("LPUSH Q", 99).finds(&["stood before it"]);
+    returned("RPUSH Q", 1).finds(&["stood before it"]);
+}
+
 /// Numbers that an operator took away come back one by one, with their owners: who is first may go first.
 #[test]
 fn i5_is_not_judged_until_all_have_their_numbers_again() {
