@@ -149,8 +149,13 @@ impl Run {
     /// lost together with a clock that was set back is the one thing that nobody promises.
     fn next(&self, round: &mut Vec<Kind>) -> Kind {
         let may = |kind: &Kind| !kind.loses_tokens() || Instant::now() > self.keep_tokens;
-        let at = round.iter().rposition(may).unwrap_or(0);
-        round.remove(at)
+        loop {
+            if let Some(at) = round.iter().rposition(may) {
+                return round.remove(at);
+            }
+            // A few seconds, and nothing else is left of this round.
+            std::thread::sleep(LOOK);
+        }
     }
 
     /// Plays it, alone or with another; false if nobody recovered.

@@ -143,6 +143,9 @@ impl Server {
                 found.suspect(excuse, lately, now, say(what));
             }
             found.result.logged += 1;
+            if book.holder.is_none() {
+                self.over(name, changes.minted.unwrap_or(0), read_us, true);
+            }
         } else if let Some(hold) = &mut book.holder {
             if let Some(token) = changes.minted {
                 // The token was lost, and the holder asked once more: the hold has another one from now on.
@@ -195,18 +198,21 @@ impl Server {
         }
         (*last, *is_lost) = (minted.unwrap_or(*last), false);
         let token = minted.unwrap_or(0);
+        let hold = Hold { owner: owner.to_owned(), longest_us: 0, over: None };
+        self.holds.insert((name.to_owned(), token), hold);
+        self.owners.insert((name.to_owned(), owner.to_owned()), token);
         if let Some(hold) = &mut book.holder {
             hold.token = token;
             let longest_us = hold.expire_ms.unwrap_or(0) * 1_000;
+            if let Some(known) = self.holds.get_mut(&(name.to_owned(), token)) {
+                known.longest_us = longest_us;
+            }
             // Tokens are times, if not later ones.
             let minted_us = minted.and_then(|token| i64::try_from(token).ok());
             if minted_us.is_some_and(|at| longest_us - at > (LONGEST_MS + 2) * 1_000) {
                 let what = format!("{owner} has it until {longest_us}, with token {token}");
                 wrong.push((Excuse::StateLoss, what));
             }
-            let hold = Hold { owner: owner.to_owned(), longest_us, over: None };
-            self.holds.insert((name.to_owned(), token), hold);
-            self.owners.insert((name.to_owned(), owner.to_owned()), token);
         }
         if !book.mending {
             for early in early.iter().filter(|earlier| book.has(earlier)) {

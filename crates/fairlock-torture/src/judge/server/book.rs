@@ -163,8 +163,8 @@ impl Book {
         let words: Vec<_> = words.iter().map(String::as_str).collect();
         match words[0].to_ascii_uppercase().as_str() {
             "DEL" | "UNLINK" => {
+                // A grant stays one: it was over at once if the clock jumped in the middle of it.
                 changes.ended |= self.holder.take().is_some();
-                changes.granted = None;
             }
             "HSET" => {
                 if let [_, _, owner, count] = words[..] {

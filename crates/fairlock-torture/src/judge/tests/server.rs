@@ -198,6 +198,16 @@ fn a3_a_guard_has_a_grant() {
     noted(log(TAKEN), &[guard(B, 5, 4), over(B, 1, End::Released)]).finds(&["of aaaaaaaa"]);
 }
 
+/// The clock jumps in the middle of a grant: it is over as it is made, and its guard may not know.
+#[test]
+fn a3_a_grant_may_be_over_at_once() {
+    let at_once = "SET T t5 PXAT +60; HSET L A 1; DEL L";
+    let notes = [guard(A, 5, 1), over(A, 0, End::Lost)];
+    let now = now_ns() / MS;
+    noted(log(at_once), &notes).fault(Kind::ClockForward, now - 9, now + 9).finds(&[]);
+    noted(log(at_once), &[guard(A, 5, 1)]).finds(&["longer than the hold"]);
+}
+
 /// The token was lost, and the holder's own copy of its request finds none.
 #[test]
 fn a3_a_hold_may_get_another_token() {
