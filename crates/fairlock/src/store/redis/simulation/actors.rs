@@ -159,7 +159,7 @@ impl Actor {
     async fn hold(&mut self, guard: Guard) {
         let hold = guard.hold();
         let counted = guard.hold_count() == 1;
-        self.world.with(|state| state.book.took(self.peer, &hold));
+        self.world.with(|state| state.took(self.peer, &hold));
         let ms = if self.rng.chance(15) { 40_000 } else { 1_200 };
         let until = Instant::now() + self.some(ms);
         let inner = if self.rng.chance(20) { guard.reenter().await.ok() } else { None };

@@ -1,5 +1,6 @@
 //! The observer's book of a run: what the server did, what applications were told, and what must not be.
 
+use super::server::Standing;
 use crate::hold::{GuardState, Hold};
 use fairlock_core::{Answer, Body, ClientId, LockName, Op, OwnerId, SimpleValue, Snapshot, Token};
 use std::collections::BTreeMap;
@@ -20,6 +21,9 @@ const WAKE_MAX: Duration = Duration::from_secs(3);
 
 /// A guard that nobody renews any more is told within its lease and this.
 const TOLD_WITHIN: Duration = Duration::from_secs(1);
+
+/// What a guard takes off every TTL, at least, less what the server's whole milliseconds take.
+const MARGIN: Duration = Duration::from_millis(8);
 
 /// What is printed when a run has failed.
 const LINES_MAX: usize = 4_000;
@@ -252,7 +256,12 @@ impl Book {
         }
         let holder = holder(keys);
         if holder != lock.holder {
-            lock.granted = None;
+            if let Some((token, peer, at)) = lock.granted.take()
+                && !gives_up(op, &lock)
+                && self.is_calm(peer, at)
+            {
+                self.violation(format!("{name}: client {peer} let its grant {token} run out"));
+            }
             // What a failover forgot was not granted anew.
             if let Some((owner, token)) = &holder
                 && lock.minted.get(token) != Some(owner)
@@ -446,6 +455,34 @@ impl Book {
 }
 
 impl Book {
+    /// No guard may believe for longer than the server's hold lasts, to the millisecond: not for one in
+    /// which somebody else could get the lock. What the server has lost it may believe in for a lease.
+    pub(super) fn compare(&mut self, standing: impl Fn(&LockName) -> Option<Standing>) {
+        let mut found = Vec::new();
+        for Kept { hold, peer, .. } in &self.guards {
+            let (name, token) = (&hold.name, hold.token.get());
+            let believes = hold.valid_until().left();
+            // In this order: to look at a hold that is over changes it.
+            if believes.is_zero() || hold.state() == GuardState::Lost || self.is_forgiven(name) {
+                continue;
+            }
+            let has = standing(name).filter(|has| has.token == token);
+            let left = has.map_or(Duration::ZERO, |has| has.left);
+            if believes + MARGIN > left {
+                found.push(format!(
+                    "{name}: client {peer} relies on {token} for {believes:?}, and the server keeps it for {left:?}"
+                ));
+            }
+        }
+        for what in found {
+            // Once for each guard is enough.
+            let story = what.split(" for ").next().unwrap_or_default();
+            if !self.violations.iter().any(|known| known.contains(story)) {
+                self.violation(what);
+            }
+        }
+    }
+
     /// Locks that stand idle, and holds that nobody has.
     fn look_at_locks(
         &mut self,
@@ -481,6 +518,16 @@ impl Book {
             }
         }
     }
+}
+
+/// Whether the operation ends the hold, instead of finding that it has ended.
+fn gives_up(op: &Op, lock: &LockBook) -> bool {
+    let by = match op {
+        Op::Force { .. } => return true,
+        Op::Leave { owner, .. } | Op::Release { owner, .. } => owner,
+        _ => return false,
+    };
+    lock.holder.as_ref().is_some_and(|(owner, _)| owner == by)
 }
 
 /// Who holds the lock, and under which token.

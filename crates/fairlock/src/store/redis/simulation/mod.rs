@@ -8,7 +8,8 @@
 //! is played again with a trace.
 //!
 //! `actors` are the applications, `faults` what befalls them, `book` what must not be: two valid
-//! guards, a token that falls, a waiter overtaken or forgotten, a loss that is not told, a future that
+//! guards, one that is relied on for longer than its hold lasts, a token that falls, a waiter overtaken or
+//! forgotten, a grant that runs out unheard, a loss that is not told, a future that
 //! never ends, anything left behind.
 //!
 //! `scripts/simulate [SECONDS] [--seed N]` runs it for longer.

@@ -133,3 +133,56 @@ fn an_inbox_is_looked_at_when_the_command_connection_was_lost() {
         }
     });
 }
+
+/// Who waited all the time hears what is said on the new connection.
+#[test]
+fn a_waiter_hears_by_the_inbox_that_was_made_anew() {
+    at_every_moment(1, |scene, _| async move {
+        let held = scene.holder.plain_lock("plain").lock().await.expect("free");
+        let waiter = scene.waiter.plain_lock("plain");
+        let waits = tokio::spawn(async move { waiter.lock().await.map(drop) });
+        sleep(Duration::from_millis(500)).await;
+        scene.lose_inbox();
+        scene.settle().await;
+        held.release().await.expect("released");
+        let woken = timeout(Duration::from_millis(100), waits).await;
+        assert!(woken.is_ok(), "it was not woken");
+    });
+}
+
+/// What was said while nobody listened is looked for.
+#[test]
+fn a_waiter_looks_when_the_inbox_was_made_anew() {
+    at_every_moment(1, |scene, _| async move {
+        let held = scene.holder.plain_lock("plain").lock().await.expect("free");
+        let waiter = scene.waiter.plain_lock("plain");
+        let waits = tokio::spawn(async move { waiter.lock().await.map(drop) });
+        sleep(Duration::from_millis(500)).await;
+        scene.lose_inbox();
+        held.release().await.expect("released");
+        scene.settle().await;
+        let woken = timeout(Duration::from_millis(100), waits).await;
+        assert!(woken.is_ok(), "it was not woken");
+    });
+}
+
+/// What seeds show too seldom: a grant whose message is long under way is not relied
+/// on for longer than the server keeps it.
+#[test]
+fn a_guard_by_a_late_message_ends_before_its_hold() {
+    at_every_moment(20, |scene, _| async move {
+        let held = scene.holder.fair_lock("fair").lock().await.expect("free");
+        let waiter = scene.waiter.fair_lock("fair");
+        let waits = tokio::spawn(async move { waiter.lock().await.expect("granted") });
+        sleep(Duration::from_millis(500)).await;
+        scene.world.with(|state| state.peers[1].slow_ms = 1_000);
+        held.release().await.expect("released");
+        let guard =
+            timeout(Duration::from_secs(10), waits).await.expect("woken").expect("no panic");
+        let violations = scene.world.with(|state| {
+            state.took(1, &guard.hold());
+            std::mem::take(&mut state.book.violations)
+        });
+        assert!(violations.is_empty(), "{violations:?}");
+    });
+}

@@ -247,13 +247,13 @@ impl Run {
             }
         }
         self.world.with(|state| {
-            let now_ms = state.now_us() / 1_000;
+            let now_us = state.now_us();
             for (name, _, _) in LOCKS {
                 let name = LockName::new(name.as_bytes()).expect("a name");
                 let Some(lock) = state.server.model.get(&name) else { continue };
                 let keys = lock.snapshot();
                 let waiting = keys.queue.iter().filter(|owner| ours(owner)).count();
-                let held = state.server.token(&name, now_ms).is_some();
+                let held = state.server.standing(&name, now_us).is_some();
                 let holder = keys.hold.keys().chain(keys.scores.keys());
                 let ours = holder.filter(|owner| ours(owner)).count();
                 if waiting > 0 || held && ours > 0 {

@@ -8,6 +8,7 @@ use fairlock_core::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 pub(super) struct Server {
     pub(super) model: Model,
@@ -36,6 +37,14 @@ impl Conn {
     pub(super) fn channels(&self) -> usize {
         self.channels.len()
     }
+}
+
+/// A hold, as the server sees it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Standing {
+    pub(super) token: u64,
+    /// Until its TTL is over.
+    pub(super) left: Duration,
 }
 
 /// What goes to a connection.
@@ -71,14 +80,18 @@ impl Server {
         self.known.clear();
     }
 
-    /// The token of the hold, if the lock is held at that time.
-    pub(super) fn token(&self, name: &LockName, now_ms: u64) -> Option<u64> {
+    /// The hold of the lock, if it is held at that time.
+    pub(super) fn standing(&self, name: &LockName, now_us: u64) -> Option<Standing> {
         let keys = self.model.get(name)?.snapshot();
-        let lasts = |until: Option<u64>| until.is_none_or(|until| until > now_ms);
-        if let Some(SimpleValue::Ours { token, .. }) = &keys.value {
-            return lasts(keys.value_expires).then(|| token.get());
-        }
-        (!keys.hold.is_empty() && lasts(keys.hold_expires)).then_some(keys.token?)
+        let (token, until_ms) = match &keys.value {
+            Some(SimpleValue::Ours { token, .. }) => (token.get(), keys.value_expires),
+            _ if keys.hold.is_empty() => return None,
+            _ => (keys.token?, keys.hold_expires),
+        };
+        let left_us = until_ms.map_or(u64::MAX, |until| (until * 1_000).saturating_sub(now_us));
+        // As the server counts: in whole milliseconds.
+        let lasts = until_ms.is_none_or(|until| until > now_us / 1_000);
+        lasts.then_some(Standing { token, left: Duration::from_micros(left_us) })
     }
 
     /// Carries out one command.

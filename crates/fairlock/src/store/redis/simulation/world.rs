@@ -6,6 +6,7 @@ use super::book::Book;
 use super::server::{Conn, Output, Server};
 use super::wire::{End, Pipe, Stream};
 use crate::clock::lock;
+use crate::hold::Hold;
 use fairlock_core::{Kind, LockName, Model, Op, Rules};
 use fairlock_testkit::resp::{self, Value};
 use fairlock_testkit::rng::Rng;
@@ -174,9 +175,23 @@ impl State {
     }
 
     pub(super) fn look(&mut self) {
-        let now_ms = self.now_us() / 1_000;
+        let now_us = self.now_us();
         let server = &self.server;
-        self.book.look(|name: &LockName| server.token(name, now_ms));
+        self.book.look(|name: &LockName| server.standing(name, now_us).map(|hold| hold.token));
+        self.compare();
+    }
+
+    /// Holds what guards rely on against what the server has.
+    fn compare(&mut self) {
+        let now_us = self.now_us();
+        let server = &self.server;
+        self.book.compare(|name: &LockName| server.standing(name, now_us));
+    }
+
+    /// An application got a guard.
+    pub(super) fn took(&mut self, peer: usize, hold: &Arc<Hold>) {
+        self.book.took(peer, hold);
+        self.compare();
     }
 
     /// Ends connections of a client, or of all; `inboxes` only those that listen.
@@ -262,7 +277,10 @@ impl State {
         let Some(conn) = self.server.conns.get(&id) else { return };
         let peer = conn.peer;
         let now_us = self.now_us();
+        // Before it as well: a renewal would hide what was relied on until now.
+        self.compare();
         let outputs = self.server.execute(id, now_us, words, &mut self.book);
+        self.compare();
         let is_call = words[0].starts_with(b"EVAL");
         let loses = is_call && self.peers[peer].lose_replies > 0;
         for output in outputs {
