@@ -12,7 +12,8 @@
 //! - [`nemesis`]: the kinds of fault, and how each is played and seen to take effect;
 //! - [`worker`]: a process that takes turns, and tells what it sees before it goes on;
 //! - [`resource`]: what the locks protect. It checks tokens, and is never faulted;
-//! - [`fleet`]: the worker processes of a run; [`stalls`]: whether they ran at all;
+//! - [`fleet`]: the worker processes of a run; [`stalls`]: whether they ran at all; [`starved`]: whether all
+//!   processes had the processors that they needed;
 //! - [`campaign`]: the run: load, faults, recoveries, quiet;
 //! - [`log`]: what clients, server, faults and resource tell;
 //! - [`judge`]: what must not have happened;
@@ -36,6 +37,7 @@ mod options;
 mod report;
 mod resource;
 mod stalls;
+mod starved;
 mod worker;
 
 use options::{Options, Span};

@@ -1,6 +1,7 @@
 //! Whether this process ran: where it did not, neither did the proxy in it, nor perhaps anything else.
 
 use crate::log::Input;
+use crate::starved;
 use fairlock_testkit::history::now_ns;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,11 +14,11 @@ const STEP: Duration = Duration::from_millis(20);
 /// Shorter ones are not told.
 const STALL: Duration = Duration::from_millis(50);
 
-/// A thread that tells every time in which it was not run.
+/// Threads that tell every time in which this process, or one of the run, was not run.
 #[derive(Debug)]
 pub(crate) struct Watch {
     stop: Arc<AtomicBool>,
-    thread: JoinHandle<()>,
+    threads: [JoinHandle<()>; 2],
 }
 
 /// Calls this with the ends of every time in which it was not called.
@@ -34,18 +35,24 @@ pub(crate) fn look(stop: &AtomicBool, mut stalled: impl FnMut(u64, u64)) {
 
 pub(crate) fn watch(judge: Sender<Input>) -> Watch {
     let stop = Arc::new(AtomicBool::new(false));
+    let starved = std::thread::spawn({
+        let (stop, judge) = (Arc::clone(&stop), judge.clone());
+        move || starved::look(&stop, &judge)
+    });
     let seen = Arc::clone(&stop);
-    let thread = std::thread::spawn(move || {
+    let stalled = std::thread::spawn(move || {
         look(&seen, |from, until| {
             let _ = judge.send(Input::Stalled { from, until });
         });
     });
-    Watch { stop, thread }
+    Watch { stop, threads: [starved, stalled] }
 }
 
 impl Watch {
     pub(crate) fn stop(self) {
         self.stop.store(true, Ordering::SeqCst);
-        self.thread.join().expect("a thread that sleeps");
+        for thread in self.threads {
+            thread.join().expect("a thread that sleeps");
+        }
     }
 }

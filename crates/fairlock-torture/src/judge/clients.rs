@@ -128,7 +128,7 @@ impl Clients {
         let wait = lock.waits.iter().position(|wait| wait.owner == owner);
         let wait = wait.map(|wait| lock.waits.remove(wait));
         if name.starts_with("fair") || name.starts_with("kept") {
-            if !found.windows.disturbed(at) {
+            if !found.windows.disturbed(at, at) {
                 found.result.ordered += 1;
             }
             for early in lock.waits.iter().filter(|wait| wait.placed < asked) {
@@ -253,7 +253,7 @@ impl Lock {
         wait: Option<&Wait>,
         found: &mut Found,
     ) {
-        let quiet = !found.windows.excuse(Excuse::Disturbed, asked, at);
+        let quiet = !found.windows.disturbed(asked, at);
         let times = &mut found.result.times;
         times.wait.add(at - asked);
         if !contended || !self.holds.is_empty() {

@@ -175,6 +175,7 @@ impl Judge {
             Input::Fault { id, kind, from } => self.found.windows.begin(id, kind, from),
             Input::Over { id, until } => self.found.windows.end(id, until),
             Input::Stalled { from, until } => self.found.windows.stall(from, until),
+            Input::Starved { from, until } => self.found.windows.starve(from, until),
             Input::Effects { read_us, commands } => {
                 if let Some(server) = &mut self.server {
                     server.carried_out(&commands, read_us, &mut self.found);

@@ -49,6 +49,7 @@ pub(super) enum Excuse {
 pub(super) struct Windows {
     faults: BTreeMap<usize, Window>,
     stalls: Vec<Window>,
+    starved: Vec<Window>,
 }
 
 impl Windows {
@@ -66,9 +67,15 @@ impl Windows {
         self.stalls.push(Window { from, until, kind: None });
     }
 
+    /// A thread got hardly any processor. That explains what happened, and is no reason not to judge it: on a
+    /// busy machine it is always so for somebody.
+    pub(super) fn starve(&mut self, from: u64, until: u64) {
+        self.starved.push(Window { from, until, kind: None });
+    }
+
     /// Whether what happened in this time is explained. The latest come first: mostly it is them.
     pub(super) fn excuse(&self, excuse: Excuse, from: u64, until: u64) -> bool {
-        let all = || self.faults.values().rev().chain(self.stalls.iter().rev());
+        let all = || self.told().chain(self.starved.iter().rev());
         let meets = |window: &&Window| window.from <= until && from <= window.until;
         match excuse {
             Excuse::Never => false,
@@ -84,15 +91,19 @@ impl Windows {
         }
     }
 
+    fn told(&self) -> impl Iterator<Item = &Window> {
+        self.faults.values().rev().chain(self.stalls.iter().rev())
+    }
+
     /// For how long something did not run in this time, all in all.
     fn stalled(&self, from: u64, until: u64) -> u64 {
         let part = |window: &Window| window.until.min(until).saturating_sub(window.from.max(from));
         self.stalls.iter().map(part).sum()
     }
 
-    /// Whether the order of places may be disturbed at this time.
-    pub(super) fn disturbed(&self, at: u64) -> bool {
-        self.excuse(Excuse::Disturbed, at, at)
+    /// Whether the order of places may be disturbed in this time.
+    pub(super) fn disturbed(&self, from: u64, until: u64) -> bool {
+        self.told().any(|window| window.disturbs(from, until))
     }
 }
 

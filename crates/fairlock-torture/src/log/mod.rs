@@ -31,6 +31,8 @@ pub(crate) enum Input {
     Over { id: usize, until: u64 },
     /// Something did not run, through no fault of ours.
     Stalled { from: u64, until: u64 },
+    /// A thread of the run had hardly any processor.
+    Starved { from: u64, until: u64 },
     /// The server carried out these, all at once; read from its log at this time of the wall clock, in
     /// microseconds.
     Effects { read_us: i64, commands: Vec<Command> },

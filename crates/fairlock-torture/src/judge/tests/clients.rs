@@ -95,6 +95,13 @@ fn i5_who_asked_later_comes_later() {
     assert_eq!(near.ordered, 0, "nothing was judged");
     // Long over.
     History::of(&notes(60_000)).fault(Kind::ConnectionsKilled, 5, 8).finds(&["while b:1 stood"]);
+    let starved = |late| {
+        let mut history = History::of(&notes(late));
+        history.inputs.push(Input::Starved { from: 0, until: 1_100 * MS });
+        history
+    };
+    assert_eq!(starved(2_000).finds(&[]).ordered, 3, "it was judged, and is explained");
+    starved(60_000).finds(&["while b:1 stood"]);
 }
 
 #[test]

@@ -1,0 +1,190 @@
+//! Whether all processes of a run had the processors that they needed.
+//!
+//! A machine that others use too may keep one thread waiting for seconds while another, which mostly sleeps
+//! ([`crate::stalls`]), gets its turn at once. The kernel counts how long each thread stood ready and did not
+//! run. That is asked here of the workers, the servers and this process: what a thread lost of a time in which
+//! it was kept waiting for most, or stood in the disk's queue, is told to the judge.
+
+use crate::log::Input;
+use crate::worker::{DEAD_AFTER, HEARTBEAT};
+use fairlock_testkit::history::now_ns;
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Sender;
+use std::time::Duration;
+
+/// Between two looks: several go into the shortest time that matters to the judge.
+const PERIOD: Duration = Duration::from_millis(150);
+
+/// Shorter ones are not told: whoever sends its heartbeats so much later is still heard in time.
+const STARVED: Duration = DEAD_AFTER.saturating_sub(HEARTBEAT);
+
+/// What lasts for longer is told in parts.
+const PART_NS: u64 = 2_000_000_000;
+
+/// A thread of a process.
+type Id = (u32, u32);
+
+/// What the kernel says of a thread.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    /// For how long it was ready and did not run, ever, in nanoseconds.
+    waited: u64,
+    /// It waits for a disk.
+    in_disk: bool,
+}
+
+#[derive(Debug)]
+struct Thread {
+    waited: u64,
+    starved_since: Option<u64>,
+}
+
+/// What was found at the last look.
+#[derive(Debug, Default)]
+struct Threads {
+    known: HashMap<Id, Thread>,
+    at: u64,
+}
+
+impl Threads {
+    /// Takes in a look at all of them; gives the times, from and until, in which one starved, and is over
+    /// with it.
+    fn seen(&mut self, now: u64, all: &HashMap<Id, Seen>) -> Vec<(u64, u64)> {
+        let (last, mut told) = (std::mem::replace(&mut self.at, now), Vec::new());
+        self.known.retain(|id, thread| {
+            let is_there = all.contains_key(id);
+            told.extend(thread.starved_since.filter(|_| !is_there).map(|since| (since, last)));
+            is_there
+        });
+        for (id, seen) in all {
+            let Some(thread) = self.known.get_mut(id) else {
+                self.known.insert(*id, Thread { waited: seen.waited, starved_since: None });
+                continue;
+            };
+            // A wait is counted when it ends: it may be longer than the time since the last look.
+            let waited = seen.waited.saturating_sub(thread.waited);
+            thread.waited = seen.waited;
+            if 2 * waited > now - last || seen.in_disk {
+                let since = now - waited.max(now - last);
+                let since = *thread.starved_since.get_or_insert(since);
+                if now - since > PART_NS {
+                    told.push((since, now));
+                    thread.starved_since = None;
+                }
+            } else if let Some(since) = thread.starved_since.take() {
+                told.push((since, last));
+            }
+        }
+        told
+    }
+}
+
+/// Tells of this process and its children until it shall stop.
+pub(crate) fn look(stop: &AtomicBool, judge: &Sender<Input>) {
+    let mut threads = Threads::default();
+    while !stop.load(Ordering::SeqCst) {
+        std::thread::sleep(PERIOD);
+        tell(threads.seen(now_ns(), &all()), judge);
+    }
+    tell(threads.seen(now_ns(), &HashMap::new()), judge);
+}
+
+fn tell(starved: Vec<(u64, u64)>, judge: &Sender<Input>) {
+    for (from, until) in starved {
+        if Duration::from_nanos(until - from) >= STARVED {
+            let _ = judge.send(Input::Starved { from, until });
+        }
+    }
+}
+
+/// All threads of this process and of its children. None where the kernel does not say.
+fn all() -> HashMap<Id, Seen> {
+    let own = std::process::id();
+    let mut found = HashMap::new();
+    let children = tasks(own).into_iter().flat_map(|task| {
+        let children = read(own, task, "children").unwrap_or_default();
+        children.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<u32>>()
+    });
+    for process in std::iter::once(own).chain(children) {
+        for task in tasks(process) {
+            // Gone meanwhile.
+            let Some(seen) = seen(process, task) else { continue };
+            found.insert((process, task), seen);
+        }
+    }
+    found
+}
+
+fn tasks(process: u32) -> Vec<u32> {
+    let Ok(entries) = Path::new("/proc").join(process.to_string()).join("task").read_dir() else {
+        return Vec::new();
+    };
+    entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+fn seen(process: u32, task: u32) -> Option<Seen> {
+    let waited = read(process, task, "schedstat")?.split_whitespace().nth(1)?.parse().ok()?;
+    // The name, which comes before the state, may have any form.
+    let stat = read(process, task, "stat")?;
+    let in_disk = stat.rsplit_once(')')?.1.trim_start().starts_with('D');
+    Some(Seen { waited, in_disk })
+}
+
+fn read(process: u32, task: u32, what: &str) -> Option<String> {
+    std::fs::read_to_string(format!("/proc/{process}/task/{task}/{what}")).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    /// A thread at one look after the other, each 100 ms later: for how long it has waited by then.
+    fn told(waited: &[u64]) -> Vec<(u64, u64)> {
+        let mut threads = Threads::default();
+        let mut told = Vec::new();
+        for (at, waited) in (10..).zip(waited) {
+            let seen = Seen { waited: waited * MS, in_disk: false };
+            told.extend(threads.seen(at * 100 * MS, &HashMap::from([((1, 1), seen)])));
+        }
+        told.extend(threads.seen(9_999 * MS, &HashMap::new()));
+        told.into_iter().map(|(from, until)| (from / MS, until / MS)).collect()
+    }
+
+    #[test]
+    fn who_waits_for_most_of_the_time_is_told() {
+        assert_eq!(told(&[7_000, 7_040, 7_080, 7_120]), [], "less than half of each time");
+        assert_eq!(told(&[0, 60, 130, 210, 210, 210]), [(1_000, 1_300)]);
+        assert_eq!(told(&[0, 0, 0, 0, 390, 390]), [(1_010, 1_400)], "it ran for a moment at last");
+        assert_eq!(told(&[0, 0, 90]), [(1_100, 1_200)], "until its end");
+        let long: Vec<u64> = (0..50).map(|at| at * 100).collect();
+        assert_eq!(told(&long), [(1_000, 3_100), (3_100, 5_200), (5_200, 5_900)], "in parts");
+    }
+
+    #[test]
+    fn who_waits_for_the_disk_is_told() {
+        let mut threads = Threads::default();
+        let seen = |in_disk| HashMap::from([((1, 1), Seen { waited: 0, in_disk })]);
+        assert_eq!(threads.seen(100, &seen(true)), [], "nobody knows since when");
+        assert_eq!(threads.seen(200, &seen(true)), []);
+        assert_eq!(threads.seen(300, &seen(false)), [(100, 200)]);
+    }
+
+    /// A thread that is ready and does not run because others do: the kernel says so.
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn threads_of_this_process_and_of_its_children_are_found() {
+        let mut child = std::process::Command::new("cat")
+            .stdin(std::process::Stdio::piped())
+            .spawn()
+            .expect("a program that waits");
+        let found = all();
+        assert!(found.contains_key(&(child.id(), child.id())), "{found:?}");
+        assert!(found.keys().filter(|(process, _)| *process == std::process::id()).count() > 1);
+        drop(child.stdin.take());
+        child.wait().expect("it ends with its input");
+    }
+}
