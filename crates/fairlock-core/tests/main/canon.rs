@@ -3,7 +3,7 @@
 
 use crate::client::{Call, Client, Stage};
 use crate::sim::{Message, Reply, Sim};
-use fairlock_core::{Body, Op, Payload};
+use fairlock_core::{Body, Op, Payload, Snapshot};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// Distances beyond these bounds (in milliseconds) make no difference to anybody.
@@ -11,6 +11,8 @@ const PAST: i64 = 64;
 
 struct Canon {
     now: i64,
+    server_now: i64,
+    skew: i64,
     tokens: Vec<u64>,
     orders: Vec<u64>,
     java: bool,
@@ -20,23 +22,41 @@ struct Canon {
 pub(crate) fn fingerprint(sim: &Sim, budget: &impl Hash, java: bool) -> u64 {
     let canon = Canon {
         now: i64::try_from(sim.now).unwrap(),
+        server_now: i64::try_from(sim.server_now()).unwrap(),
+        skew: sim.skew,
         tokens: sorted(tokens_of(sim)),
         orders: sorted(orders_of(sim)),
         java,
     };
     let mut h = DefaultHasher::new();
     budget.hash(&mut h);
-    canon.lock(sim, &mut h);
+    canon.lock(sim.lock.snapshot(), &mut h);
+    sim.newest.as_ref().map(|(token, of)| (canon.token(token.get()), of)).hash(&mut h);
+    sim.replica.is_some().hash(&mut h);
+    if let Some(replica) = &sim.replica {
+        canon.lock(replica.snapshot(), &mut h);
+    }
+    sim.turns.as_ref().map(|t| t.in_order(sim.lock.snapshot(), &sim.clients)).hash(&mut h);
     for client in &sim.clients {
         canon.client(client, &mut h);
+        canon.trust(sim, client.rests_on, &mut h);
+        canon.trust(sim, (client.heard_in, client.heard_in), &mut h);
+        sim.ears.deaf.contains(&client.id).hash(&mut h);
     }
     if java {
         sim.java.hash(&mut h);
         sim.java_listens().hash(&mut h);
     }
     heap(sim.calls.iter(), |call, h| canon.call(call, h)).hash(&mut h);
-    heap(sim.replies.iter(), |reply, h| canon.reply(reply, h)).hash(&mut h);
-    heap(sim.messages.iter(), |message, h| canon.message(message, h)).hash(&mut h);
+    let replies = heap(sim.replies.iter(), |reply, h| {
+        canon.reply(reply, h);
+        canon.trust(sim, (reply.era, reply.era), h);
+    });
+    let messages = heap(sim.messages.iter(), |message, h| {
+        canon.message(message, h);
+        canon.trust(sim, (message.era, message.era), h);
+    });
+    (replies, messages).hash(&mut h);
     h.finish()
 }
 
@@ -59,12 +79,17 @@ fn heap<'a, T: 'a>(
 }
 
 fn tokens_of(sim: &Sim) -> Vec<u64> {
-    let k = sim.lock.snapshot();
-    let mut tokens: Vec<u64> = k.token.into_iter().collect();
-    tokens.extend(k.record.grant.map(|(token, _)| token));
+    let mut tokens = Vec::new();
+    for k in known_to_servers(sim) {
+        tokens.extend(k.token);
+        tokens.extend(k.record.grant.map(|(token, _)| token));
+    }
     tokens.extend(sim.newest.iter().map(|(token, _)| token.get()));
     let ops = sim.calls.iter().chain(sim.replies.iter().map(|reply| &reply.call)).map(|c| &c.op);
-    tokens.extend(ops.chain(sim.clients.iter().flat_map(|c| &c.debts)).filter_map(token_of));
+    tokens.extend(
+        ops.chain(sim.clients.iter().flat_map(|c| c.debts.iter().chain(&c.lately)))
+            .filter_map(token_of),
+    );
     for reply in &sim.replies {
         match &reply.answer.body {
             Body::Granted { token, .. } => tokens.push(token.get()),
@@ -85,6 +110,11 @@ fn tokens_of(sim: &Sim) -> Vec<u64> {
     tokens
 }
 
+/// What the master knows, and the replica while its link is cut.
+fn known_to_servers(sim: &Sim) -> impl Iterator<Item = &Snapshot> {
+    [Some(&sim.lock), sim.replica.as_ref()].into_iter().flatten().map(|lock| lock.snapshot())
+}
+
 fn token_of(op: &Op) -> Option<u64> {
     match op {
         Op::Release { token, .. } | Op::Renew { token, .. } => Some(token.get()),
@@ -93,7 +123,8 @@ fn token_of(op: &Op) -> Option<u64> {
 }
 
 fn orders_of(sim: &Sim) -> Vec<u64> {
-    let mut orders: Vec<u64> = sim.lock.snapshot().order.values().copied().collect();
+    let mut orders: Vec<u64> =
+        known_to_servers(sim).flat_map(|k| k.order.values().copied()).collect();
     orders.extend(sim.clients.iter().filter_map(|c| c.current.as_ref()?.order));
     for reply in &sim.replies {
         if let Body::Queued { order, .. } = reply.answer.body {
@@ -109,8 +140,26 @@ fn orders_of(sim: &Sim) -> Vec<u64> {
 }
 
 impl Canon {
-    fn at(&self, at: u64) -> i64 {
+    /// By the clients' clock.
+    fn at_client(&self, at: u64) -> i64 {
         (i64::try_from(at).unwrap() - self.now).max(-PAST)
+    }
+
+    /// By the server's clock.
+    fn at(&self, at: u64) -> i64 {
+        (i64::try_from(at).unwrap() - self.server_now).max(-PAST)
+    }
+
+    /// How far the server was ahead, beside how far it is now. Only the difference is ever used.
+    fn ahead(&self, server: u64, sent: u64) -> i64 {
+        let ahead = i64::try_from(server).unwrap() - i64::try_from(sent).unwrap();
+        (ahead - self.skew).clamp(-PAST, PAST)
+    }
+
+    /// What is, or may be, in doubt.
+    fn trust(&self, sim: &Sim, (told, clock): (u8, u8), h: &mut DefaultHasher) {
+        let lost_at_failover = sim.replica.is_some() && told == sim.era;
+        (sim.is_doubted(told), sim.is_clock_doubted(clock), lost_at_failover).hash(h);
     }
 
     fn later(&self, at: Option<u64>) -> i64 {
@@ -125,16 +174,14 @@ impl Canon {
         order.map(|order| self.orders.binary_search(&order).unwrap())
     }
 
-    fn lock(&self, sim: &Sim, h: &mut DefaultHasher) {
-        let k = sim.lock.snapshot();
+    fn lock(&self, k: &Snapshot, h: &mut DefaultHasher) {
         k.hold.hash(h);
         k.hold_expires.map(|at| self.at(at)).hash(h);
         k.token.map(|token| self.token(token)).hash(h);
-        sim.newest.as_ref().map(|(token, of)| (self.token(token.get()), of)).hash(h);
         k.queue.hash(h);
         for (owner, score) in &k.scores {
             // Scores are for Java alone; ours only pass the tail's on.
-            (owner, self.java.then(|| (score - self.now).max(-PAST))).hash(h);
+            (owner, self.java.then(|| (score - self.server_now).max(-PAST))).hash(h);
         }
         for (owner, order) in &k.order {
             (owner, self.order(Some(*order))).hash(h);
@@ -158,10 +205,13 @@ impl Canon {
     fn client(&self, client: &Client, h: &mut DefaultHasher) {
         (client.alive, client.beats_out, client.renewals_out).hash(h);
         let (server, sent) = client.heard;
-        // Only the difference is ever used.
-        (server - sent).min(PAST as u64).hash(h);
+        self.ahead(server, sent).hash(h);
         for debt in &client.debts {
             self.op(debt, h);
+        }
+        client.lately.len().hash(h);
+        for op in &client.lately {
+            self.op(op, h);
         }
         if let Some(attempt) = &client.current {
             (&attempt.owner, attempt.request, self.order(attempt.order)).hash(h);
@@ -171,7 +221,7 @@ impl Canon {
                 Stage::Asking => 0.hash(h),
                 Stage::Waiting => 1.hash(h),
                 Stage::Holding { token, until } => {
-                    (2, self.token(token.get()), self.at(until).max(0)).hash(h);
+                    (2, self.token(token.get()), self.at_client(until).max(0)).hash(h);
                 }
             }
         }
@@ -190,13 +240,13 @@ impl Canon {
     }
 
     fn call(&self, call: &Call, h: &mut DefaultHasher) {
-        (call.from, self.at(call.sent), call.about).hash(h);
+        (call.from, self.at_client(call.sent), call.about).hash(h);
         self.op(&call.op, h);
     }
 
     fn reply(&self, reply: &Reply, h: &mut DefaultHasher) {
         self.call(&reply.call, h);
-        (reply.answer.now_ms - reply.call.sent).min(PAST as u64).hash(h);
+        self.ahead(reply.answer.now_ms, reply.call.sent).hash(h);
         match &reply.answer.body {
             Body::Granted { token, ttl_ms } => (0, self.token(token.get()), ttl_ms).hash(h),
             Body::Queued { order, .. } => (1, self.order(Some(*order))).hash(h),

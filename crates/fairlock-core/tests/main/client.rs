@@ -29,16 +29,26 @@ pub(crate) enum Flaw {
     NoLeave,
     /// Order numbers are forgotten on return.
     NoOrderOnReturn,
+    /// Requests are numbered anew for each lock.
+    RequestsPerLock,
+    /// What was given back lately is not given back once more after a failover.
+    GivenBackOnce,
+    /// How late a call may be executed is counted by the client's own clock.
+    OwnClock,
 }
 
 /// How a client behaves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Habits {
     pub(crate) lease_ms: u64,
     /// How long after its sending an acquisition may still be executed.
     pub(crate) store_timeout_ms: u64,
     /// All attempts of this client have one owner.
     pub(crate) one_owner: bool,
+    /// The server's clock may be another than this client's.
+    pub(crate) servers_time: bool,
+    /// So many of the last calls that gave something back are sent again after a failover.
+    pub(crate) given_back_again: usize,
     pub(crate) flaw: Flaw,
 }
 
@@ -84,6 +94,14 @@ pub(crate) struct Client {
     pub(crate) debts: Vec<Op>,
     /// Server time in the last reply, and when its call was sent.
     pub(crate) heard: (u64, u64),
+    /// In which era the server did what the client hears of just now.
+    pub(crate) hearing: u8,
+    /// In which era the server's time was heard.
+    pub(crate) heard_in: u8,
+    /// The eras of the answer or message that the guard rests on, and of the clock it counts by.
+    pub(crate) rests_on: (u8, u8),
+    /// What was given back and answered.
+    pub(crate) lately: Vec<Op>,
     pub(crate) beats_out: u8,
     pub(crate) renewals_out: u8,
     pub(crate) last_beat: u64,
@@ -102,12 +120,21 @@ impl Client {
             debts: Vec::new(),
             // The reply to the connection's first command.
             heard: (now, now),
+            hearing: 0,
+            heard_in: 0,
+            rests_on: (0, 0),
+            lately: Vec::new(),
             beats_out: 0,
             renewals_out: 0,
             last_beat: now,
             requests: 0,
             owners: 0,
         }
+    }
+
+    /// A client whose numbers no other lock's client has.
+    pub(crate) fn numbered_from(self, first: u64) -> Self {
+        Self { requests: first, ..self }
     }
 
     /// The token of the guard, while the client believes in it.
@@ -151,6 +178,8 @@ impl Client {
     /// Another copy of the acquisition.
     pub(crate) fn ask_again(&mut self, now: u64) -> Call {
         let habits = self.habits;
+        let by_server = habits.servers_time && habits.flaw != Flaw::OwnClock;
+        let servers_now = if by_server { self.heard.0 + (now - self.heard.1) } else { now };
         let attempt = self.current.as_mut().expect("an attempt to send a copy of");
         attempt.unanswered += 1;
         let op = Op::Acquire(Acquire {
@@ -160,7 +189,7 @@ impl Client {
             lease_ms: habits.lease_ms,
             mode: Mode::Wait,
             order: attempt.order.filter(|_| habits.flaw != Flaw::NoOrderOnReturn),
-            not_after_ms: now + habits.store_timeout_ms,
+            not_after_ms: servers_now + habits.store_timeout_ms,
             sure: false,
             shared_owner: habits.one_owner,
         });
@@ -264,6 +293,7 @@ impl Client {
     /// A reply came; says what is sent because of it.
     pub(crate) fn on_reply(&mut self, call: &Call, answer: &Answer, now: u64) -> Vec<Call> {
         self.heard = (answer.now_ms, call.sent);
+        self.heard_in = self.hearing;
         match &call.op {
             Op::Acquire(a) => self.on_acquire(a, &answer.body, call.sent, now),
             Op::Beat { .. } => {
@@ -276,7 +306,31 @@ impl Client {
             }
             op => {
                 self.debts.retain(|debt| debt != op);
+                self.note_given_back(op);
                 Vec::new()
+            }
+        }
+    }
+
+    fn note_given_back(&mut self, op: &Op) {
+        let kept = self.habits.given_back_again;
+        if kept == 0 || self.lately.contains(op) {
+            return;
+        }
+        self.lately.push(op.clone());
+        let over = self.lately.len().saturating_sub(kept);
+        self.lately.drain(..over);
+    }
+
+    /// Another server answers from now on; it may not know what was given back lately.
+    pub(crate) fn fail_over(&mut self) {
+        self.lose_connection();
+        if self.habits.flaw == Flaw::GivenBackOnce {
+            return;
+        }
+        for op in std::mem::take(&mut self.lately) {
+            if !self.debts.contains(&op) {
+                self.debts.push(op);
             }
         }
     }
@@ -324,6 +378,8 @@ impl Client {
         let Some(attempt) = self.current.as_mut() else { return Vec::new() };
         if now < until {
             attempt.stage = Stage::Holding { token, until };
+            // Counted from the sending: the server's clock has no part in it.
+            self.rests_on = (self.hearing, self.hearing);
             return Vec::new();
         }
         self.ask_anew(now, true)
@@ -385,6 +441,7 @@ impl Client {
         }
         if now < *old {
             *old = until.max(*old);
+            self.rests_on = (self.hearing, self.hearing);
         }
         Vec::new()
     }
@@ -408,6 +465,7 @@ impl Client {
         let until = base + grant.ttl_ms;
         if now < until {
             attempt.stage = Stage::Holding { token: grant.token, until };
+            self.rests_on = (self.hearing, self.heard_in);
         }
     }
 }

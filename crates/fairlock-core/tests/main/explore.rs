@@ -1,5 +1,6 @@
-//! Exhaustive exploration: every interleaving up to a depth of two clients of ours, a network
-//! that reorders, loses and repeats, a Java thread, crashes and the passing of time.
+//! Exhaustive exploration: every interleaving up to a depth of two or three clients of ours, a network
+//! that reorders, loses and repeats, a Java thread, crashes, a failover, steps of the server's clock and
+//! the passing of time.
 //!
 //! Clocks are scaled: a heartbeat is 2 ms, death 6 ms, a lease 9 ms, and time goes on by steps
 //! that reach each boundary. Losing something is never choosing it, pausing a client is never
@@ -10,14 +11,16 @@
 //! The numbers of situations are asserted, so that nobody changes the model without noticing.
 //! `FAIRLOCK_EXPLORE_DEEPER=n` goes n steps deeper and asserts no number.
 
+mod pair;
+
 use crate::canon::fingerprint;
 use crate::client::{Flaw, Habits, Stage};
+use crate::search::{End, Found, Situation, explore};
 use crate::sim::Sim;
+use crate::turns::Turns;
 use fairlock_core::Rules;
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::Instant;
+use pair::Pair;
+use std::fmt::Debug;
 
 /// Scaled milliseconds.
 pub(crate) const BEAT: u64 = 2;
@@ -31,7 +34,7 @@ const T0: u64 = 1_000_000;
 
 /// One step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Move {
+pub(crate) enum Move {
     Start(usize),
     AskAgain(usize),
     GiveUp(usize),
@@ -44,6 +47,11 @@ enum Move {
     Hear(usize),
     Read(usize),
     ReadCopy(usize),
+    Deafen(usize),
+    Subscribe(usize),
+    CutReplica,
+    FailOver,
+    StepClock(i64),
     Pass(u64),
     JavaAcquires,
     JavaSubscribes,
@@ -54,8 +62,8 @@ enum Move {
 
 /// How often what may still happen.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Budget {
-    starts: [u8; 2],
+pub(crate) struct Budget {
+    starts: [u8; 3],
     again: u8,
     give_ups: u8,
     beats: u8,
@@ -63,12 +71,16 @@ struct Budget {
     crashes: u8,
     copies: u8,
     java: u8,
+    deaf: u8,
+    failovers: u8,
+    steps: u8,
 }
 
 /// What is explored.
 #[derive(Clone, Debug)]
-struct Scene {
+pub(crate) struct Scene {
     name: &'static str,
+    clients: usize,
     /// What happened before the exploration begins.
     before: &'static [Move],
     depth: usize,
@@ -78,15 +90,11 @@ struct Scene {
     passes: &'static [u64],
     java_ahead: i64,
     java_lease: u64,
-}
-
-/// What came out.
-#[derive(Debug)]
-struct Found {
-    situations: usize,
-    moves: usize,
-    tried: usize,
-    wrong: Option<(String, Vec<Move>)>,
+    clock_steps: &'static [i64],
+    /// Whether it is looked at who is served first, and how that is known.
+    turns: Option<Turns>,
+    /// Every so many-th situation is tried for liveness.
+    sample: usize,
 }
 
 impl Scene {
@@ -104,9 +112,12 @@ impl Scene {
             lease_ms: LEASE,
             store_timeout_ms: LEASE,
             one_owner: self.one_owner,
+            servers_time: self.budget.steps > 0,
+            given_back_again: if self.budget.failovers > 0 { 4 } else { 0 },
             flaw: self.flaw,
         };
-        let mut sim = Sim::new(rules, &[habits, habits], T0);
+        let mut sim = Sim::new(rules, &vec![habits; self.clients], T0);
+        sim.turns = self.turns.clone();
         sim.java.ahead = self.java_ahead;
         sim.java.lease = self.java_lease;
         sim
@@ -144,6 +155,11 @@ impl Scene {
             if budget.crashes > 0 && attempt.is_some() {
                 out.push(Move::Crash(i));
             }
+            if sim.ears.deaf.contains(&client.id) {
+                out.push(Move::Subscribe(i));
+            } else if budget.deaf > 0 {
+                out.push(Move::Deafen(i));
+            }
         }
         out.extend((0..sim.calls.len()).map(Move::Execute));
         out.extend((0..sim.replies.len()).map(Move::Hear));
@@ -152,6 +168,14 @@ impl Scene {
             out.extend((0..sim.messages.len()).map(Move::ReadCopy));
         }
         out.extend(self.passes.iter().map(|ms| Move::Pass(*ms)));
+        if sim.replica.is_some() {
+            out.push(Move::FailOver);
+        } else if budget.failovers > 0 {
+            out.push(Move::CutReplica);
+        }
+        if budget.steps > 0 {
+            out.extend(self.clock_steps.iter().map(|by| Move::StepClock(*by)));
+        }
         self.java_moves(sim, budget, out);
     }
 
@@ -177,7 +201,7 @@ impl Scene {
     }
 }
 
-fn step(sim: &mut Sim, budget: &mut Budget, step: Move) {
+pub(crate) fn step(sim: &mut Sim, budget: &mut Budget, step: Move) {
     match step {
         Move::Start(i) => {
             budget.starts[i] -= 1;
@@ -217,8 +241,21 @@ fn step(sim: &mut Sim, budget: &mut Budget, step: Move) {
         Move::Crash(i) => {
             budget.crashes -= 1;
             sim.clients[i].alive = false;
-            let id = sim.clients[i].id;
-            std::rc::Rc::make_mut(&mut sim.ears).deaf.insert(id);
+            sim.subscribe(i, false);
+        }
+        Move::Deafen(i) => {
+            budget.deaf -= 1;
+            sim.subscribe(i, false);
+        }
+        Move::Subscribe(i) => sim.subscribe(i, true),
+        Move::CutReplica => {
+            budget.failovers -= 1;
+            sim.cut_replica();
+        }
+        Move::FailOver => sim.fail_over(),
+        Move::StepClock(by) => {
+            budget.steps -= 1;
+            sim.step_clock(by);
         }
         Move::Execute(place) => {
             sim.execute(place);
@@ -228,7 +265,7 @@ fn step(sim: &mut Sim, budget: &mut Budget, step: Move) {
         Move::ReadCopy(place) => {
             budget.copies -= 1;
             let message = sim.messages[place].clone();
-            sim.read_copy_of(message.to, &message.payload);
+            sim.read_copy_of(&message);
         }
         Move::Pass(ms) => sim.now += ms,
         Move::JavaAcquires => {
@@ -250,116 +287,91 @@ fn step(sim: &mut Sim, budget: &mut Budget, step: Move) {
     }
 }
 
-/// From here on nothing fails: everybody who lives and waits must get the lock in time.
-fn served(mut sim: Sim, lose: bool) -> Result<(), String> {
-    // A Java head that died waiting costs its patience; that is for the tests at real scale.
-    let patience = sim.lock.snapshot().queue.iter().any(|m| !m.is_ours());
-    if lose {
-        sim.lose_all();
-    }
-    sim.settle();
-    for _ in 0..SERVED_WITHIN {
-        if !sim.somebody_waits() && sim.clients.iter().all(|c| !c.alive || c.debts.is_empty()) {
-            return sim.check();
-        }
-        sim.now += 1;
-        sim.calm_round();
-        sim.check()?;
-    }
-    if patience && !sim.java.alive {
-        return Ok(());
-    }
-    Err(format!("not served: {:#?}\n{:#?}", sim.clients, sim.lock.snapshot()))
+/// Where the exploration of a scene stands.
+#[derive(Clone)]
+pub(crate) struct Alone<'a> {
+    scene: &'a Scene,
+    pub(crate) sim: Sim,
+    budget: Budget,
 }
 
-fn explore(scene: &Scene) -> Found {
-    let deeper = std::env::var("FAIRLOCK_EXPLORE_DEEPER").ok().and_then(|n| n.parse().ok());
-    let depth = scene.depth + deeper.unwrap_or(0);
-    let java = scene.budget.java > 0;
-    let (mut start, mut budget) = (scene.begin(), scene.budget.clone());
-    for choice in scene.before {
-        step(&mut start, &mut budget, *choice);
+impl<'a> Alone<'a> {
+    fn new(scene: &'a Scene) -> Self {
+        let mut start = Self { scene, sim: scene.begin(), budget: scene.budget.clone() };
+        for choice in scene.before {
+            start.step(*choice);
+        }
+        start
     }
-    let root = fingerprint(&start, &budget, java);
-    let mut from: HashMap<u64, (u64, Option<Move>)> = HashMap::from([(root, (root, None))]);
-    let mut layer = vec![(root, start, budget)];
-    let mut found = Found { situations: 1, moves: 0, tried: 0, wrong: None };
-    let mut moves = Vec::new();
-    let began = Instant::now();
-    for level in 1..=depth {
-        let mut next = Vec::new();
-        for (id, sim, budget) in &layer {
-            scene.moves(sim, budget, &mut moves);
-            for choice in &moves {
-                found.moves += 1;
-                let (mut sim, mut budget) = (sim.clone(), budget.clone());
-                let result = catch_unwind(AssertUnwindSafe(|| {
-                    step(&mut sim, &mut budget, *choice);
-                    sim.check()
-                }));
-                let key = fingerprint(&sim, &budget, java);
-                let mut verdict = result.unwrap_or_else(|_| Err("panicked".to_owned()));
-                if verdict.is_ok() {
-                    let Entry::Vacant(entry) = from.entry(key) else { continue };
-                    entry.insert((*id, Some(*choice)));
-                    found.situations += 1;
-                    if found.situations.is_multiple_of(SAMPLE) {
-                        found.tried += 1;
-                        let lose = found.situations.is_multiple_of(2 * SAMPLE);
-                        verdict = catch_unwind(AssertUnwindSafe(|| served(sim.clone(), lose)))
-                            .unwrap_or_else(|_| Err("panicked".to_owned()))
-                            .map_err(|what| format!("{what} (faults off, lost: {lose})"));
-                    }
-                }
-                if let Err(what) = verdict {
-                    found.wrong = Some((what, path(&from, *id, *choice)));
-                    return found;
-                }
-                if level < depth {
-                    next.push((key, sim, budget));
-                }
+}
+
+impl Situation for Alone<'_> {
+    type Move = Move;
+
+    fn moves(&self, out: &mut Vec<Move>) {
+        self.scene.moves(&self.sim, &self.budget, out);
+    }
+
+    fn step(&mut self, choice: Move) {
+        step(&mut self.sim, &mut self.budget, choice);
+    }
+
+    fn check(&self) -> Result<(), String> {
+        self.sim.check()
+    }
+
+    fn key(&self) -> u64 {
+        fingerprint(&self.sim, &self.budget, self.scene.budget.java > 0)
+    }
+
+    fn served(self, end: End) -> Result<(), String> {
+        let mut sim = self.sim;
+        // A Java head that died waiting costs its patience; that is for the tests at real scale.
+        let patience = sim.lock.snapshot().queue.iter().any(|m| !m.is_ours());
+        sim.end_faults(end.lose);
+        sim.settle();
+        let set_back = self.scene.clock_steps.iter().map(|by| by.unsigned_abs()).sum::<u64>();
+        for _ in 0..SERVED_WITHIN + set_back * u64::from(self.scene.budget.steps) {
+            if sim.is_served() {
+                return sim.check();
             }
+            sim.now += 1;
+            sim.calm_round(end.last_first);
+            sim.check()?;
         }
-        layer = next;
+        if patience && !sim.java.alive {
+            return Ok(());
+        }
+        Err(format!("not served: {:#?}\n{:#?}", sim.clients, sim.lock.snapshot()))
     }
-    println!(
-        "{}: depth {depth}, {} situations, {} moves, {} tried for liveness, {:.1?}",
-        scene.name,
-        found.situations,
-        found.moves,
-        found.tried,
-        began.elapsed()
-    );
-    found
 }
 
-fn path(from: &HashMap<u64, (u64, Option<Move>)>, last: u64, choice: Move) -> Vec<Move> {
-    let mut path = vec![choice];
-    let mut at = last;
-    while let (before, Some(step)) = from[&at] {
-        path.push(step);
-        at = before;
-    }
-    path.reverse();
-    path
+fn explored(scene: &Scene) -> Found<Move> {
+    explore(scene.name, Alone::new(scene), scene.depth + deeper(), scene.sample)
 }
 
-fn nothing_wrong(scene: &Scene, situations: usize) {
-    let found = explore(scene);
+fn deeper() -> usize {
+    std::env::var("FAIRLOCK_EXPLORE_DEEPER").ok().and_then(|n| n.parse().ok()).unwrap_or(0)
+}
+
+fn right(name: &str, found: Found<impl Debug>, situations: usize) {
     if let Some((what, path)) = found.wrong {
-        panic!("{}: {what}\nafter {} moves: {path:?}", scene.name, path.len());
+        panic!("{name}: {what}\nafter {} moves: {path:?}", path.len());
     }
-    if std::env::var("FAIRLOCK_EXPLORE_DEEPER").is_err() {
+    if deeper() == 0 {
         assert_eq!(
             found.situations, situations,
-            "{}: rules or model have changed; if that was meant, write the new number down",
-            scene.name
+            "{name}: rules or model have changed; if that was meant, write the new number down"
         );
     }
 }
 
+fn nothing_wrong(scene: &Scene, situations: usize) {
+    right(scene.name, explored(scene), situations);
+}
+
 const NOTHING: Budget = Budget {
-    starts: [1, 1],
+    starts: [1, 1, 0],
     again: 0,
     give_ups: 0,
     beats: 0,
@@ -367,6 +379,9 @@ const NOTHING: Budget = Budget {
     crashes: 0,
     copies: 0,
     java: 0,
+    deaf: 0,
+    failovers: 0,
+    steps: 0,
 };
 
 const PASSES: &[u64] = &[1, 7];
@@ -388,6 +403,7 @@ const HELD_BY_JAVA: &[Move] =
 fn scene(name: &'static str, depth: usize, before: &'static [Move], budget: Budget) -> Scene {
     Scene {
         name,
+        clients: 2,
         before,
         depth,
         budget,
@@ -396,18 +412,21 @@ fn scene(name: &'static str, depth: usize, before: &'static [Move], budget: Budg
         passes: PASSES,
         java_ahead: 0,
         java_lease: LEASE,
+        clock_steps: &[],
+        turns: None,
+        sample: SAMPLE,
     }
 }
 
 /// Requests are repeated and given up at every moment.
 fn requests() -> Scene {
-    let budget = Budget { starts: [2, 1], again: 2, give_ups: 2, beats: 1, ..NOTHING };
+    let budget = Budget { starts: [2, 1, 0], again: 2, give_ups: 2, beats: 1, ..NOTHING };
     scene("requests", 9, &[], budget)
 }
 
 /// The same on a lock that is held and waited for.
 fn requests_in_the_queue() -> Scene {
-    let budget = Budget { starts: [2, 2], again: 2, give_ups: 2, beats: 2, ..NOTHING };
+    let budget = Budget { starts: [2, 2, 0], again: 2, give_ups: 2, beats: 2, ..NOTHING };
     scene("requests in the queue", 8, HELD_AND_WAITED_FOR, budget)
 }
 
@@ -419,27 +438,140 @@ fn one_owner() -> Scene {
 
 /// Heartbeats, renewals and repeated messages race with the ends of leases.
 fn validity() -> Scene {
-    let budget = Budget { starts: [2, 2], beats: 4, renewals: 2, copies: 1, ..NOTHING };
+    let budget = Budget { starts: [2, 2, 0], beats: 4, renewals: 2, copies: 1, ..NOTHING };
     scene("validity", 10, HELD_AND_WAITED_FOR, budget)
 }
 
 /// Clients die while they ask, wait and hold.
 fn crashes() -> Scene {
-    let budget = Budget { starts: [2, 2], again: 1, beats: 3, crashes: 1, ..NOTHING };
+    let budget = Budget { starts: [2, 2, 0], again: 1, beats: 3, crashes: 1, ..NOTHING };
     scene("crashes", 9, HELD_AND_WAITED_FOR, budget)
 }
 
 /// A Java thread stands in the same queue; its clock is right.
 fn beside_java() -> Scene {
-    let budget = Budget { starts: [2, 1], beats: 2, give_ups: 1, crashes: 1, java: 2, ..NOTHING };
+    let budget =
+        Budget { starts: [2, 1, 0], beats: 2, give_ups: 1, crashes: 1, java: 2, ..NOTHING };
     scene("beside Java", 9, HELD_BY_JAVA, budget)
 }
 
 /// A Java thread whose clock is so far ahead that it drops living waiters.
 fn beside_fast_java() -> Scene {
-    let budget = Budget { starts: [2, 2], beats: 3, java: 2, ..NOTHING };
+    let budget = Budget { starts: [2, 2, 0], beats: 3, java: 2, ..NOTHING };
     let scene = scene("beside a fast Java", 10, HELD_BY_JAVA, budget);
     Scene { java_ahead: 1_000_000, ..scene }
+}
+
+/// The first of three holds the lock and the others know that they wait.
+const HELD_AND_TWO_WAIT: &[Move] = &[
+    Move::Start(0),
+    Move::Execute(0),
+    Move::Hear(0),
+    Move::Start(1),
+    Move::Execute(0),
+    Move::Hear(0),
+    Move::Start(2),
+    Move::Execute(0),
+    Move::Hear(0),
+];
+
+/// The inbox of the second was gone when its turn came: the third has the lock.
+const SECOND_IS_PASSED_OVER: &[Move] = &[
+    Move::Start(0),
+    Move::Execute(0),
+    Move::Hear(0),
+    Move::Start(1),
+    Move::Execute(0),
+    Move::Hear(0),
+    Move::Start(2),
+    Move::Execute(0),
+    Move::Hear(0),
+    Move::Deafen(1),
+    Move::Release(0),
+    Move::Execute(0),
+    Move::Hear(0),
+    Move::Read(0),
+    Move::Subscribe(1),
+];
+
+/// Three clients want one lock; one dies, one gives up, one is not heard for a while.
+fn three_clients() -> Scene {
+    let budget = Budget {
+        starts: [2, 1, 1],
+        again: 1,
+        beats: 2,
+        crashes: 1,
+        deaf: 1,
+        give_ups: 1,
+        ..NOTHING
+    };
+    let scene = scene("three clients", 6, HELD_AND_TWO_WAIT, budget);
+    Scene { clients: 3, turns: Some(Turns::default()), sample: 8, ..scene }
+}
+
+/// The one that was passed over comes back, while the others go on.
+fn three_clients_and_a_return() -> Scene {
+    let budget = Budget { starts: [3, 1, 2], beats: 2, deaf: 1, again: 1, ..NOTHING };
+    let scene = scene("three clients and a return", 7, SECOND_IS_PASSED_OVER, budget);
+    Scene { clients: 3, turns: Some(Turns::default()), sample: 8, ..scene }
+}
+
+/// Two clients use two locks; each has one inbox for both.
+fn two_locks() -> Scene {
+    let budget = Budget { starts: [2, 1, 0], again: 1, beats: 1, give_ups: 1, ..NOTHING };
+    let scene = scene("two locks", 6, HELD_AND_WAITED_FOR, budget);
+    Scene { turns: Some(Turns::default()), sample: 8, ..scene }
+}
+
+/// A replica becomes the master that lacks the last operations, however many.
+fn failover() -> Scene {
+    let budget = Budget {
+        starts: [2, 2, 0],
+        again: 1,
+        beats: 2,
+        renewals: 1,
+        give_ups: 1,
+        failovers: 1,
+        ..NOTHING
+    };
+    let scene = scene("failover", 6, HELD_AND_WAITED_FOR, budget);
+    Scene { turns: Some(Turns::default()), sample: 8, ..scene }
+}
+
+/// The server's clock goes forward and back by more than a lease. Who comes first is told by order
+/// numbers: after a step back these are smaller than that of a waiter that is out of the queue just then.
+fn clock_steps() -> Scene {
+    let budget = Budget { starts: [2, 2, 0], again: 1, beats: 2, renewals: 1, steps: 2, ..NOTHING };
+    let scene = scene("clock steps", 7, HELD_AND_WAITED_FOR, budget);
+    Scene { clock_steps: &[10, -10], turns: Some(Turns::default()), sample: 8, ..scene }
+}
+
+#[test]
+fn three_clients_want_one_lock() {
+    nothing_wrong(&three_clients(), 107_995);
+}
+
+#[test]
+fn three_clients_and_one_comes_back() {
+    nothing_wrong(&three_clients_and_a_return(), 94_927);
+}
+
+#[test]
+fn two_locks_have_one_inbox() {
+    let scene = two_locks();
+    let depth = scene.depth + deeper();
+    let found = explore(scene.name, Pair::new(&scene), depth, scene.sample);
+    right(scene.name, found, 129_616);
+}
+
+#[test]
+fn a_failover_loses_the_tail() {
+    nothing_wrong(&failover(), 50_953);
+}
+
+#[test]
+fn the_servers_clock_steps() {
+    nothing_wrong(&clock_steps(), 140_728);
 }
 
 #[test]
@@ -479,7 +611,10 @@ fn a_java_thread_with_a_fast_clock() {
 
 /// Breaks a rule of the client; the exploration must find out.
 fn finds(flaw: Flaw, scene: Scene) {
-    let found = explore(&Scene { flaw, ..scene });
+    was_found(flaw, explored(&Scene { flaw, ..scene }));
+}
+
+fn was_found(flaw: Flaw, found: Found<impl Debug>) {
     let (what, path) = found.wrong.unwrap_or_else(|| panic!("{flaw:?} goes unnoticed"));
     println!("{flaw:?} is found after {} moves: {}", path.len(), what.lines().next().unwrap());
 }
@@ -491,4 +626,14 @@ fn broken_rules_are_noticed() {
     finds(Flaw::LeaveFormerAtOnce, validity());
     finds(Flaw::NoBury, requests());
     finds(Flaw::NoLeave, requests());
+}
+
+/// Rules that matter only where the wider scenes look.
+#[test]
+fn broken_rules_of_wider_scenes_are_noticed() {
+    finds(Flaw::NoOrderOnReturn, three_clients_and_a_return());
+    finds(Flaw::GivenBackOnce, failover());
+    finds(Flaw::OwnClock, clock_steps());
+    let scene = Scene { flaw: Flaw::RequestsPerLock, ..two_locks() };
+    was_found(scene.flaw, explore(scene.name, Pair::new(&scene), scene.depth, scene.sample));
 }

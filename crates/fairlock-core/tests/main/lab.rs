@@ -12,7 +12,7 @@ pub(crate) const T0: u64 = 1_760_000_000_000;
 pub(crate) const LEASE: u64 = 30_000;
 
 pub(crate) fn lab(clients: usize, flaw: Flaw) -> Sim {
-    let habits = Habits { lease_ms: LEASE, store_timeout_ms: 30_000, one_owner: false, flaw };
+    let habits = Habits { lease_ms: LEASE, store_timeout_ms: 30_000, flaw, ..Habits::default() };
     Sim::new(Rules::default(), &vec![habits; clients], T0)
 }
 

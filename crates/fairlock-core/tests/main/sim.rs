@@ -5,6 +5,7 @@
 use crate::client::{Call, Client, Habits, Stage};
 use crate::java::{self, Clocks};
 use crate::support::{Ears, java as java_owner};
+use crate::turns::Turns;
 use fairlock_core::{Answer, Body, Channel, Effect, LockState, Op, OwnerId, Payload, Rules, Token};
 use std::rc::Rc;
 
@@ -12,12 +13,16 @@ use std::rc::Rc;
 pub(crate) struct Reply {
     pub(crate) call: Call,
     pub(crate) answer: Answer,
+    /// In which era it was given.
+    pub(crate) era: u8,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Message {
     pub(crate) to: usize,
     pub(crate) payload: Payload,
+    /// In which era it was sent.
+    pub(crate) era: u8,
 }
 
 /// A thread of a JVM that waits without limit, or gives up.
@@ -36,7 +41,20 @@ pub(crate) struct JavaThread {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Sim {
+    /// The clock of all clients.
     pub(crate) now: u64,
+    /// How far the server's clock is ahead of it.
+    pub(crate) skew: i64,
+    /// Counts the faults after which a guard may be in doubt though nobody has told its client.
+    pub(crate) era: u8,
+    /// Of which eras the answers and messages count for nothing any more.
+    pub(crate) doubted: u32,
+    /// Of which eras the server's time counts for nothing any more.
+    pub(crate) doubted_clocks: u32,
+    /// What the replica knows, since its link was cut.
+    pub(crate) replica: Option<Rc<LockState>>,
+    /// Whose turn it is, where order is looked at.
+    pub(crate) turns: Option<Turns>,
     pub(crate) rules: Rc<Rules>,
     pub(crate) lock: Rc<LockState>,
     pub(crate) ears: Rc<Ears>,
@@ -65,6 +83,12 @@ impl Sim {
         };
         Self {
             now,
+            skew: 0,
+            era: 0,
+            doubted: 0,
+            doubted_clocks: 0,
+            replica: None,
+            turns: None,
             rules: Rc::new(rules),
             lock: Rc::new(LockState::default()),
             ears: Rc::new(Ears::default()),
@@ -88,24 +112,99 @@ impl Sim {
         }
     }
 
+    /// Whether the server sees a subscriber on the inbox of a client.
+    pub(crate) fn subscribe(&mut self, place: usize, on: bool) {
+        let ears = Rc::make_mut(&mut self.ears);
+        if on {
+            ears.deaf.remove(&self.clients[place].id);
+        } else {
+            ears.deaf.insert(self.clients[place].id);
+        }
+    }
+
     pub(crate) fn java_listens(&self) -> bool {
         self.ears.java.contains(&self.java.id)
+    }
+
+    pub(crate) fn server_now(&self) -> u64 {
+        self.now.checked_add_signed(self.skew).expect("a clock after 1970")
+    }
+
+    /// The server's clock steps. What ends by it ends early when it goes forward: no guard is promised
+    /// then until the next answer.
+    pub(crate) fn step_clock(&mut self, by: i64) {
+        self.skew += by;
+        if by > 0 {
+            self.begin_era(u32::MAX, u32::MAX);
+        }
+    }
+
+    /// From here on the replica gets nothing more.
+    pub(crate) fn cut_replica(&mut self) {
+        self.replica = Some(self.lock.clone());
+        self.begin_era(0, 0);
+    }
+
+    /// The replica is the master now, and all clients are connected to it: what was done since the cut is
+    /// lost, and so is what travels on the old connections. Messages that came may still be read.
+    pub(crate) fn fail_over(&mut self) {
+        let Some(replica) = self.replica.take() else { return };
+        self.lock = replica;
+        self.calls.clear();
+        self.replies.clear();
+        self.now += 1;
+        self.begin_era(1 << self.era, 0);
+        for client in &mut self.clients {
+            client.fail_over();
+        }
+    }
+
+    fn begin_era(&mut self, doubted: u32, doubted_clocks: u32) {
+        let before = (2 << self.era) - 1;
+        self.doubted |= doubted & before;
+        self.doubted_clocks |= doubted_clocks & before;
+        self.era += 1;
+    }
+
+    /// Whether the guarantees say nothing of this client's guard: it rests on what was lost, or on
+    /// TTLs that ended early.
+    pub(crate) fn doubts(&self, client: &Client) -> bool {
+        let (told, clock) = client.rests_on;
+        self.is_doubted(told) || self.is_clock_doubted(clock)
+    }
+
+    pub(crate) fn is_doubted(&self, era: u8) -> bool {
+        self.doubted & (1 << era) != 0
+    }
+
+    pub(crate) fn is_clock_doubted(&self, era: u8) -> bool {
+        self.doubted_clocks & (1 << era) != 0
     }
 
     /// The server executes a call; the reply goes on its way.
     pub(crate) fn execute(&mut self, place: usize) -> Answer {
         let call = self.calls.remove(place);
         let answer = self.run(&call);
-        self.replies.push(Reply { call, answer: answer.clone() });
+        self.replies.push(Reply { call, answer: answer.clone(), era: self.era });
         answer
     }
 
     pub(crate) fn run(&mut self, call: &Call) -> Answer {
+        let now_us = self.server_now() * 1_000;
         let lock = Rc::make_mut(&mut self.lock);
-        let (answer, effects) =
-            lock.apply(self.now * 1_000, &call.op, &self.rules, &*self.ears).unwrap();
-        if let (Op::Acquire(a), Body::Granted { token, .. }) = (&call.op, &answer.body) {
+        let before = lock.snapshot().token;
+        let (answer, effects) = lock.apply(now_us, &call.op, &self.rules, &*self.ears).unwrap();
+        let minted = lock.snapshot().token != before;
+        if let (Op::Acquire(a), Body::Granted { token, .. }) = (&call.op, &answer.body)
+            // After a failover an older hold may be the present one again.
+            && (minted || self.doubted == 0)
+        {
             self.note_grant(*token, &a.owner);
+        }
+        if let Some(turns) = &mut self.turns
+            && let Err(what) = turns.note(self.lock.snapshot(), minted)
+        {
+            self.find_wrong(what);
         }
         for effect in effects {
             self.publish(effect);
@@ -125,7 +224,8 @@ impl Sim {
             Channel::Inbox(id) => {
                 let to = self.clients.iter().position(|c| c.id == id);
                 let payload = effect.payload;
-                self.messages.extend(to.map(|to| Message { to, payload }));
+                let era = self.era;
+                self.messages.extend(to.map(|to| Message { to, payload, era }));
             }
             Channel::Waiter(owner) if owner == self.java.id && self.java_listens() => {
                 self.java.told = self.java.told.saturating_add(1);
@@ -149,28 +249,34 @@ impl Sim {
 
     /// A client gets a reply.
     pub(crate) fn hear(&mut self, place: usize) {
-        let Reply { call, answer } = self.replies.remove(place);
+        let Reply { call, answer, era } = self.replies.remove(place);
         let client = &mut self.clients[call.from];
         if client.alive {
+            client.hearing = era;
             let calls = client.on_reply(&call, &answer, self.now);
+            if let Some(turns) = &mut self.turns {
+                turns.heard(client);
+            }
             self.calls.extend(calls);
         }
     }
 
     /// A client reads a message.
     pub(crate) fn read(&mut self, place: usize) {
-        let Message { to, payload } = self.messages.remove(place);
-        self.read_copy_of(to, &payload);
+        let message = self.messages.remove(place);
+        self.read_copy_of(&message);
     }
 
-    pub(crate) fn read_copy_of(&mut self, to: usize, payload: &Payload) {
-        if self.clients[to].alive {
-            self.clients[to].on_message(payload, self.now);
+    pub(crate) fn read_copy_of(&mut self, message: &Message) {
+        let client = &mut self.clients[message.to];
+        if client.alive {
+            client.hearing = message.era;
+            client.on_message(&message.payload, self.now);
         }
     }
 
     fn clocks(&self) -> Clocks {
-        let server = self.now;
+        let server = self.server_now();
         Clocks { server, caller: i64::try_from(server).unwrap() + self.java.ahead }
     }
 
@@ -215,10 +321,13 @@ impl Sim {
             return Err(wrong.clone());
         }
         let k = self.lock.snapshot();
-        let held = k.hold_expires.is_some_and(|at| self.now <= at);
+        let held = k.hold_expires.is_some_and(|at| self.server_now() <= at);
         let mut guards = 0;
         for client in &self.clients {
             let Some(token) = client.guard(self.now) else { continue };
+            if self.doubts(client) {
+                continue;
+            }
             guards += 1;
             let owner = client.current.as_ref().map(|a| &a.owner);
             let holder = k.hold.keys().next().filter(|_| held);
@@ -253,7 +362,16 @@ impl Sim {
     fn check_quiet(&self, held: bool) -> Result<(), String> {
         let k = self.lock.snapshot();
         let request_held = k.record.grant.filter(|(token, _)| k.token == Some(*token));
-        let holder = k.hold.keys().next().filter(|_| held).map(|o| (o, request_held.map(|g| g.1)));
+        // A guard that rests on a lost grant does not take the same grant again, so the claim that comes
+        // with that runs out: after a death's time at most.
+        let claim = self.server_now() + self.rules.dead_ms;
+        let runs_out = self.doubted != 0 && k.hold_expires.is_some_and(|at| at <= claim);
+        let holder = k
+            .hold
+            .keys()
+            .next()
+            .filter(|_| held && !runs_out)
+            .map(|o| (o, request_held.map(|g| g.1)));
         let queued = k.waiters.iter().map(|(owner, waiter)| (owner, Some(waiter.request)));
         for (owner, request) in holder.into_iter().chain(queued) {
             let mut living = self.clients.iter().filter(|c| Some(c.id) == owner.client());
@@ -304,9 +422,28 @@ impl Sim {
         }
     }
 
-    /// One round without faults: whoever can act does, guards are let go at once.
-    pub(crate) fn calm_round(&mut self) {
+    /// No fault happens any more; who lives listens again.
+    pub(crate) fn end_faults(&mut self, lose: bool) {
         for place in 0..self.clients.len() {
+            if self.clients[place].alive {
+                self.subscribe(place, true);
+            }
+        }
+        self.fail_over();
+        if lose {
+            self.lose_all();
+        }
+    }
+
+    /// Nobody who lives waits or owes anything.
+    pub(crate) fn is_served(&self) -> bool {
+        !self.somebody_waits() && self.clients.iter().all(|c| !c.alive || c.debts.is_empty())
+    }
+
+    /// One round without faults: whoever can act does, guards are let go at once.
+    pub(crate) fn calm_round(&mut self, last_first: bool) {
+        for turn in 0..self.clients.len() {
+            let place = if last_first { self.clients.len() - 1 - turn } else { turn };
             let client = &mut self.clients[place];
             if !client.alive {
                 continue;
