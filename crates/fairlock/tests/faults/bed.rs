@@ -9,6 +9,8 @@ use fairlock_testkit::history::{
 use fairlock_testkit::raw::Raw;
 use fairlock_testkit::resp::Value;
 use fairlock_testkit::server::{Builder, Generation, Server};
+use std::collections::HashMap;
+use std::ffi::OsString;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -41,10 +43,11 @@ const PAUSE: Duration = Duration::from_millis(60);
 const ATTEMPTS: u32 = 4;
 
 /// Runs a test with a thread for its tasks beside its own, which may block. When it fails and the
-/// whole process had stood still meanwhile, it proves nothing: then it runs once more.
+/// process had stood still meanwhile, or one of its threads had waited for a processor for as long
+/// in all, it proves nothing: then it runs once more.
 pub(crate) fn steady<F: Future<Output = ()>>(test: impl Fn() -> F) {
     for attempt in 1.. {
-        let pauses = Pauses::watch();
+        let (pauses, waited) = (Pauses::watch(), waits_for_processors());
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
@@ -52,12 +55,35 @@ pub(crate) fn steady<F: Future<Output = ()>>(test: impl Fn() -> F) {
             .unwrap();
         let run = || runtime.block_on(test());
         let Err(failure) = catch_unwind(AssertUnwindSafe(run)) else { return };
-        let longest = pauses.longest();
+        // Before the runtime's threads are gone, and what is known of them.
+        let starved = longest_wait_since(&waited);
+        drop(runtime);
+        let longest = pauses.longest().max(starved);
         if longest < PAUSE || attempt == ATTEMPTS {
             resume_unwind(failure);
         }
         println!("measured: this machine stood still for {longest:?}: once more");
     }
+}
+
+/// For how long each thread of this process has been ready to run in vain so far, as the kernel counts.
+/// A thread that mostly sleeps runs at once when it wakes up, so [`Pauses`] does not see this.
+fn waits_for_processors() -> HashMap<OsString, Duration> {
+    let threads = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    let waits = threads.filter_map(|thread| {
+        let counts = std::fs::read_to_string(thread.path().join("schedstat")).ok()?;
+        let nanos = counts.split_whitespace().nth(1)?.parse().ok()?;
+        Some((thread.file_name(), Duration::from_nanos(nanos)))
+    });
+    waits.collect()
+}
+
+fn longest_wait_since(before: &HashMap<OsString, Duration>) -> Duration {
+    let now = waits_for_processors().into_iter();
+    let waits = now.map(|(thread, wait)| {
+        wait.saturating_sub(before.get(&thread).copied().unwrap_or_default())
+    });
+    waits.max().unwrap_or_default()
 }
 
 pub(crate) const fn ms(millis: u64) -> Duration {

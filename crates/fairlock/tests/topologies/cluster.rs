@@ -354,9 +354,15 @@ async fn renewals_go_to_each_master_together() {
     const LEASE_MS: u64 = 6_000;
     let Some(cluster) = Cluster::start(Generation::Redis70) else { return };
     let client = connect(patient(&cluster.url()).watchdog_lease(ms(LEASE_MS))).await;
-    let mut guards = Vec::new();
+    // All at once, so that they want to be renewed together, however busy the machine is.
+    let mut tasks = Vec::new();
     for number in 0..HELD {
-        guards.push(client.plain_lock(format!("job-{number}")).lock().await.unwrap());
+        let lock = client.plain_lock(format!("job-{number}"));
+        tasks.push(tokio::spawn(async move { lock.lock().await.unwrap() }));
+    }
+    let mut guards = Vec::new();
+    for task in tasks {
+        guards.push(task.await.unwrap());
     }
     let mut raws = [cluster.raw(0), cluster.raw(1), cluster.raw(2)];
     // Renewals, and reads but for those of these very questions.
