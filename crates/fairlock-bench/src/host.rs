@@ -5,12 +5,13 @@
 use crate::stats::{percentile, us};
 use fairlock::Client;
 use fairlock_testkit::tempdir::TempDir;
+use fairlock_testkit::threads::{self, Counts};
 use rustix::fs::{FlockOperation, flock};
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -211,10 +212,11 @@ fn waiting(url: &str) {
     };
     let mut children: Vec<_> = (0..WAITERS).map(|_| start()).collect();
     std::thread::sleep(SETTLE);
-    let (before, began) = (cpu_ns(&children), Instant::now());
+    let (before, began) = (cpu(&children), Instant::now());
     std::thread::sleep(WATCHED);
-    let since = |(task, ns): (&PathBuf, &u64)| ns - before.get(task).unwrap_or(&0);
-    let used = cpu_ns(&children).iter().map(since).sum::<u64>() as f64 / 1e6;
+    let now = cpu(&children);
+    let added = before.iter().zip(&now).flat_map(|(before, now)| threads::since(before, now));
+    let used = added.map(|counts| counts.ran).sum::<Duration>().as_secs_f64() * 1e3;
     let minutes = began.elapsed().as_secs_f64() / 60.0;
     println!(
         "host: {WAITERS} idle waiters, a process each: {:.2} ms of CPU a minute for each",
@@ -226,17 +228,10 @@ fn waiting(url: &str) {
     }
 }
 
-/// Nanoseconds that each thread of these processes has run. A thread that ends takes its own along, so
-/// only threads can be compared, and not their sums.
-fn cpu_ns(children: &[Child]) -> HashMap<PathBuf, u64> {
-    let of = |task: PathBuf| {
-        let text = std::fs::read_to_string(task.join("schedstat")).ok()?;
-        Some((task, text.split(' ').next()?.parse().ok()?))
-    };
-    let tasks = children.iter().flat_map(|child| {
-        std::fs::read_dir(format!("/proc/{}/task", child.id())).unwrap().filter_map(Result::ok)
-    });
-    tasks.filter_map(|task| of(task.path())).collect()
+/// What the threads of each of these processes have run until now.
+fn cpu(children: &[Child]) -> Vec<HashMap<u32, Counts>> {
+    let of = |child: &Child| threads::threads(child.id()).expect("a waiter that lives");
+    children.iter().map(of).collect()
 }
 
 fn this(args: &[&str]) -> Command {

@@ -12,6 +12,7 @@
 //! - [`tap`]: a peer that keeps every byte it is sent;
 //! - [`tls`]: CAs and certificates, made when a test runs;
 //! - [`terminal`]: a pseudo-terminal with a program on it, and what a person would see there;
+//! - [`threads`]: for how long each thread of a process ran, and waited for a processor;
 //! - [`vectors`]: what an operation does to the keys, as data files;
 //! - [`fuzz`]: inputs made of real ones, changed at random;
 //! - [`rng`]: random choices that a seed repeats;
@@ -34,6 +35,7 @@ pub mod server;
 pub mod tap;
 pub mod tempdir;
 pub mod terminal;
+pub mod threads;
 pub mod tls;
 pub mod topology;
 pub mod vectors;

@@ -8,8 +8,8 @@
 use crate::log::Input;
 use crate::worker::{DEAD_AFTER, HEARTBEAT};
 use fairlock_testkit::history::now_ns;
+use fairlock_testkit::threads::{Counts, threads};
 use std::collections::HashMap;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 use std::time::Duration;
@@ -29,15 +29,15 @@ type Id = (u32, u32);
 /// What the kernel says of a thread.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
-    /// For how long it was ready and did not run, ever, in nanoseconds.
-    waited: u64,
+    /// For how long it was ready and did not run, ever.
+    waited: Duration,
     /// It waits for a disk.
     in_disk: bool,
 }
 
 #[derive(Debug)]
 struct Thread {
-    waited: u64,
+    waited: Duration,
     starved_since: Option<u64>,
 }
 
@@ -64,7 +64,7 @@ impl Threads {
                 continue;
             };
             // A wait is counted when it ends: it may be longer than the time since the last look.
-            let waited = seen.waited.saturating_sub(thread.waited);
+            let waited = seen.waited.saturating_sub(thread.waited).as_nanos() as u64;
             thread.waited = seen.waited;
             if 2 * waited > now - last || seen.in_disk {
                 let since = now - waited.max(now - last);
@@ -103,33 +103,29 @@ fn tell(starved: Vec<(u64, u64)>, judge: &Sender<Input>) {
 fn all() -> HashMap<Id, Seen> {
     let own = std::process::id();
     let mut found = HashMap::new();
-    let children = tasks(own).into_iter().flat_map(|task| {
+    let children = counts(own).into_keys().flat_map(|task| {
         let children = read(own, task, "children").unwrap_or_default();
         children.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<u32>>()
     });
     for process in std::iter::once(own).chain(children) {
-        for task in tasks(process) {
+        for (task, counts) in counts(process) {
             // Gone meanwhile.
-            let Some(seen) = seen(process, task) else { continue };
-            found.insert((process, task), seen);
+            let Some(in_disk) = in_disk(process, task) else { continue };
+            found.insert((process, task), Seen { waited: counts.waited, in_disk });
         }
     }
     found
 }
 
-fn tasks(process: u32) -> Vec<u32> {
-    let Ok(entries) = Path::new("/proc").join(process.to_string()).join("task").read_dir() else {
-        return Vec::new();
-    };
-    entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+/// None of a process that is gone.
+fn counts(process: u32) -> HashMap<u32, Counts> {
+    threads(process).unwrap_or_default()
 }
 
-fn seen(process: u32, task: u32) -> Option<Seen> {
-    let waited = read(process, task, "schedstat")?.split_whitespace().nth(1)?.parse().ok()?;
+fn in_disk(process: u32, task: u32) -> Option<bool> {
     // The name, which comes before the state, may have any form.
     let stat = read(process, task, "stat")?;
-    let in_disk = stat.rsplit_once(')')?.1.trim_start().starts_with('D');
-    Some(Seen { waited, in_disk })
+    Some(stat.rsplit_once(')')?.1.trim_start().starts_with('D'))
 }
 
 fn read(process: u32, task: u32, what: &str) -> Option<String> {
@@ -147,7 +143,7 @@ mod tests {
         let mut threads = Threads::default();
         let mut told = Vec::new();
         for (at, waited) in (10..).zip(waited) {
-            let seen = Seen { waited: waited * MS, in_disk: false };
+            let seen = Seen { waited: Duration::from_millis(*waited), in_disk: false };
             told.extend(threads.seen(at * 100 * MS, &HashMap::from([((1, 1), seen)])));
         }
         told.extend(threads.seen(9_999 * MS, &HashMap::new()));
@@ -167,7 +163,7 @@ mod tests {
     #[test]
     fn who_waits_for_the_disk_is_told() {
         let mut threads = Threads::default();
-        let seen = |in_disk| HashMap::from([((1, 1), Seen { waited: 0, in_disk })]);
+        let seen = |in_disk| HashMap::from([((1, 1), Seen { waited: Duration::ZERO, in_disk })]);
         assert_eq!(threads.seen(100, &seen(true)), [], "nobody knows since when");
         assert_eq!(threads.seen(200, &seen(true)), []);
         assert_eq!(threads.seen(300, &seen(false)), [(100, 200)]);

@@ -9,8 +9,8 @@ use fairlock_testkit::history::{
 use fairlock_testkit::raw::Raw;
 use fairlock_testkit::resp::Value;
 use fairlock_testkit::server::{Builder, Generation, Server};
+use fairlock_testkit::threads::{self, Counts};
 use std::collections::HashMap;
-use std::ffi::OsString;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -47,7 +47,7 @@ const ATTEMPTS: u32 = 4;
 /// in all, it proves nothing: then it runs once more.
 pub(crate) fn steady<F: Future<Output = ()>>(test: impl Fn() -> F) {
     for attempt in 1.. {
-        let (pauses, waited) = (Pauses::watch(), waits_for_processors());
+        let (pauses, before) = (Pauses::watch(), own_threads());
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
@@ -56,7 +56,7 @@ pub(crate) fn steady<F: Future<Output = ()>>(test: impl Fn() -> F) {
         let run = || runtime.block_on(test());
         let Err(failure) = catch_unwind(AssertUnwindSafe(run)) else { return };
         // Before the runtime's threads are gone, and what is known of them.
-        let starved = longest_wait_since(&waited);
+        let starved = longest_wait_since(&before);
         drop(runtime);
         let longest = pauses.longest().max(starved);
         if longest < PAUSE || attempt == ATTEMPTS {
@@ -66,24 +66,16 @@ pub(crate) fn steady<F: Future<Output = ()>>(test: impl Fn() -> F) {
     }
 }
 
-/// For how long each thread of this process has been ready to run in vain so far, as the kernel counts.
-/// A thread that mostly sleeps runs at once when it wakes up, so [`Pauses`] does not see this.
-fn waits_for_processors() -> HashMap<OsString, Duration> {
-    let threads = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
-    let waits = threads.filter_map(|thread| {
-        let counts = std::fs::read_to_string(thread.path().join("schedstat")).ok()?;
-        let nanos = counts.split_whitespace().nth(1)?.parse().ok()?;
-        Some((thread.file_name(), Duration::from_nanos(nanos)))
-    });
-    waits.collect()
+/// The longest that a thread of this process has been ready to run in vain since then. A thread that mostly
+/// sleeps runs at once when it wakes up, so [`Pauses`] does not see this.
+fn longest_wait_since(before: &HashMap<u32, Counts>) -> Duration {
+    let waits = threads::since(before, &own_threads()).map(|counts| counts.waited).max();
+    waits.unwrap_or_default()
 }
 
-fn longest_wait_since(before: &HashMap<OsString, Duration>) -> Duration {
-    let now = waits_for_processors().into_iter();
-    let waits = now.map(|(thread, wait)| {
-        wait.saturating_sub(before.get(&thread).copied().unwrap_or_default())
-    });
-    waits.max().unwrap_or_default()
+/// None where the kernel does not say.
+fn own_threads() -> HashMap<u32, Counts> {
+    threads::threads(std::process::id()).unwrap_or_default()
 }
 
 pub(crate) const fn ms(millis: u64) -> Duration {

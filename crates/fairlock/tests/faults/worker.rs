@@ -19,6 +19,7 @@ use super::bed::{Bed, HB, LEASE, SELDOM, SLACK, config, eventually, ms};
 use fairlock::Client;
 use fairlock_testkit::history::{Event, Record, now_ns};
 use fairlock_testkit::server::Server;
+use fairlock_testkit::threads::{self, Counts};
 use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -214,16 +215,9 @@ impl Worker {
         line.trim().trim_end_matches(" kB").parse().unwrap()
     }
 
-    /// For how long each of its threads has run. One that ends takes its time along: only threads can be
-    /// compared, and not their sums.
-    pub(crate) fn cpu(&self) -> HashMap<OsString, Duration> {
-        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
-        let of = |task: std::fs::DirEntry| {
-            let text = std::fs::read_to_string(task.path().join("schedstat")).ok()?;
-            let ns = text.split(' ').next()?.parse().ok()?;
-            Some((task.file_name(), Duration::from_nanos(ns)))
-        };
-        tasks.filter_map(Result::ok).filter_map(of).collect()
+    /// What its threads have run until now.
+    pub(crate) fn cpu(&self) -> HashMap<u32, Counts> {
+        threads::threads(self.child.id()).expect("a worker that lives")
     }
 
     /// How many files it may have open from now on, those that are open aside; gives what it was.

@@ -3,8 +3,8 @@
 use super::{Bed, LONG, enter};
 use crate::faults::worker::Worker;
 use crate::support::runtime;
+use fairlock_testkit::threads::{self, Counts};
 use std::collections::HashMap;
-use std::ffi::OsString;
 use std::time::{Duration, Instant};
 
 const WAITERS: usize = 4;
@@ -33,11 +33,8 @@ fn an_idle_waiter_costs_next_to_nothing() {
         // Threads for blocking work end ten seconds after the start; time is what this is about.
         let (before, began) = (workers.iter().map(Worker::cpu).collect::<Vec<_>>(), Instant::now());
         tokio::time::sleep(WATCHED).await;
-        let used = |(worker, before): (&Worker, &HashMap<OsString, Duration>)| {
-            let since = |(task, now): (&OsString, &Duration)| {
-                *now - before.get(task).copied().unwrap_or_default()
-            };
-            worker.cpu().iter().map(since).sum::<Duration>()
+        let used = |(worker, before): (&Worker, &HashMap<u32, Counts>)| {
+            threads::since(before, &worker.cpu()).map(|counts| counts.ran).sum::<Duration>()
         };
         let used = workers.iter().zip(&before).map(used).sum::<Duration>();
         let minutes = began.elapsed().as_secs_f64() / 60.0;
