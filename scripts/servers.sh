@@ -1,0 +1,9 @@
+# Sourced by the scripts that start tests: what scripts/servers prints, exported as FAIRLOCK_TEST_REDIS62=PATH and
+# so on, for the test kit.
+#
+#   . scripts/servers.sh
+found="$(scripts/servers)"
+while IFS='=' read -r name path; do
+    if [ -n "$name" ]; then export "FAIRLOCK_TEST_${name^^}=$path"; fi
+done <<<"$found"
+unset found name path
