@@ -76,13 +76,16 @@ pub(crate) struct Budget {
     steps: u8,
 }
 
+/// Moves in several parts, so that one scene can go on from where another begins.
+type Before = &'static [&'static [Move]];
+
 /// What is explored.
 #[derive(Clone, Debug)]
 pub(crate) struct Scene {
     name: &'static str,
     clients: usize,
     /// What happened before the exploration begins.
-    before: &'static [Move],
+    before: Before,
     depth: usize,
     budget: Budget,
     one_owner: bool,
@@ -121,6 +124,10 @@ impl Scene {
         sim.java.ahead = self.java_ahead;
         sim.java.lease = self.java_lease;
         sim
+    }
+
+    fn before(&self) -> impl Iterator<Item = Move> {
+        self.before.iter().copied().flatten().copied()
     }
 
     fn moves(&self, sim: &Sim, budget: &Budget, out: &mut Vec<Move>) {
@@ -298,8 +305,8 @@ pub(crate) struct Alone<'a> {
 impl<'a> Alone<'a> {
     fn new(scene: &'a Scene) -> Self {
         let mut start = Self { scene, sim: scene.begin(), budget: scene.budget.clone() };
-        for choice in scene.before {
-            start.step(*choice);
+        for choice in scene.before() {
+            start.step(choice);
         }
         start
     }
@@ -396,11 +403,24 @@ const HELD_AND_WAITED_FOR: &[Move] = &[
     Move::Hear(0),
 ];
 
+/// And the third one knows that it waits behind them.
+const THE_THIRD_WAITS: &[Move] = &[Move::Start(2), Move::Execute(0), Move::Hear(0)];
+
+/// The inbox of the second is gone when its turn comes: the third has the lock.
+const THE_SECOND_IS_PASSED_OVER: &[Move] = &[
+    Move::Deafen(1),
+    Move::Release(0),
+    Move::Execute(0),
+    Move::Hear(0),
+    Move::Read(0),
+    Move::Subscribe(1),
+];
+
 /// The Java thread holds the lock and the first client knows that it waits.
 const HELD_BY_JAVA: &[Move] =
     &[Move::JavaAcquires, Move::Start(0), Move::Execute(0), Move::Hear(0)];
 
-fn scene(name: &'static str, depth: usize, before: &'static [Move], budget: Budget) -> Scene {
+fn scene(name: &'static str, depth: usize, before: Before, budget: Budget) -> Scene {
     Scene {
         name,
         clients: 2,
@@ -418,6 +438,12 @@ fn scene(name: &'static str, depth: usize, before: &'static [Move], budget: Budg
     }
 }
 
+/// It is looked at who is served first, too. Such scenes are smaller, and more of their situations are tried for
+/// liveness.
+fn in_turn(name: &'static str, depth: usize, before: Before, budget: Budget) -> Scene {
+    Scene { turns: Some(Turns::default()), sample: 8, ..scene(name, depth, before, budget) }
+}
+
 /// Requests are repeated and given up at every moment.
 fn requests() -> Scene {
     let budget = Budget { starts: [2, 1, 0], again: 2, give_ups: 2, beats: 1, ..NOTHING };
@@ -427,7 +453,7 @@ fn requests() -> Scene {
 /// The same on a lock that is held and waited for.
 fn requests_in_the_queue() -> Scene {
     let budget = Budget { starts: [2, 2, 0], again: 2, give_ups: 2, beats: 2, ..NOTHING };
-    scene("requests in the queue", 8, HELD_AND_WAITED_FOR, budget)
+    scene("requests in the queue", 8, &[HELD_AND_WAITED_FOR], budget)
 }
 
 /// The same with one owner for all attempts of a client.
@@ -439,60 +465,28 @@ fn one_owner() -> Scene {
 /// Heartbeats, renewals and repeated messages race with the ends of leases.
 fn validity() -> Scene {
     let budget = Budget { starts: [2, 2, 0], beats: 4, renewals: 2, copies: 1, ..NOTHING };
-    scene("validity", 10, HELD_AND_WAITED_FOR, budget)
+    scene("validity", 10, &[HELD_AND_WAITED_FOR], budget)
 }
 
 /// Clients die while they ask, wait and hold.
 fn crashes() -> Scene {
     let budget = Budget { starts: [2, 2, 0], again: 1, beats: 3, crashes: 1, ..NOTHING };
-    scene("crashes", 9, HELD_AND_WAITED_FOR, budget)
+    scene("crashes", 9, &[HELD_AND_WAITED_FOR], budget)
 }
 
 /// A Java thread stands in the same queue; its clock is right.
 fn beside_java() -> Scene {
     let budget =
         Budget { starts: [2, 1, 0], beats: 2, give_ups: 1, crashes: 1, java: 2, ..NOTHING };
-    scene("beside Java", 9, HELD_BY_JAVA, budget)
+    scene("beside Java", 9, &[HELD_BY_JAVA], budget)
 }
 
 /// A Java thread whose clock is so far ahead that it drops living waiters.
 fn beside_fast_java() -> Scene {
     let budget = Budget { starts: [2, 2, 0], beats: 3, java: 2, ..NOTHING };
-    let scene = scene("beside a fast Java", 10, HELD_BY_JAVA, budget);
+    let scene = scene("beside a fast Java", 10, &[HELD_BY_JAVA], budget);
     Scene { java_ahead: 1_000_000, ..scene }
 }
-
-/// The first of three holds the lock and the others know that they wait.
-const HELD_AND_TWO_WAIT: &[Move] = &[
-    Move::Start(0),
-    Move::Execute(0),
-    Move::Hear(0),
-    Move::Start(1),
-    Move::Execute(0),
-    Move::Hear(0),
-    Move::Start(2),
-    Move::Execute(0),
-    Move::Hear(0),
-];
-
-/// The inbox of the second was gone when its turn came: the third has the lock.
-const SECOND_IS_PASSED_OVER: &[Move] = &[
-    Move::Start(0),
-    Move::Execute(0),
-    Move::Hear(0),
-    Move::Start(1),
-    Move::Execute(0),
-    Move::Hear(0),
-    Move::Start(2),
-    Move::Execute(0),
-    Move::Hear(0),
-    Move::Deafen(1),
-    Move::Release(0),
-    Move::Execute(0),
-    Move::Hear(0),
-    Move::Read(0),
-    Move::Subscribe(1),
-];
 
 /// Three clients want one lock; one dies, one gives up, one is not heard for a while.
 fn three_clients() -> Scene {
@@ -505,22 +499,21 @@ fn three_clients() -> Scene {
         give_ups: 1,
         ..NOTHING
     };
-    let scene = scene("three clients", 6, HELD_AND_TWO_WAIT, budget);
-    Scene { clients: 3, turns: Some(Turns::default()), sample: 8, ..scene }
+    let before = &[HELD_AND_WAITED_FOR, THE_THIRD_WAITS];
+    Scene { clients: 3, ..in_turn("three clients", 6, before, budget) }
 }
 
 /// The one that was passed over comes back, while the others go on.
 fn three_clients_and_a_return() -> Scene {
     let budget = Budget { starts: [3, 1, 2], beats: 2, deaf: 1, again: 1, ..NOTHING };
-    let scene = scene("three clients and a return", 7, SECOND_IS_PASSED_OVER, budget);
-    Scene { clients: 3, turns: Some(Turns::default()), sample: 8, ..scene }
+    let before = &[HELD_AND_WAITED_FOR, THE_THIRD_WAITS, THE_SECOND_IS_PASSED_OVER];
+    Scene { clients: 3, ..in_turn("three clients and a return", 7, before, budget) }
 }
 
 /// Two clients use two locks; each has one inbox for both.
 fn two_locks() -> Scene {
     let budget = Budget { starts: [2, 1, 0], again: 1, beats: 1, give_ups: 1, ..NOTHING };
-    let scene = scene("two locks", 6, HELD_AND_WAITED_FOR, budget);
-    Scene { turns: Some(Turns::default()), sample: 8, ..scene }
+    in_turn("two locks", 6, &[HELD_AND_WAITED_FOR], budget)
 }
 
 /// A replica becomes the master that lacks the last operations, however many.
@@ -534,16 +527,15 @@ fn failover() -> Scene {
         failovers: 1,
         ..NOTHING
     };
-    let scene = scene("failover", 6, HELD_AND_WAITED_FOR, budget);
-    Scene { turns: Some(Turns::default()), sample: 8, ..scene }
+    in_turn("failover", 6, &[HELD_AND_WAITED_FOR], budget)
 }
 
 /// The server's clock goes forward and back by more than a lease. Who comes first is told by order
 /// numbers: after a step back these are smaller than that of a waiter that is out of the queue just then.
 fn clock_steps() -> Scene {
     let budget = Budget { starts: [2, 2, 0], again: 1, beats: 2, renewals: 1, steps: 2, ..NOTHING };
-    let scene = scene("clock steps", 7, HELD_AND_WAITED_FOR, budget);
-    Scene { clock_steps: &[10, -10], turns: Some(Turns::default()), sample: 8, ..scene }
+    let scene = in_turn("clock steps", 7, &[HELD_AND_WAITED_FOR], budget);
+    Scene { clock_steps: &[10, -10], ..scene }
 }
 
 #[test]

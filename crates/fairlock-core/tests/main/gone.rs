@@ -1,12 +1,11 @@
 //! What becomes of a client that the world knows to be gone: a store on one host asks the kernel.
 
-use crate::support::{Ears, client, ours, request};
+use crate::lab::{T0, wanted};
+use crate::support::{Ears, client, ours};
 use fairlock_core::{
-    Acquire, Answer, Body, Channel, Effect, Kind, LOOKED_AT_MAX, LockState, Mode, Op, OwnerId,
-    Payload, Rules,
+    Acquire, Answer, Body, Channel, Effect, Kind, LOOKED_AT_MAX, LockState, Op, OwnerId, Payload,
+    Rules,
 };
-
-const T0: u64 = 1_760_000_000_000;
 
 struct Bed {
     lock: LockState,
@@ -26,17 +25,7 @@ impl Bed {
     }
 
     fn ask(&mut self, kind: Kind, who: u64) -> Body {
-        let op = Op::Acquire(Acquire {
-            kind,
-            owner: ours(who, 1),
-            request: request(who),
-            lease_ms: 30_000,
-            mode: Mode::Wait,
-            order: None,
-            not_after_ms: u64::MAX,
-            sure: false,
-            shared_owner: false,
-        });
+        let op = Op::Acquire(Acquire { kind, ..wanted(&ours(who, 1), who, self.now_ms) });
         self.apply(&op).0.body
     }
 

@@ -1,12 +1,10 @@
 //! Heartbeats that are answered without being applied.
 
-use crate::support::{Ears, client, java, ours, request};
+use crate::lab::{T0, wanted};
+use crate::support::{Ears, client, java, ours};
 use fairlock_core::{
-    Acquire, Answer, Body, Kind, LockState, Mode, Op, REGISTRY_TTL_MS, Rules,
-    SILENT_REGISTRY_TTL_MS, Snapshot,
+    Answer, Body, Kind, LockState, Op, REGISTRY_TTL_MS, Rules, SILENT_REGISTRY_TTL_MS, Snapshot,
 };
-
-const T0: u64 = 1_760_000_000_000;
 
 /// What must be left of the registry.
 const KEPT_MS: u64 = REGISTRY_TTL_MS;
@@ -25,17 +23,7 @@ fn rules() -> Rules {
 fn queue() -> LockState {
     let mut lock = LockState::default();
     for number in 1..=4 {
-        let op = Op::Acquire(Acquire {
-            kind: Kind::Fair,
-            owner: ours(number, 1),
-            request: request(number),
-            lease_ms: 30_000,
-            mode: Mode::Wait,
-            order: None,
-            not_after_ms: u64::MAX,
-            sure: false,
-            shared_owner: false,
-        });
+        let op = Op::Acquire(wanted(&ours(number, 1), number, T0));
         lock.apply(T0 * 1_000 + number, &op, &rules(), &Ears::default()).unwrap();
     }
     lock

@@ -4,6 +4,7 @@
 //!
 //! The seed is printed; `FAIRLOCK_SEED=n` repeats a run, `FAIRLOCK_CASES=n` makes it longer.
 
+use crate::lab::wanted;
 use crate::support::{Ears, client, ours, request};
 use fairlock_core::{
     Acquire, Body, Channel, Kind, LockState, MENDED_HOLD_MS, Mode, Op, OwnerId, RequestId, Rules,
@@ -412,19 +413,7 @@ fn random_sequences_keep_the_string_to_its_owner() {
 /// Fair and plain operations meet a string, and the other way round: refused, and nothing is changed.
 #[test]
 fn a_name_has_one_kind() {
-    let acquire = |kind, who| {
-        Op::Acquire(Acquire {
-            kind,
-            owner: ours(who, 1),
-            request: request(who),
-            lease_ms: 1_000,
-            mode: Mode::Wait,
-            order: None,
-            not_after_ms: u64::MAX,
-            sure: false,
-            shared_owner: false,
-        })
-    };
+    let acquire = |kind, who| Op::Acquire(Acquire { kind, ..wanted(&ours(who, 1), who, T0) });
     let (rules, ears) = (Rules::default(), Ears::default());
     for (held, others) in [
         (Kind::Simple, [Kind::Fair, Kind::Plain]),

@@ -3,10 +3,10 @@
 
 use crate::client::Flaw;
 use crate::java;
-use crate::lab::lab;
+use crate::lab::{lab, wanted};
 use crate::sim::Sim;
-use crate::support::{Ears, client, ours, request};
-use fairlock_core::{Acquire, Kind, LockState, Mode, Op, Rules, Snapshot, Watch};
+use crate::support::{Ears, client, ours};
+use fairlock_core::{Acquire, LockState, Op, Rules, Snapshot, Watch};
 
 /// x (client 1) holds, J waits with a clock ten minutes behind, and w (client 2) behind it.
 fn behind_a_slow_clock() -> Sim {
@@ -80,17 +80,9 @@ fn a_new_entry_of_one_that_was_offered_the_lock_is_not_on_offer() {
         // Not a loss of everything: somebody's removal is on record.
         keys.record.removed = Some(NOW_MS - 50);
         let mut lock = LockState::from_snapshot(keys);
-        let back = Op::Acquire(Acquire {
-            kind: Kind::Fair,
-            owner: ours(2, 1),
-            request: request(7),
-            lease_ms: 30_000,
-            mode: Mode::Wait,
-            order: Some((NOW_MS - 1_000) * 1_000),
-            not_after_ms: NOW_MS + 30_000,
-            sure: true,
-            shared_owner: false,
-        });
+        let order = Some((NOW_MS - 1_000) * 1_000);
+        let back = Acquire { order, sure: true, ..wanted(&ours(2, 1), 7, NOW_MS) };
+        let back = Op::Acquire(back);
         lock.apply(NOW_MS * 1_000, &back, &Rules::default(), &Ears::default()).unwrap();
         lock.snapshot().queue.iter().position(|member| *member == ours(2, 1))
     };

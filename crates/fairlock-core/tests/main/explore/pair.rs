@@ -28,8 +28,8 @@ impl<'a> Pair<'a> {
         let budgets = [scene.budget.clone(), scene.budget.clone()];
         let mut pair = Self { scene, sims: [first, second], budgets };
         for at in 0..2 {
-            for choice in scene.before {
-                pair.step((at, *choice));
+            for choice in scene.before() {
+                pair.step((at, choice));
             }
         }
         pair
