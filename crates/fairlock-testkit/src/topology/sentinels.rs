@@ -226,12 +226,16 @@ impl SentinelSet {
     /// If there is none within 40 s.
     #[track_caller]
     pub fn await_master_after(&self, old: usize) -> usize {
-        until("a new master", || {
-            let named = self.named();
-            let new = *named.first().filter(|new| **new != old)?;
-            let agreed = named.iter().all(|one| *one == new);
-            (agreed && self.role(new).as_deref() == Some("master")).then_some(new)
-        })
+        until("a new master", || self.agreed_master().filter(|new| *new != old))
+    }
+
+    /// The data server that all Sentinels that live name, and that says itself that it is the master; `None`
+    /// while a failover goes on.
+    pub fn agreed_master(&self) -> Option<usize> {
+        let named = self.named();
+        let one = *named.first()?;
+        let agreed = named.iter().all(|other| *other == one);
+        (agreed && self.role(one).as_deref() == Some("master")).then_some(one)
     }
 
     /// Cuts replication: the master goes on for its clients, and no replica hears of it. Undone by
