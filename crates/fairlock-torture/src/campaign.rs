@@ -2,7 +2,7 @@
 
 use crate::bed::{Bed, Place};
 use crate::fleet::{Fleet, Setting};
-use crate::judge::{Judge, Judgement};
+use crate::judge::{Judge, Judgement, rest};
 use crate::log::Input;
 use crate::nemesis::{Kind, clocks, process};
 use crate::options::{Minimum, Options, Pace};
@@ -76,7 +76,7 @@ pub(crate) fn run(place: Place, seconds: u64, options: &Options) -> Option<Outco
     let resource = Resource::start()?;
     let mut bed = place.start()?;
     let (judge, heard) = channel();
-    let mut judging = Judge::new(bed.attach(judge.clone()));
+    let mut judging = Judge::new(place.lease(), bed.attach(judge.clone()));
     let judging = std::thread::spawn(move || {
         for input in heard {
             judging.hear(input);
@@ -132,12 +132,15 @@ pub(crate) fn run(place: Place, seconds: u64, options: &Options) -> Option<Outco
     let Run { mut bed, fleet, judge, faults, .. } = run;
     fleet.stop();
     bed.detach();
+    let lost_registry = faults.iter().any(|played| played.kind.loses_a_registry());
+    let left = rest::judge(&bed.left(lost_registry), lost_registry);
     watch.stop();
     drop((bed, judge));
     let mut judgement = judging.join().expect("the judge knows what it reads");
     for lost in resource.lost_updates() {
         judgement.violations.push(format!("updates were lost: {lost}"));
     }
+    judgement.violations.extend(left);
     for played in faults.iter().filter(|played| played.recovery.is_none()) {
         judgement.violations.push(format!("no recovery from: {}", played.kind.name()));
     }
@@ -183,6 +186,9 @@ impl Run {
         let injected = now_ns();
         let recovered = until(|| self.fleet.all_had_a_turn(injected));
         let recovery = recovered.then(|| began.elapsed());
+        if recovered {
+            let _ = self.judge.send(Input::Recovered { kind, healed: injected, at: now_ns() });
+        }
         self.bed.heal();
         if kind == Kind::ClockForward {
             let ahead = Duration::from_micros(clocks::FORWARD_US.unsigned_abs());

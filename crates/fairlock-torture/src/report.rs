@@ -83,6 +83,10 @@ pub(crate) fn tell(outcome: &Outcome) -> (Verdict, Value) {
         short(times.wait.longest()),
         short(times.wait_unexplained.longest())
     );
+    println!(
+        "  in time         {} grants after a hold's end, {} renewals, {} samples of calls: at most {} a second",
+        judgement.followed, judgement.renewed, judgement.calls_judged, judgement.calls_a_second
+    );
     println!("  faults          {} injected, {} took effect", faults.len(), effective.len());
     println!("  failovers       {failovers}");
     println!(
@@ -130,6 +134,10 @@ pub(crate) fn tell(outcome: &Outcome) -> (Verdict, Value) {
         "wait_max_ms": times.wait.longest().as_millis() as u64,
         "wait_unexplained_max_ms": times.wait_unexplained.longest().as_millis() as u64,
         "ordered": judgement.ordered,
+        "followed": judgement.followed,
+        "renewed": judgement.renewed,
+        "calls_judged": judgement.calls_judged,
+        "calls_a_second": judgement.calls_a_second,
         "faults_injected": faults.len(),
         "faults_effective": effective.len(),
         "failovers": failovers,

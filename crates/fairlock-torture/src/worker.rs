@@ -269,6 +269,8 @@ impl Player {
             valid_until,
         });
         let millis = match (self.keeps, self.rng.below(10)) {
+            // Long enough to be renewed.
+            (true, 0) => self.rng.between(1_200, 3_500),
             (true, _) => self.rng.between(100, 800),
             (false, 0..=5) => 0,
             (false, _) => self.rng.below(5),

@@ -86,6 +86,12 @@ impl Bed for Cluster {
         self.nodes.await_whole();
     }
 
+    fn raws(&self) -> Vec<Raw> {
+        let mut raws: Vec<_> = (0..NODES).map(|node| self.nodes.raw(node)).collect();
+        raws.retain_mut(|raw| raw.call(&["ROLE"]).array()[0].text() == "master");
+        raws
+    }
+
     fn raw(&self) -> Option<Raw> {
         Some(self.master_raw())
     }

@@ -5,12 +5,13 @@ mod host;
 mod sentinel;
 mod single;
 
+use crate::judge::rest::{self, Left};
 use crate::log::Input;
 use crate::nemesis::Kind;
 use fairlock_testkit::raw::Raw;
 use fairlock_testkit::rng::Rng;
 use std::sync::mpsc::Sender;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A topology.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -60,6 +61,26 @@ impl Place {
     }
 }
 
+/// When the last hold of somebody who was killed is over, also one whose TTL an operator took away: a waiter gave
+/// it 30 s.
+const HOLDS_OVER: Duration = Duration::from_secs(40);
+
+/// All keys of a server.
+fn keys(raw: &mut Raw) -> Vec<Left> {
+    let found = raw.call(&["KEYS", "*"]);
+    let mut left = Vec::new();
+    for key in found.array() {
+        let key = key.text().to_owned();
+        let ttl = raw.call(&["PTTL", &key]).int();
+        // Over since.
+        if ttl != -2 {
+            let ttl = u64::try_from(ttl).ok().map(Duration::from_millis);
+            left.push(Left { key, ttl });
+        }
+    }
+    left
+}
+
 /// Something with locks on it.
 pub(crate) trait Bed: Send {
     /// For clients.
@@ -89,6 +110,25 @@ pub(crate) trait Bed: Send {
 
     /// A connection to a server that takes writes at present, where there are servers.
     fn raw(&self) -> Option<Raw>;
+
+    /// Connections to all servers that take writes at present.
+    fn raws(&self) -> Vec<Raw> {
+        self.raw().into_iter().collect()
+    }
+
+    /// The keys that are left when everybody has gone, and all holds of those who were killed are over.
+    /// `lost_registry`: see [`rest::judge`].
+    fn left(&self, lost_registry: bool) -> Vec<Left> {
+        let began = Instant::now();
+        let mut raws = self.raws();
+        loop {
+            let left: Vec<_> = raws.iter_mut().flat_map(keys).collect();
+            if began.elapsed() > HOLDS_OVER || rest::judge(&left, lost_registry).is_empty() {
+                return left;
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
 
     /// Takes locks away and says nothing: the judge has to find it.
     fn sabotage(&self) {

@@ -2,6 +2,7 @@
 
 use super::Bed;
 use crate::log::Input;
+use crate::log::asked::Asked;
 use crate::log::tail::Tail;
 use crate::nemesis::{Kind, clocks, network, operator, server};
 use fairlock_testkit::proxy::Proxy;
@@ -16,6 +17,7 @@ pub(crate) struct Single {
     proxy: Proxy,
     /// Follows the server's log for the judge.
     tail: Option<(Tail, Sender<Input>)>,
+    asked: Option<Asked>,
 }
 
 /// What a single server is asked for by the campaign of all topologies.
@@ -81,7 +83,7 @@ impl Single {
             .arg("--busy-reply-threshold", "150")
             .start()?;
         let proxy = Proxy::start(server.addr());
-        Some(Self { server, proxy, tail: None })
+        Some(Self { server, proxy, tail: None, asked: None })
     }
 
     /// Kills the server and removes what it had written.
@@ -130,11 +132,13 @@ impl Bed for Single {
     fn heal(&mut self) {}
 
     fn attach(&mut self, judge: Sender<Input>) -> bool {
+        self.asked = Some(Asked::start(self.server.addr(), judge.clone()));
         self.tail = Some((Tail::start(self.server.dir(), judge.clone()), judge));
         true
     }
 
     fn detach(&mut self) {
+        self.asked = None;
         if let Some((tail, _)) = self.tail.take() {
             tail.stop();
         }

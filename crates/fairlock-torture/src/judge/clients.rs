@@ -8,12 +8,14 @@
 //!   the server's clock was set back.
 //! - **Losses** (I14): a guard is lost only in a fault that loses state, or outlasts what it was granted for.
 //! - **Nobody is left** (L1): every wait ends.
+//! - **Nobody starves** (L8): who waits is passed over by nobody (order), so that it waits for those before it
+//!   and for the lock to change hands: outside of disturbances that is not long, all in all.
 //! - **Hand-overs** (L2): outside of disturbances a lock that is waited for is not free for long.
 
 use super::window::Excuse;
 use super::{Counts, Found, ns};
 use crate::log::note::{End, Note};
-use crate::worker::HEARTBEAT;
+use crate::worker::{DEAD_AFTER, HEARTBEAT};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
@@ -22,6 +24,10 @@ const REMEMBERED: Duration = Duration::from_secs(60);
 
 /// A lost message is found by the next heartbeat (L2b); the rest is for a machine that others use too.
 const HANDED_OVER: Duration = HEARTBEAT.saturating_add(Duration::from_millis(1_500));
+
+/// How long a lock may be free, all in all, while somebody waits for it (L8): one deadline of the dead before it,
+/// and a lost message; the rest is for a machine that others use too.
+const FREE: Duration = DEAD_AFTER.saturating_add(HANDED_OVER);
 
 /// A lost guard is noted with the last time at which it was seen valid; it was lost not long after that.
 const NOTICED: Duration = Duration::from_millis(500);
@@ -254,18 +260,26 @@ impl Lock {
         found: &mut Found,
     ) {
         let quiet = !found.windows.disturbed(asked, at);
-        let times = &mut found.result.times;
-        times.wait.add(at - asked);
+        found.result.times.wait.add(at - asked);
         if !contended || !self.holds.is_empty() {
             return;
         }
         let free = at.saturating_sub(self.last.at);
         self.idle += free;
+        let explained = wait.map_or(self.idle - free, |wait| wait.idle);
+        if self.idle - explained > ns(FREE) && name.starts_with("fair") {
+            let what = format!(
+                "lock {name}: it was free for {} ms while one waited that asked at {asked} and got it at {at}",
+                (self.idle - explained) / 1_000_000
+            );
+            found.suspect(Excuse::Disturbed, asked, at, what);
+        }
+        let times = &mut found.result.times;
         if quiet {
             if self.last.released {
                 times.hand_over.add(free);
             }
-            times.wait_unexplained.add(self.idle - wait.map_or(self.idle - free, |wait| wait.idle));
+            times.wait_unexplained.add(self.idle - explained);
         } else {
             times.hand_over_disturbed.add(free);
         }

@@ -8,16 +8,20 @@
 //! - [`clients`]: what the clients saw: exclusion (I2), order (I5), tokens (I4), losses (I14), nobody left
 //!   behind (L1), hand-overs (L2);
 //! - [`fencing`]: what the resource saw (I3);
-//! - [`server`]: what the server carried out (I1, I4 to I7, I9 to I12, I15);
-//! - [`both`]: what the two must agree on (I8, I13, I14, I16);
+//! - [`server`]: what the server carried out (I1, I4 to I7, I9 to I12, I15), and when (L3 to L5, L9);
+//! - [`both`]: what the two must agree on (I8, I13, I14, I16, L7);
+//! - [`calls`]: what the server was asked for (L10);
+//! - [`rest`]: what is left in the end (H1);
 //! - [`window`]: what explains what.
 //!
-//! Not judged here: I9's "one effect for each request" beyond counts and tokens, since the log of a server
-//! does not name requests; L3 to L6, whose times are the recoveries of the faults.
+//! Recoveries (L6) are judged where they are heard of. Not judged here: I9's "one effect for each request" beyond
+//! counts, tokens and second turns, since the log of a server does not name requests.
 
 mod both;
+mod calls;
 mod clients;
 mod fencing;
+pub(crate) mod rest;
 mod server;
 mod times;
 mod window;
@@ -36,6 +40,11 @@ const LATE: Duration = Duration::from_secs(10);
 /// How many suspicions are kept. There are a few for each fault that loses something.
 const SUSPICIONS_MAX: usize = 100_000;
 
+/// How long after a fault somebody may be without a turn (L6), beside a lease that must end first: a call is given
+/// up after 2 s and a connection found dead after 1.5 s, the pause before the next try is 2 s at most, and a
+/// silence is a deadline and a heartbeat. The rest is for a machine that others use too.
+const RECOVERED: Duration = Duration::from_secs(10);
+
 /// Errors that a store which is away may give.
 const BORNE: [&str; 4] = ["Unavailable", "Unknown", "Lost", "WrongType"];
 
@@ -52,6 +61,13 @@ pub(crate) struct Judgement {
     pub(crate) missed: u64,
     pub(crate) gave_up: u64,
     pub(crate) clients: usize,
+    /// Grants to somebody in the queue after the end of a hold, by the server's log: how long it was free.
+    pub(crate) followed: u64,
+    /// Renewals in the server's log.
+    pub(crate) renewed: u64,
+    /// Samples of the server's calls outside of disturbances, and the most of a second among them.
+    pub(crate) calls_judged: u64,
+    pub(crate) calls_a_second: u64,
     /// Guards that were lost, as the documents say.
     pub(crate) lost: u64,
     /// Holds that overlapped after a loss of state, as the documents say.
@@ -134,8 +150,10 @@ impl PartialOrd for Waiting {
 }
 
 /// Whoever hears everything.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Judge {
+    /// What holds are renewed to.
+    lease: Duration,
     /// What came lately, the earliest first.
     lately: BinaryHeap<Reverse<Waiting>>,
     number: u64,
@@ -143,6 +161,7 @@ pub(crate) struct Judge {
     latest: u64,
     clients: clients::Clients,
     fencing: fencing::Fencing,
+    calls: calls::Calls,
     server: Option<server::Server>,
     /// Processes that ended as they should.
     done: HashSet<usize>,
@@ -152,8 +171,20 @@ pub(crate) struct Judge {
 
 impl Judge {
     /// With the server's log, or without: [`crate::bed::Bed::attach`].
-    pub(crate) fn new(has_log: bool) -> Self {
-        Self { server: has_log.then(server::Server::default), ..Self::default() }
+    pub(crate) fn new(lease: Duration, has_log: bool) -> Self {
+        Self {
+            lease,
+            lately: BinaryHeap::new(),
+            number: 0,
+            latest: 0,
+            clients: clients::Clients::default(),
+            fencing: fencing::Fencing::default(),
+            calls: calls::Calls::default(),
+            server: has_log.then(|| server::Server::new(lease)),
+            done: HashSet::new(),
+            ended: HashMap::new(),
+            found: Found::default(),
+        }
     }
 
     pub(crate) fn hear(&mut self, input: Input) {
@@ -164,7 +195,10 @@ impl Judge {
                 Note::Done => {
                     self.done.insert(worker);
                 }
-                note => self.wait(note.at(), worker, Seen::Note(note)),
+                note => {
+                    self.calls.look(&note);
+                    self.wait(note.at(), worker, Seen::Note(note));
+                }
             },
             Input::Killed { worker, at } => self.wait(at, worker, Seen::Killed),
             Input::Gone { worker } => {
@@ -174,6 +208,17 @@ impl Judge {
             }
             Input::Fault { id, kind, from } => self.found.windows.begin(id, kind, from),
             Input::Over { id, until } => self.found.windows.end(id, until),
+            Input::Recovered { kind, healed, at } => {
+                if at > healed + ns(self.lease + RECOVERED) {
+                    let what = format!(
+                        "{}: over at {healed}, and somebody was without a turn for {} ms after it",
+                        kind.name(),
+                        (at - healed) / 1_000_000
+                    );
+                    self.found.suspect(Excuse::Machine, healed, at, what);
+                }
+            }
+            Input::Asked { from, until, scripts } => self.calls.asked(from, until, scripts),
             Input::Stalled { from, until } => self.found.windows.stall(from, until),
             Input::Starved { from, until } => self.found.windows.starve(from, until),
             Input::Effects { read_us, commands } => {
@@ -233,6 +278,7 @@ impl Judge {
         }
         let found = &mut self.found;
         self.clients.finish(found);
+        self.calls.finish(found);
         for (worker, what) in self.ended {
             found.violation(format!("worker process {worker} {what}"));
         }

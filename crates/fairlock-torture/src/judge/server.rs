@@ -4,6 +4,7 @@
 //! - **I4, I11**: every grant has a token of its own, larger than all before it; nothing comes back to life.
 //! - **I5, I6**: nobody is granted a lock while somebody stands before it in the queue.
 //! - **I7**: nobody is taken out for dead whose client was heard.
+//! - **I11**: who had it and let go does not get it again, by a copy of its request.
 //! - **I9**: a count goes up and down by one; a copy of a request changes nothing.
 //! - **I10** follows from I1: between two grants lies an end.
 //! - **I12**: what is held, and what is only ours, has a TTL.
@@ -14,6 +15,7 @@
 //! it is mended.
 
 mod book;
+mod dates;
 
 use super::both::on_boot;
 use super::window::Excuse;
@@ -21,6 +23,7 @@ use super::{Found, ns};
 use crate::log::effects::Command;
 use crate::worker::DEAD_AFTER;
 use book::{Book, Key};
+use dates::{Dates, Grant};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
@@ -33,9 +36,10 @@ const READ_WITHIN: Duration = Duration::from_secs(3);
 /// No lease here is longer, nor what a waiter gives to a hold without a TTL.
 const LONGEST_MS: i64 = 30_000;
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Server {
     books: HashMap<String, Book>,
+    dates: Dates,
     /// The last token that a grant had, and whether it is lost since; no fault resets it.
     last: HashMap<String, (u64, bool)>,
     holds: HashMap<(String, u64), Hold>,
@@ -62,6 +66,18 @@ pub(super) struct Over {
 }
 
 impl Server {
+    /// `lease`: what holds are renewed to.
+    pub(super) fn new(lease: Duration) -> Self {
+        Self {
+            books: HashMap::new(),
+            dates: Dates::new(lease),
+            last: HashMap::new(),
+            holds: HashMap::new(),
+            owners: HashMap::new(),
+            forget: VecDeque::new(),
+        }
+    }
+
     pub(super) fn hold(&self, lock: &str, token: u64) -> Option<&Hold> {
         self.holds.get(&(lock.to_owned(), token))
     }
@@ -88,6 +104,7 @@ impl Server {
             self.over(&name, token, now, true);
         }
         self.books.clear();
+        self.dates.clear();
         for (_, is_lost) in self.last.values_mut() {
             *is_lost = true;
         }
@@ -130,23 +147,39 @@ impl Server {
         {
             *is_lost = true;
         }
+        let mut handed_over = false;
         if changes.ended
             && let Some(hold) = held_before
         {
             let early = hold.expire_ms.is_none_or(|expire| expire * 1_000 > read_us);
             self.over(name, hold.token, read_us, early);
+            self.dates.over(name, early, read_us, found);
+            handed_over = early;
         }
         if let Some(owner) = &changes.granted {
+            // Owners here have one turn. A grant that nobody answered is over by its time, not before.
+            let over = self.hold_of(name, owner).and_then(|hold| hold.over);
+            if let (Some(over), true) = (over.filter(|over| over.early), changes.minted.is_some()) {
+                let what = format!("{owner} was granted it again after its turn was over");
+                let from = on_boot(over.read_us).saturating_sub(ns(READ_WITHIN));
+                found.suspect(Excuse::Repeated, from, now, say(what));
+            }
             for (excuse, what) in
                 self.granted(name, &mut book, owner, changes.minted, &changes.early)
             {
                 found.suspect(excuse, lately, now, say(what));
             }
             found.result.logged += 1;
+            let (entered_us, expire_ms) = (changes.number, expires(&book));
+            let token = changes.minted.unwrap_or(0);
+            let grant = Grant { owner, token, expire_ms, entered_us, handed_over };
+            self.dates.granted(name, &grant, read_us, found);
             if book.holder.is_none() {
                 self.over(name, changes.minted.unwrap_or(0), read_us, true);
+                self.dates.over(name, true, read_us, found);
             }
         } else if let Some(hold) = &mut book.holder {
+            self.dates.extended(name, hold.expire_ms, read_us, found);
             if let Some(token) = changes.minted {
                 // The token was lost, and the holder asked once more: the hold has another one from now on.
                 if let Some(known) = self.holds.get(&(name.to_owned(), hold.token)).cloned() {
@@ -236,6 +269,11 @@ impl Server {
             }
         }
     }
+}
+
+/// Until when the present hold lasts.
+fn expires(book: &Book) -> Option<i64> {
+    book.holder.as_ref()?.expire_ms
 }
 
 /// Members of a list that stand in it twice.

@@ -2,6 +2,7 @@
 
 use super::ns;
 use crate::campaign::UNTIL_ORDER;
+use crate::nemesis::process::{self, STOPPED};
 use crate::nemesis::{Effect, Kind, clocks};
 use crate::worker::HEARTBEAT;
 use std::collections::BTreeMap;
@@ -36,8 +37,16 @@ pub(super) enum Excuse {
     StateLoss,
     /// The same, or one that outlasts what a hold is granted for.
     MayLose,
+    /// The same, or one that lets requests arrive late or twice.
+    Repeated,
     /// Any, and the time in which order comes back.
     Disturbed,
+    /// The same, but for worker processes that were killed: nobody waits for those.
+    NotAKill,
+    /// The same, but for all that becomes of worker processes.
+    NotAWorker,
+    /// Only the machine, where it took more than a moment.
+    Machine,
     /// An operator who gave a key another type.
     WrongType,
     /// A server's clock that was set back: together with a loss of tokens they may fall.
@@ -83,7 +92,21 @@ impl Windows {
             Excuse::MayLose => {
                 all().filter(meets).any(Window::may_lose) || self.stalled(from, until) > ns(STALLED)
             }
+            Excuse::Repeated => {
+                all().filter(meets).any(|window| window.may_lose() || window.repeats())
+            }
             Excuse::Disturbed => all().any(|window| window.disturbs(from, until)),
+            Excuse::NotAKill => all().any(|window| {
+                window.kind != Some(Kind::WorkerKilled) && window.disturbs(from, until)
+            }),
+            Excuse::NotAWorker => {
+                let of_others = |window: &&Window| {
+                    window.kind.is_some_and(|kind| !process::KINDS.contains(&kind))
+                };
+                all().filter(of_others).any(|window| window.disturbs(from, until))
+                    || self.machine_was_busy(from, until)
+            }
+            Excuse::Machine => self.machine_was_busy(from, until),
             Excuse::WrongType => {
                 all().filter(meets).any(|window| matches!(window.kind, Some(Kind::LockOverwritten)))
             }
@@ -93,6 +116,13 @@ impl Windows {
 
     fn told(&self) -> impl Iterator<Item = &Window> {
         self.faults.values().rev().chain(self.stalls.iter().rev())
+    }
+
+    /// Whether somebody had hardly a processor, or stood still for longer than a stopped worker does.
+    fn machine_was_busy(&self, from: u64, until: u64) -> bool {
+        let starved =
+            self.starved.iter().any(|window| window.from <= until && from <= window.until);
+        starved || self.stalled(from, until) > ns(STOPPED)
     }
 
     /// For how long something did not run in this time, all in all.
@@ -115,6 +145,10 @@ impl Window {
     /// Whether a hold may be lost in it.
     fn may_lose(&self) -> bool {
         self.loses_state() || self.until - self.from > ns(SHORT)
+    }
+
+    fn repeats(&self) -> bool {
+        matches!(self.kind, Some(Kind::RequestsLate | Kind::RequestsReplayed))
     }
 
     /// Also for as long after it as tokens may be ahead of the time.

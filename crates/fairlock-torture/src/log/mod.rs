@@ -3,11 +3,13 @@
 //! - [`note`]: the clients', a line for each thing that a worker saw;
 //! - [`effects`], read by [`tail`]: the server's own, from its append-only file: the truth of what was
 //!   carried out, in its order;
+//! - [`asked`]: how often it was asked for a script;
 //! - the faults, told by the campaign;
 //! - the resource's, which is part of the clients' ([`note::Note::Wrote`]).
 //!
 //! [`Input`] is what all of them come as.
 
+pub(crate) mod asked;
 pub(crate) mod effects;
 pub(crate) mod note;
 pub(crate) mod tail;
@@ -29,6 +31,10 @@ pub(crate) enum Input {
     Fault { id: usize, kind: Kind, from: u64 },
     /// It is over, and put right.
     Over { id: usize, until: u64 },
+    /// A fault had been put right at `healed`, and at `at` every client had had a turn that it asked for since.
+    Recovered { kind: Kind, healed: u64, at: u64 },
+    /// The server was asked for so many scripts in this time.
+    Asked { from: u64, until: u64, scripts: u64 },
     /// Something did not run, through no fault of ours.
     Stalled { from: u64, until: u64 },
     /// A thread of the run had hardly any processor.

@@ -164,6 +164,12 @@ impl Kind {
         matches!(self, OrderedFailover | AgreedFailover | MasterKilled | TailLost)
     }
 
+    /// Whether order or records of a queue may be lost, and the queue itself not. A clock that was set back lets
+    /// them end early when it is right again.
+    pub(crate) fn loses_a_registry(self) -> bool {
+        matches!(self, Self::RegistryDeleted | Self::ClockBackward)
+    }
+
     /// Whether tokens that it takes away are lost: with a clock that was set back before, they may fall.
     pub(crate) fn loses_tokens(self) -> bool {
         matches!(self, Self::Flushed | Self::RestartedEmpty | Self::TokenDeleted)

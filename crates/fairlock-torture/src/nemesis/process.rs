@@ -4,12 +4,14 @@ use super::{Kind, last};
 use crate::fleet::Fleet;
 use fairlock_testkit::rng::Rng;
 use rustix::process::Signal;
+use std::time::Duration;
 
 /// The kinds that need nothing but workers: each bed has them.
 pub(crate) const KINDS: [Kind; 4] =
     [Kind::WorkerKilled, Kind::WorkerStopped, Kind::WorkerSpun, Kind::WorkerBlocked];
 
 /// How long a worker is stopped at most: its waiters are taken for dead, its leases go on.
+pub(crate) const STOPPED: Duration = Duration::from_millis(STOPPED_MS);
 const STOPPED_MS: u64 = 2_000;
 
 /// Plays it; `None` for a kind of another family.

@@ -64,6 +64,8 @@ pub(super) struct Changes {
     /// The hold that there was is over.
     pub(super) ended: bool,
     pub(super) granted: Option<String>,
+    /// Its number, if it stood in the queue before.
+    pub(super) number: Option<u64>,
     /// Who stood before it then.
     pub(super) early: Vec<String>,
     pub(super) minted: Option<u64>,
@@ -144,6 +146,7 @@ impl Book {
 
     pub(super) fn apply(&mut self, name: &str, group: &[Command]) -> Changes {
         let mut changes = Changes::default();
+        let numbers = self.numbers.clone();
         for command in group {
             for key in keys(command) {
                 match key {
@@ -155,6 +158,7 @@ impl Book {
                 }
             }
         }
+        changes.number = changes.granted.as_ref().and_then(|owner| numbers.get(owner)).copied();
         changes
     }
 

@@ -179,7 +179,7 @@ fn l1_nobody_is_left_behind() {
 
 #[test]
 fn l1_a_process_that_hangs_is_found() {
-    let mut judge = Judge::new(false);
+    let mut judge = Judge::new(LEASE, false);
     judge.hear(Input::Gone { worker: 3 });
     assert_eq!(judge.finish().violations, ["worker process 3 did not end its last turns"]);
 }

@@ -1,6 +1,7 @@
 //! Each invariant has a history that breaks it, and one that does not.
 
 mod clients;
+mod dates;
 mod server;
 
 use super::*;
@@ -8,6 +9,9 @@ use crate::log::note::End;
 use crate::nemesis::Kind;
 
 const MS: u64 = 1_000_000;
+
+/// What holds are renewed to here.
+const LEASE: Duration = Duration::from_secs(3);
 
 /// What a judge hears, as a test writes it down. Times are in milliseconds.
 #[derive(Default)]
@@ -35,7 +39,7 @@ impl History {
     }
 
     fn judged(self) -> Judgement {
-        let mut judge = Judge::new(self.has_log);
+        let mut judge = Judge::new(LEASE, self.has_log);
         for input in self.inputs {
             judge.hear(input);
         }

@@ -10,9 +10,11 @@ use std::sync::LazyLock;
 const A: &str = "aaaaaaaa-0000-8000-8000-000000000000:1";
 const B: &str = "bbbbbbbb-0000-8000-8000-000000000000:1";
 
-/// Tokens are times in microseconds, of the beginning of these tests.
+/// The beginning of these tests, on the wall clock, at a whole millisecond.
+pub(super) static BEGAN: LazyLock<i64> = LazyLock::new(|| wall_us() / 1_000 * 1_000);
+
+/// Tokens are times in microseconds, since the beginning.
 fn token(number: u64) -> u64 {
-    static BEGAN: LazyLock<i64> = LazyLock::new(wall_us);
     u64::try_from(*BEGAN).unwrap() + number
 }
 
@@ -24,7 +26,16 @@ fn command(text: &str) -> Command {
 /// clients; `+5` is five seconds from now in milliseconds, `t5` a token, and `Q`, `S`, `T`, `O`, `R`, `H` are the queue,
 /// scores, token, order, records and heartbeats of the lock `fair-0`.
 fn log(text: &str) -> History {
-    let now_us = wall_us();
+    log_of(&[(wall_us(), text)], wall_us())
+}
+
+/// The same, each so many milliseconds after the beginning of the tests, which is what `+5` counts from.
+pub(super) fn log_at(parts: &[(i64, &str)]) -> History {
+    let parts: Vec<_> = parts.iter().map(|(ms, text)| (*BEGAN + ms * 1_000, *text)).collect();
+    log_of(&parts, *BEGAN)
+}
+
+fn log_of(parts: &[(i64, &str)], now_us: i64) -> History {
     let word = |word: &str| match word {
         "A" => A.to_owned(),
         "B" => B.to_owned(),
@@ -39,27 +50,32 @@ fn log(text: &str) -> History {
         "O" => "fairlock_order:{fair-0}".to_owned(),
         "R" => "fairlock_state:{fair-0}".to_owned(),
         "H" => "fairlock_beats:{fair-0}".to_owned(),
-        "t4" | "t5" | "t6" => token(word[1..].parse().unwrap()).to_string(),
+        _ if word.starts_with('t') && word[1..].parse::<u64>().is_ok() => {
+            token(word[1..].parse().unwrap()).to_string()
+        }
         _ => match word.strip_prefix('+').map(str::parse::<i64>) {
             Some(Ok(seconds)) => (now_us / 1_000 + seconds * 1_000).to_string(),
             _ => word.to_owned(),
         },
     };
     let mut history = History { has_log: true, ..History::default() };
-    for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
-        let commands = line.split(';').map(|text| {
-            let words: Vec<_> = text.split_whitespace().map(word).collect();
-            command(&words.join(" "))
-        });
-        history.inputs.push(Input::Effects { read_us: now_us, commands: commands.collect() });
+    for (read_us, text) in parts {
+        for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
+            let commands = line.split(';').map(|text| {
+                let words: Vec<_> = text.split_whitespace().map(word).collect();
+                command(&words.join(" "))
+            });
+            let commands = commands.collect();
+            history.inputs.push(Input::Effects { read_us: *read_us, commands });
+        }
     }
     history
 }
 
-const TAKEN: &str = "SET T t5 PXAT +60; HSET L A 1; PEXPIREAT L +5\n";
-const QUEUED: &str = "ZADD H 0 B.; PEXPIREAT H +60; RPUSH Q B; ZADD O 7 B; PEXPIREAT O +60; ZADD S 9 B; \
+pub(super) const TAKEN: &str = "SET T t5 PXAT +60; HSET L A 1; PEXPIREAT L +5\n";
+pub(super) const QUEUED: &str = "ZADD H 0 B.; PEXPIREAT H +60; RPUSH Q B; ZADD O 7 B; PEXPIREAT O +60; ZADD S 9 B; \
                       HSET R B x; PEXPIREAT R +60\n";
-const HANDED: &str = "DEL L; SET T t6 KEEPTTL; HSET L B 1; PEXPIREAT L +5; LPOP Q; ZREM S B; \
+pub(super) const HANDED: &str = "DEL L; SET T t6 KEEPTTL; HSET L B 1; PEXPIREAT L +1; LPOP Q; ZREM S B; \
                       HSET R grant y; ZREM O B; HDEL R B\n";
 
 #[test]
@@ -162,7 +178,7 @@ fn i5_is_not_judged_until_all_have_their_numbers_again() {
     let two = format!("{QUEUED}RPUSH Q {c}; ZADD O 8 {c}; ZADD S 9 {c}; HSET R {c} x\n");
     let back = format!("ZADD O 8 {c}; PEXPIREAT O +60\n");
     let late = format!(
-        "DEL L; SET T t6; HSET L {c} 1; PEXPIREAT L +5; LREM Q 0 {c}; ZREM S {c}; ZREM O {c}"
+        "DEL L; SET T t6; HSET L {c} 1; PEXPIREAT L +1; LREM Q 0 {c}; ZREM S {c}; ZREM O {c}"
     );
     log(&format!("{TAKEN}{two}{late}")).finds(&["stood before it"]);
     log(&format!("{TAKEN}{two}DEL O\n{back}{late}")).finds(&[]);

@@ -1,0 +1,179 @@
+//! What comes in time, by the server's log: its own times, however late the log is read.
+//!
+//! - **The end of a lease** (L3), **dead waiters** (L4): a lock that is free, because it was let go or its lease
+//!   is over, is not free for long while somebody stands in the queue. A process that was killed costs its
+//!   connections' waiters nothing, or one deadline where they had no inbox; one that hangs, one deadline.
+//! - **Dead grantees** (L5): a hold that was handed over by message lasts as long as the last heartbeat is good
+//!   for, until it is renewed. From its end on it is the end of a lease.
+//! - **Renewals** (L9): a hold is renewed after a third of its lease.
+
+use super::super::both::on_boot;
+use super::super::window::Excuse;
+use super::Found;
+use crate::nemesis::process::STOPPED;
+use crate::worker::{DEAD_AFTER, HEARTBEAT};
+use std::collections::HashMap;
+use std::time::Duration;
+
+/// What a machine that others use too may add to a time.
+const SLACK: Duration = Duration::from_millis(1_000);
+
+/// How long a lock may be free behind the dead: one deadline, from the next heartbeat on.
+const FREE: Duration = DEAD_AFTER.saturating_add(HEARTBEAT).saturating_add(SLACK);
+
+/// The same behind processes that stand still. If all who live were among them, the deadline begins when they
+/// are back: nobody counts as dead for what nobody could say.
+const FREE_OF_HUNG: Duration = FREE.saturating_add(STOPPED).saturating_add(DEAD_AFTER);
+
+/// The server's times are milliseconds.
+const ROUNDING_US: i64 = 2_000;
+
+/// A hold as its renewals see it.
+#[derive(Debug)]
+struct Hold {
+    /// The server's time of the last renewal.
+    renewed_us: i64,
+    expire_us: i64,
+    /// It has the lease of the watchdog, so that each end says when it was renewed.
+    is_watched: bool,
+}
+
+/// A grant as the log has it.
+#[derive(Debug)]
+pub(super) struct Grant<'a> {
+    pub(super) owner: &'a str,
+    pub(super) token: u64,
+    pub(super) expire_ms: Option<i64>,
+    /// When it had entered the queue, if it stood there before.
+    pub(super) entered_us: Option<u64>,
+    /// The hold before it was let go in the same moment: somebody else's call made the grant.
+    pub(super) handed_over: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Dates {
+    lease_us: i64,
+    holds: HashMap<String, Hold>,
+    /// Locks that are free, and since when.
+    free: HashMap<String, i64>,
+}
+
+impl Dates {
+    pub(super) fn new(lease: Duration) -> Self {
+        Self { lease_us: us(lease), holds: HashMap::new(), free: HashMap::new() }
+    }
+
+    /// Nothing is known of any lock.
+    pub(super) fn clear(&mut self) {
+        self.holds.clear();
+        self.free.clear();
+    }
+
+    /// A hold is over: let go, or taken, when the log was read, or else at its end.
+    pub(super) fn over(&mut self, lock: &str, early: bool, read_us: i64, found: &mut Found) {
+        let Some(hold) = self.holds.remove(lock) else { return };
+        let ended_us = if early { read_us } else { hold.expire_us };
+        self.free.insert(lock.to_owned(), ended_us);
+        // One that ended by its time may have had nobody left to renew it.
+        if early && hold.is_watched {
+            self.renewed_in_time(lock, hold.renewed_us, read_us, found);
+        }
+    }
+
+    pub(super) fn granted(
+        &mut self,
+        lock: &str,
+        grant: &Grant<'_>,
+        read_us: i64,
+        found: &mut Found,
+    ) {
+        // Tokens are the server's time, or ahead of it.
+        let token_us = i64::try_from(grant.token).unwrap_or(i64::MAX);
+        let granted_us = token_us.min(read_us);
+        if let (Some(free_us), Some(entered)) = (self.free.remove(lock), grant.entered_us) {
+            let since_us = free_us.max(i64::try_from(entered).unwrap_or(i64::MAX));
+            self.was_free(lock, grant.owner, (since_us, granted_us), found);
+        }
+        let Some(expire_us) = grant.expire_ms.map(|at| at * 1_000) else { return };
+        let ttl_us = expire_us - token_us;
+        if grant.handed_over && grant.entered_us.is_some() && ttl_us > us(DEAD_AFTER) + ROUNDING_US
+        {
+            let what = format!(
+                "lock {lock}: {} has {} ms to say that it heard of its grant",
+                grant.owner,
+                ttl_us / 1_000
+            );
+            found.suspect(Excuse::StateLoss, on_boot(token_us), on_boot(read_us), what);
+        }
+        let is_watched = ttl_us <= self.lease_us + ROUNDING_US;
+        let hold = Hold { renewed_us: granted_us, expire_us, is_watched };
+        self.holds.insert(lock.to_owned(), hold);
+    }
+
+    /// The hold there is ends at this time now.
+    pub(super) fn extended(
+        &mut self,
+        lock: &str,
+        expire_ms: Option<i64>,
+        read_us: i64,
+        found: &mut Found,
+    ) {
+        let Some(hold) = self.holds.get_mut(lock) else { return };
+        let Some(expire_us) = expire_ms.map(|at| at * 1_000) else {
+            hold.is_watched = false;
+            return;
+        };
+        if expire_us == hold.expire_us {
+            return;
+        }
+        let (was_us, renewed_us) = (hold.renewed_us, expire_us - self.lease_us);
+        hold.expire_us = expire_us;
+        // An explicit lease, which is completed once; or an operator has set it.
+        if renewed_us > read_us + ROUNDING_US || renewed_us + ROUNDING_US < was_us {
+            hold.is_watched = false;
+        }
+        if hold.is_watched {
+            hold.renewed_us = renewed_us;
+            found.result.renewed += 1;
+            self.renewed_in_time(lock, was_us, renewed_us, found);
+        }
+    }
+
+    fn renewed_in_time(&self, lock: &str, from_us: i64, until_us: i64, found: &mut Found) {
+        if until_us - from_us > self.lease_us / 3 + us(SLACK) {
+            let what = format!(
+                "lock {lock}: held until {} and not renewed for {} ms",
+                on_boot(until_us),
+                (until_us - from_us) / 1_000
+            );
+            found.suspect(Excuse::Disturbed, on_boot(from_us), on_boot(until_us), what);
+        }
+    }
+
+    fn was_free(
+        &self,
+        lock: &str,
+        owner: &str,
+        (from_us, until_us): (i64, i64),
+        found: &mut Found,
+    ) {
+        let free_us = until_us - from_us;
+        found.result.followed += 1;
+        let (from, until) = (on_boot(from_us), on_boot(until_us));
+        let what = |behind: &str| {
+            format!(
+                "lock {lock}: free for {} ms until {until}, while {owner} waited behind {behind}",
+                free_us / 1_000
+            )
+        };
+        if free_us > us(FREE_OF_HUNG) {
+            found.suspect(Excuse::NotAWorker, from, until, what("processes that hang"));
+        } else if free_us > us(FREE) {
+            found.suspect(Excuse::NotAKill, from, until, what("the dead"));
+        }
+    }
+}
+
+fn us(duration: Duration) -> i64 {
+    i64::try_from(duration.as_micros()).expect("a short time")
+}
