@@ -3,14 +3,18 @@
 use super::run;
 use super::world::{Peer, START_MS, World};
 use crate::random::seeded;
-use crate::{Client, Config};
+use crate::{Client, Config, Error, Guard, Lock};
 use fairlock_core::ClientId;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
 /// The bytes of the client that is looked at take up to so long.
 const SLOW_MS: u64 = 20;
+
+/// A lock of one kind.
+type Make = fn(&Client, &'static str) -> Lock;
 
 /// A scene of two clients: the first holds the locks, the second wants them.
 struct Scene {
@@ -20,6 +24,15 @@ struct Scene {
 }
 
 impl Scene {
+    /// A lock that the holder holds, and the waiter's task, which has stood in its queue for a while.
+    async fn held_and_waited_for(&self, of: Make) -> (Guard, JoinHandle<Result<Guard, Error>>) {
+        let held = of(&self.holder, "job").lock().await.expect("free");
+        let wanted = of(&self.waiter, "job");
+        let waits = tokio::spawn(async move { wanted.lock().await });
+        sleep(Duration::from_millis(500)).await;
+        (held, waits)
+    }
+
     fn channels(&self) -> usize {
         self.world.with(|state| {
             let conns = state.server.conns.values().filter(|conn| conn.peer == 1);
@@ -78,10 +91,7 @@ fn at_every_moment<F: Future<Output = ()>>(until_ms: u64, play: impl Fn(Scene, D
 #[test]
 fn a_channel_that_was_left_while_the_inbox_was_made_anew_is_not_kept() {
     at_every_moment(120, |scene, when| async move {
-        let _held = scene.holder.plain_lock("plain").lock().await.expect("free");
-        let waiter = scene.waiter.plain_lock("plain");
-        let waits = tokio::spawn(async move { waiter.lock().await.map(drop) });
-        sleep(Duration::from_millis(500)).await;
+        let (_held, waits) = scene.held_and_waited_for(Client::plain_lock).await;
         assert_eq!(scene.channels(), 2, "its own, and the lock's");
         scene.lose_inbox();
         sleep(when).await;
@@ -97,14 +107,12 @@ fn a_channel_that_was_left_while_the_inbox_was_made_anew_is_not_kept() {
 #[test]
 fn a_waiter_that_came_while_the_inbox_was_made_anew_is_woken() {
     at_every_moment(120, |scene, when| async move {
-        let _held = scene.holder.plain_lock("one").lock().await.expect("free");
-        let held = scene.holder.plain_lock("two").lock().await.expect("free");
-        let (one, two) = (scene.waiter.plain_lock("one"), scene.waiter.plain_lock("two"));
-        let first = tokio::spawn(async move { one.lock().await.map(drop) });
-        sleep(Duration::from_millis(500)).await;
+        let held = scene.holder.plain_lock("other").lock().await.expect("free");
+        let (_held, first) = scene.held_and_waited_for(Client::plain_lock).await;
+        let other = scene.waiter.plain_lock("other");
         scene.lose_inbox();
         sleep(when).await;
-        let second = tokio::spawn(async move { two.lock().await.map(drop) });
+        let second = tokio::spawn(async move { other.lock().await.map(drop) });
         sleep(Duration::from_millis(200)).await;
         scene.settle().await;
         held.release().await.expect("released");
@@ -138,10 +146,7 @@ fn an_inbox_is_looked_at_when_the_command_connection_was_lost() {
 #[test]
 fn a_waiter_hears_by_the_inbox_that_was_made_anew() {
     at_every_moment(1, |scene, _| async move {
-        let held = scene.holder.plain_lock("plain").lock().await.expect("free");
-        let waiter = scene.waiter.plain_lock("plain");
-        let waits = tokio::spawn(async move { waiter.lock().await.map(drop) });
-        sleep(Duration::from_millis(500)).await;
+        let (held, waits) = scene.held_and_waited_for(Client::plain_lock).await;
         scene.lose_inbox();
         scene.settle().await;
         held.release().await.expect("released");
@@ -154,10 +159,7 @@ fn a_waiter_hears_by_the_inbox_that_was_made_anew() {
 #[test]
 fn a_waiter_looks_when_the_inbox_was_made_anew() {
     at_every_moment(1, |scene, _| async move {
-        let held = scene.holder.plain_lock("plain").lock().await.expect("free");
-        let waiter = scene.waiter.plain_lock("plain");
-        let waits = tokio::spawn(async move { waiter.lock().await.map(drop) });
-        sleep(Duration::from_millis(500)).await;
+        let (held, waits) = scene.held_and_waited_for(Client::plain_lock).await;
         scene.lose_inbox();
         held.release().await.expect("released");
         scene.settle().await;
@@ -171,14 +173,11 @@ fn a_waiter_looks_when_the_inbox_was_made_anew() {
 #[test]
 fn a_guard_by_a_late_message_ends_before_its_hold() {
     at_every_moment(20, |scene, _| async move {
-        let held = scene.holder.fair_lock("fair").lock().await.expect("free");
-        let waiter = scene.waiter.fair_lock("fair");
-        let waits = tokio::spawn(async move { waiter.lock().await.expect("granted") });
-        sleep(Duration::from_millis(500)).await;
+        let (held, waits) = scene.held_and_waited_for(Client::fair_lock).await;
         scene.world.with(|state| state.peers[1].slow_ms = 1_000);
         held.release().await.expect("released");
-        let guard =
-            timeout(Duration::from_secs(10), waits).await.expect("woken").expect("no panic");
+        let woken = timeout(Duration::from_secs(10), waits).await.expect("woken");
+        let guard = woken.expect("no panic").expect("granted");
         let violations = scene.world.with(|state| {
             state.took(1, &guard.hold());
             std::mem::take(&mut state.book.violations)
