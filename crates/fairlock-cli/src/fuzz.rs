@@ -5,16 +5,12 @@ use std::os::unix::ffi::OsStringExt as _;
 use std::path::Path;
 
 use clap::FromArgMatches as _;
-use fairlock_testkit::fuzz::{cases, input};
+use fairlock_testkit::fuzz::{cases, corpus, input, texts};
 
 use crate::args::Cli;
 use crate::secrets::{self, ChildUrl};
 use crate::settings::Settings;
 use crate::{duration, help, message};
-
-fn corpus(texts: &[&str]) -> Vec<Vec<u8>> {
-    texts.iter().map(|text| text.as_bytes().to_vec()).collect()
-}
 
 /// Arguments are separated by a byte that none can have.
 #[test]
@@ -48,15 +44,13 @@ fn arguments() {
 
 #[test]
 fn files() {
-    let corpus = corpus(&[
+    let files = [
         "# ours\nurl = \"redis://ann:CANARY@h\"\npassword-file = '/p'\nscope = \"fleet\"\n",
         "label = \"a b\"\nreplicas = \"all\"\n",
         "[store]\nurl = '''x'''\n",
         "url = \"\\u00e4\"\nscope = 1979-05-27T07:32:00Z\nreplicas = { a = [1, 2.5, true] }\n",
-    ]);
-    cases("configuration files", 10_000, |rng| {
-        let bytes = input(rng, &corpus);
-        let Ok(text) = std::str::from_utf8(&bytes) else { return };
+    ];
+    texts("configuration files", 10_000, &files, |text| {
         if let Err(failure) = Settings::parse(Path::new("/c.toml"), text) {
             let told = failure.to_string();
             assert!(told.starts_with("/c.toml") && told.len() < 1_000, "{told}");
@@ -71,10 +65,8 @@ fn files() {
 
 #[test]
 fn durations() {
-    let corpus = corpus(&["500ms", "10s", "5m", "1h", "0", "18446744073709551615h", "1.5s", "-1s"]);
-    cases("durations", 20_000, |rng| {
-        let bytes = input(rng, &corpus);
-        let Ok(text) = std::str::from_utf8(&bytes) else { return };
+    let durations = ["500ms", "10s", "5m", "1h", "0", "18446744073709551615h", "1.5s", "-1s"];
+    texts("durations", 20_000, &durations, |text| {
         if let Ok(duration) = duration::parse(text) {
             assert!(!duration::human(duration).is_empty());
         }
@@ -85,14 +77,12 @@ fn durations() {
 /// What a command gets to see of the URL has no password in it.
 #[test]
 fn urls_for_commands() {
-    let corpus = corpus(&[
+    let urls = [
         "redis://ann:CANARY@h:1/0?replicas=2",
         "redis+sentinel://:CANARY@a:1,b:2/m?sentinel-password=CANARY",
         "unix:/run/r.sock?user=ann&password=CANARY",
-    ]);
-    cases("urls for commands", 20_000, |rng| {
-        let bytes = input(rng, &corpus);
-        let Ok(text) = std::str::from_utf8(&bytes) else { return };
+    ];
+    texts("urls for commands", 20_000, &urls, |text| {
         let _ = (message::redact(text), secrets::variables(text));
         if let ChildUrl::Stripped(clean) = secrets::child_url(text.as_ref()) {
             assert!(clean.len() < text.len(), "{text}: {clean}");

@@ -61,6 +61,25 @@ pub fn cases(name: &str, cases: u64, mut target: impl FnMut(&mut Rng)) {
     println!("measured: {name}: {played} cases from seed {first}");
 }
 
+/// The same for a target of text; inputs that are none are left out.
+///
+/// # Panics
+///
+/// As [`cases`].
+pub fn texts(name: &str, count: u64, texts: &[&str], mut target: impl FnMut(&str)) {
+    let corpus = corpus(texts);
+    cases(name, count, |rng| {
+        if let Ok(text) = std::str::from_utf8(&input(rng, &corpus)) {
+            target(text);
+        }
+    });
+}
+
+/// A corpus of texts.
+pub fn corpus(texts: &[&str]) -> Vec<Vec<u8>> {
+    texts.iter().map(|text| text.as_bytes().to_vec()).collect()
+}
+
 /// An input: one of the corpus, or a piece of it, changed in a few places; now and then no more than noise.
 pub fn input(rng: &mut Rng, corpus: &[Vec<u8>]) -> Vec<u8> {
     if corpus.is_empty() || rng.chance(5) {
@@ -133,6 +152,13 @@ mod tests {
         let all: std::collections::BTreeSet<_> = (0..200).map(of).collect();
         assert!(all.len() > 100, "{}", all.len());
         assert!((0..200).all(|seed| of(seed) == of(seed)));
+    }
+
+    #[test]
+    fn a_target_of_text_is_played() {
+        let mut played = 0;
+        texts("a target of text", 200, &["redis://h:1/0", "unix:/s"], |_| played += 1);
+        assert!(played > 100, "most are text, {played} were");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! URLs of any kind: a configuration or an error, and no password in either.
 
 use crate::Config;
-use fairlock_testkit::fuzz::{cases, input};
+use fairlock_testkit::fuzz::texts;
 
 /// Every scheme, and every option.
 const URLS: [&str; 14] = [
@@ -23,10 +23,7 @@ const URLS: [&str; 14] = [
 
 #[test]
 fn urls() {
-    let corpus: Vec<_> = URLS.iter().map(|url| url.as_bytes().to_vec()).collect();
-    cases("urls", 20_000, |rng| {
-        let bytes = input(rng, &corpus);
-        let Ok(url) = std::str::from_utf8(&bytes) else { return };
+    texts("urls", 20_000, &URLS, |url| {
         let told = match Config::from_url(url) {
             Ok(config) => format!("{config:?}"),
             Err(error) => format!("{error} {error:?}"),

@@ -7,7 +7,7 @@ use super::reply::{answer, grant_message};
 use super::slots::{Addr, SlotMap, slot, slot_of};
 use super::{confirm, greeting, record, scan, sentinels};
 use fairlock_core::{Answer, Body, Grant, LockName, OwnerId, RequestId, Token};
-use fairlock_testkit::fuzz::{cases, input, noise};
+use fairlock_testkit::fuzz::{cases, corpus, input, noise};
 use fairlock_testkit::rng::Rng;
 use redis::Value;
 
@@ -36,10 +36,6 @@ const REPLIES: [&str; 22] = [
     "-MOVED 3999 127.0.0.1:6381\r\n",
     "|1\r\n+ttl\r\n:3600\r\n*2\r\n#t\r\n,1.5\r\n",
 ];
-
-fn corpus(texts: &[&str]) -> Vec<Vec<u8>> {
-    texts.iter().map(|text| text.as_bytes().to_vec()).collect()
-}
 
 /// What redis-rs makes of the first value, and whether it is all there.
 fn parsed(bytes: &[u8]) -> (Option<Value>, bool) {
