@@ -9,13 +9,16 @@ use std::time::{Duration, Instant};
 
 use crate::resp::{self, Value};
 
-/// How long a reply may take: long for a loaded machine, short for a test that hangs.
+/// How long a reply may take where a failure is an answer: [`Raw::try_call`].
 const REPLY_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long a reply may take that has to come: no machine is so loaded, and a test that hangs still ends.
+const ANSWERED: Duration = Duration::from_secs(60);
 
 /// One connection to a server.
 ///
-/// Commands panic when the connection fails or a reply takes longer than five seconds; the
-/// `try_` forms return the error instead.
+/// Commands panic when the connection fails or a reply takes longer than a minute; the `try_` forms return
+/// the error instead, and after five seconds.
 #[derive(Debug)]
 pub struct Raw {
     stream: Box<dyn Stream>,
@@ -67,7 +70,8 @@ impl Raw {
     /// If the connection fails or the reply takes too long.
     #[track_caller]
     pub fn call<A: AsRef<[u8]>>(&mut self, args: &[A]) -> Value {
-        self.try_call(args).unwrap_or_else(|error| panic!("{} failed: {error}", show(args)))
+        let reply = self.call_within(args, ANSWERED);
+        reply.unwrap_or_else(|error| panic!("{} failed: {error}", show(args)))
     }
 
     /// Sends a command and reads its reply. An error reply is a [`Value::Error`].
@@ -76,8 +80,12 @@ impl Raw {
     ///
     /// If the connection fails or the reply takes too long.
     pub fn try_call<A: AsRef<[u8]>>(&mut self, args: &[A]) -> io::Result<Value> {
+        self.call_within(args, REPLY_TIMEOUT)
+    }
+
+    fn call_within<A: AsRef<[u8]>>(&mut self, args: &[A], timeout: Duration) -> io::Result<Value> {
         self.send_bytes(&resp::encode(args))?;
-        self.read()
+        self.read_within(timeout)?.ok_or_else(timed_out)
     }
 
     /// Sends a command without reading anything.
@@ -106,7 +114,6 @@ impl Raw {
     ///
     /// If the connection fails or nothing whole arrives within five seconds.
     pub fn read(&mut self) -> io::Result<Value> {
-        let timed_out = || io::Error::from(io::ErrorKind::TimedOut);
         self.read_within(REPLY_TIMEOUT)?.ok_or_else(timed_out)
     }
 
@@ -186,6 +193,10 @@ impl Stream for UnixStream {
         self.set_read_timeout(Some(timeout))?;
         self.set_write_timeout(Some(REPLY_TIMEOUT))
     }
+}
+
+fn timed_out() -> io::Error {
+    io::ErrorKind::TimedOut.into()
 }
 
 fn is_timeout(error: &io::Error) -> bool {

@@ -5,13 +5,15 @@ use crate::fleet::{Fleet, Setting};
 use crate::judge::{Judge, Judgement, rest};
 use crate::log::Input;
 use crate::nemesis::{Kind, clocks, process};
+use crate::notes::{Notes, Scribe};
 use crate::options::{Minimum, Options, Pace};
 use crate::resource::Resource;
 use crate::stalls;
 use crate::worker::{DEAD_AFTER, HEARTBEAT};
 use fairlock_testkit::history::now_ns;
 use fairlock_testkit::rng::Rng;
-use std::sync::mpsc::{Sender, channel};
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 /// A fault after which nobody had a turn for so long is not recovered from.
@@ -55,6 +57,8 @@ pub(crate) struct Outcome {
     pub(crate) kinds: Vec<Kind>,
     pub(crate) faults: Vec<Played>,
     pub(crate) judgement: Judgement,
+    /// Where it has left what explains its violations.
+    pub(crate) notes: Option<PathBuf>,
 }
 
 /// What a run consists of while it goes on.
@@ -76,13 +80,11 @@ pub(crate) fn run(place: Place, seconds: u64, options: &Options) -> Option<Outco
     let resource = Resource::start()?;
     let mut bed = place.start()?;
     let (judge, heard) = channel();
-    let mut judging = Judge::new(place.lease(), bed.attach(judge.clone()));
-    let judging = std::thread::spawn(move || {
-        for input in heard {
-            judging.hear(input);
-        }
-        judging.finish()
-    });
+    let notes =
+        Notes::begin(&options.notes, options.seed, place.name()).expect("a folder for notes");
+    let scribe = notes.scribe().expect("a file for notes");
+    let judging = Judge::new(place.lease(), bed.attach(judge.clone()));
+    let judging = std::thread::spawn(move || judge_all(judging, &heard, scribe));
     let watch = stalls::watch(judge.clone());
     let setting = Setting { url: bed.url(), resource: resource.addr(), lease: place.lease() };
     let fleet = Fleet::start(setting, rng.below(1 << 40), judge.clone());
@@ -135,7 +137,7 @@ pub(crate) fn run(place: Place, seconds: u64, options: &Options) -> Option<Outco
     let lost_registry = faults.iter().any(|played| played.kind.loses_a_registry());
     let left = rest::judge(&bed.left(lost_registry), lost_registry);
     watch.stop();
-    drop((bed, judge));
+    drop(judge);
     let mut judgement = judging.join().expect("the judge knows what it reads");
     for lost in resource.lost_updates() {
         judgement.violations.push(format!("updates were lost: {lost}"));
@@ -144,7 +146,26 @@ pub(crate) fn run(place: Place, seconds: u64, options: &Options) -> Option<Outco
     for played in faults.iter().filter(|played| played.recovery.is_none()) {
         judgement.violations.push(format!("no recovery from: {}", played.kind.name()));
     }
-    Some(Outcome { place, seed: options.seed, took, minimum, kinds, faults, judgement })
+    let notes = if judgement.violations.is_empty() {
+        notes.remove().expect("our own folder");
+        None
+    } else {
+        Some(notes.leave(&judgement.violations, &bed.folders()).expect("our own folder"))
+    };
+    Some(Outcome { place, seed: options.seed, took, minimum, kinds, faults, judgement, notes })
+}
+
+/// Hears all of it, until nobody speaks any more.
+fn judge_all(mut judge: Judge, heard: &Receiver<Input>, mut scribe: Scribe) -> Judgement {
+    while let Ok(first) = heard.recv() {
+        for input in std::iter::once(first).chain(heard.try_iter()) {
+            scribe.write(&input);
+            judge.hear(input);
+        }
+        // Nobody waits for the judge, and whoever speaks has nobody to wake for each word.
+        std::thread::sleep(LOOK);
+    }
+    judge.finish()
 }
 
 impl Run {

@@ -19,6 +19,10 @@ pub(crate) const WORKERS: usize = 2;
 /// How long everybody may take to end its last turn: more than any fault lasts, and than any lease.
 const LAST_TURNS: Duration = Duration::from_secs(60);
 
+/// What a worker tells is read so many bytes at a time, as much as a pipe holds, and in between it gathers.
+const AT_ONCE: usize = 64 << 10;
+const GATHER: Duration = Duration::from_millis(2);
+
 /// How long a worker may take to carry out an order.
 const CARRIED_OUT: Duration = Duration::from_secs(10);
 
@@ -80,14 +84,21 @@ impl Fleet {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut lines = BufReader::with_capacity(AT_ONCE, child.stdout.take().unwrap());
         let (live, judge) = (Arc::clone(&self.live), self.judge.clone());
         let reader = std::thread::spawn(move || {
-            for line in lines.map_while(Result::ok) {
-                let Some(note) = Note::parse(&line) else { continue };
-                lock(&live).note(number, &note);
-                // The judge is there for as long as somebody speaks.
-                let _ = judge.send(Input::Note { worker: number, note });
+            let mut line = String::new();
+            while lines.read_line(&mut line).is_ok_and(|length| length > 0) {
+                if let Some(note) = Note::parse(line.trim_end_matches('\n')) {
+                    lock(&live).note(number, &note);
+                    // The judge is there for as long as somebody speaks.
+                    let _ = judge.send(Input::Note { worker: number, note });
+                }
+                line.clear();
+                // Nothing of it is lost, and whoever writes it has nobody to wake for each line.
+                if lines.buffer().is_empty() {
+                    std::thread::sleep(GATHER);
+                }
             }
         });
         self.workers.push(Worker { number, child, reader: Some(reader) });

@@ -18,6 +18,7 @@
 //! - [`log`]: what clients, server, faults and resource tell;
 //! - [`judge`]: what must not have happened;
 //! - [`lockset`]: a workload of its own, whose holders are stopped for longer than their leases;
+//! - [`notes`]: what a run leaves behind when something was wrong;
 //! - [`report`]: what is printed, for people and for machines; [`merge`] adds up several of these.
 //!
 //! Exit 0: no violation. 1: violations. 2: INVALID, too little was done or too few faults took effect for
@@ -33,6 +34,7 @@ mod lockset;
 mod log;
 mod merge;
 mod nemesis;
+mod notes;
 mod options;
 mod report;
 mod resource;
@@ -100,6 +102,7 @@ fn torture(options: &Options) -> ExitCode {
     for (name, verdict) in &verdicts {
         println!("{name}: {verdict}");
     }
+    println!("{}", report::in_all(&lines));
     if let Some(out) = &options.out {
         let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
         std::fs::write(out, text).expect("the file that --out names");

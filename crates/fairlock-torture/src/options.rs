@@ -1,6 +1,7 @@
 //! What a run is asked for.
 
 use crate::bed::Place;
+use crate::notes;
 use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
 
@@ -19,6 +20,7 @@ pub(crate) const USAGE: &str =
   --only NAMES  these of single,sentinel,cluster,host, and lockset
   --faults TEXT only faults whose names contain this
   --out FILE    writes what was counted, for `merge`
+  --notes DIR   where a run leaves what explains its violations (target/torture-notes)
   --short       the profile for CI: 8 seconds, and not every kind of fault has to be played
   --sabotage    delete locks and say nothing: the judge must find it";
 
@@ -63,7 +65,9 @@ pub(crate) struct Options {
     pub(crate) sabotage: bool,
     pub(crate) faults: Option<String>,
     pub(crate) out: Option<PathBuf>,
+    pub(crate) notes: PathBuf,
     short: bool,
+    is_commit: bool,
 }
 
 /// The lock-set workload's name among the topologies.
@@ -78,7 +82,7 @@ const SHARD: [(&str, u64); 5] =
 impl Options {
     pub(crate) fn parse(profile: &str, args: &[&str]) -> Result<Self, String> {
         let (mut seconds, mut seed, mut shard, mut only, mut out) = (None, None, 1, None, None);
-        let (mut short, mut sabotage, mut faults) = (false, false, None);
+        let (mut short, mut sabotage, mut faults, mut notes) = (false, false, None, None);
         let mut args = args.iter();
         while let Some(arg) = args.next() {
             let mut value = || args.next().copied().ok_or_else(|| format!("{arg} needs a value"));
@@ -89,6 +93,7 @@ impl Options {
                 "--only" => only = Some(value()?.split(',').collect::<Vec<_>>()),
                 "--faults" => faults = Some(value()?.to_owned()),
                 "--out" => out = Some(PathBuf::from(value()?)),
+                "--notes" => notes = Some(PathBuf::from(value()?)),
                 "--short" => short = true,
                 "--sabotage" => sabotage = true,
                 other => return Err(format!("what is {other}?")),
@@ -117,10 +122,12 @@ impl Options {
         // Somebody else's choice, so that no two runs are alike.
         let seed = seed.unwrap_or_else(|| RandomState::new().hash_one(0) % 1_000_000_000);
         let pace = if profile == "topologies" { Pace::Calm } else { Pace::Hard };
-        let at_once = profile == "commit" && plan.len() > 1;
+        let is_commit = profile == "commit";
+        let at_once = is_commit && plan.len() > 1;
         // Shards of a seed must not play the same.
         let seed = if shard == 1 { seed } else { seed.wrapping_add(shard * 1_000_003) };
-        Ok(Self { seed, spans, pace, at_once, sabotage, faults, out, short })
+        let notes = notes.unwrap_or_else(notes::default_folder);
+        Ok(Self { seed, spans, pace, at_once, sabotage, faults, out, notes, short, is_commit })
     }
 
     /// What a run of so many seconds must have done.
@@ -133,10 +140,10 @@ impl Options {
                 judged_order: if self.short { 50 } else { 5 * seconds },
             },
             Pace::Hard => Minimum {
-                // A tenth of what a machine gives that others use too.
-                acquisitions_a_second: 15,
+                // A tenth of what a machine gives that others use too: optimised, or not.
+                acquisitions_a_second: if self.is_commit { 15 } else { 50 },
                 faults: match place {
-                    Place::Single => (seconds / 6).max(1) as usize,
+                    Place::Single => (seconds / if self.is_commit { 6 } else { 3 }).max(1) as usize,
                     // Failovers take their time.
                     _ => (seconds / 20).max(1) as usize,
                 },

@@ -3,7 +3,7 @@
 use crate::campaign::{Outcome, Played};
 use crate::nemesis::Kind;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -99,6 +99,9 @@ pub(crate) fn tell(outcome: &Outcome) -> (Verdict, Value) {
     for violation in judgement.violations.iter().take(SHOWN) {
         println!("    {violation}");
     }
+    if let Some(notes) = &outcome.notes {
+        println!("  notes           {}", notes.display());
+    }
     println!("  recovery        {}", spread(faults.iter().filter(|played| played.took_effect)));
     let mut kinds = Vec::new();
     for kind in &outcome.kinds {
@@ -153,6 +156,22 @@ pub(crate) fn tell(outcome: &Outcome) -> (Verdict, Value) {
     });
     println!("json {line}");
     (verdict, line)
+}
+
+/// The sums of all topologies, on one line.
+pub(crate) fn in_all(lines: &[Value]) -> String {
+    let sum = |field: &str| lines.iter().filter_map(|line| line[field].as_u64()).sum::<u64>();
+    let kinds = lines.iter().flat_map(|line| line["kinds"].as_array().into_iter().flatten());
+    let played = kinds.filter(|kind| kind["effective"].as_u64() > Some(0));
+    let played: BTreeSet<_> = played.filter_map(|kind| kind["kind"].as_str()).collect();
+    format!(
+        "in all: {} acquisitions, {} of them contended, {} effective faults of {} kinds, {} violations",
+        sum("acquisitions"),
+        sum("contended"),
+        sum("faults_effective"),
+        played.len(),
+        sum("violations")
+    )
 }
 
 fn short(time: Duration) -> String {

@@ -14,10 +14,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Clients of a process, and tasks of each at the contended locks. Beside those each client has one task
-/// that keeps a lock for long, so that every fault finds a holder.
+/// Clients of a process. Each has a task at home at each of the contended locks, one that keeps a lock for
+/// long, so that every fault finds a holder, and some that go from lock to lock.
 pub(crate) const CLIENTS: usize = 3;
-const TASKS: usize = 6;
+const ROVERS: usize = 2;
 
 /// Locks that hardly anybody else asks for, so that most are free.
 const COLD: u64 = 1_000;
@@ -27,6 +27,31 @@ const FAIR: u64 = 4;
 const PLAIN: u64 = 2;
 const SIMPLE: u64 = 1;
 const KEPT: u64 = 2;
+
+/// What a task is there for.
+#[derive(Clone, Copy, Debug)]
+enum Task {
+    /// Turns at the contended lock of this number: were all tasks to go from lock to lock, all of them would
+    /// soon stand before the first that a dead holder keeps, and nothing else would happen until it is over.
+    Home(u64),
+    Rover,
+    Keeper,
+}
+
+fn of_each_client() -> impl Iterator<Item = Task> {
+    let homes = (0..FAIR + PLAIN + SIMPLE).map(Task::Home);
+    homes.chain(std::iter::repeat_n(Task::Rover, ROVERS)).chain([Task::Keeper])
+}
+
+/// The name of a contended lock.
+fn contended(number: u64) -> String {
+    let (fair, plain) = (FAIR, FAIR + PLAIN);
+    match number {
+        _ if number < fair => format!("fair-{number}"),
+        _ if number < plain => format!("plain-{}", number - fair),
+        _ => format!("simple-{}", number - plain),
+    }
+}
 
 /// The heartbeat, and with it after how long a silent client is dead.
 pub(crate) const HEARTBEAT: Duration = Duration::from_millis(500);
@@ -142,12 +167,12 @@ async fn take_turns(config: &Config, resource: SocketAddr, mut rng: Rng, stop: A
     for _ in 0..CLIENTS {
         let client = connected(config).await;
         tell(&Note::Client { id: client.id().to_string() });
-        for task in 0..=TASKS {
+        for task in of_each_client() {
             let player = Player {
                 client: client.clone(),
                 access: Access::to(resource),
                 rng: Rng::new(rng.below(1 << 40)),
-                keeps: task == TASKS,
+                task,
             };
             tasks.push(tokio::spawn(player.play(Arc::clone(&stop))));
         }
@@ -173,8 +198,7 @@ struct Player {
     client: Client,
     access: Access,
     rng: Rng,
-    /// Whether it keeps its lock for long.
-    keeps: bool,
+    task: Task,
 }
 
 impl Player {
@@ -189,26 +213,19 @@ impl Player {
     }
 
     fn choose(&mut self) -> (Lock, String) {
-        if self.keeps {
-            let name = format!("kept-{}", self.rng.below(KEPT));
-            return (self.client.fair_lock(&name), name);
-        }
-        if self.rng.chance(5) {
-            let name = format!("fair-cold-{}", self.rng.below(COLD));
-            return (self.client.fair_lock(&name), name);
-        }
-        let (kind, names) = match self.rng.below(10) {
-            0..=5 => ("fair", FAIR),
-            6..=8 => ("plain", PLAIN),
-            _ => ("simple", SIMPLE),
+        let name = match self.task {
+            Task::Keeper => format!("kept-{}", self.rng.below(KEPT)),
+            _ if self.rng.chance(5) => format!("fair-cold-{}", self.rng.below(COLD)),
+            Task::Home(number) => contended(number),
+            Task::Rover => contended(self.rng.below(FAIR + PLAIN + SIMPLE)),
         };
-        let name = format!("{kind}-{}", self.rng.below(names));
-        let lock = match kind {
-            "fair" => self.client.fair_lock(&name),
-            "plain" => self.client.plain_lock(&name),
-            _ => self.client.simple_lock(&name),
+        let lock = match &name {
+            name if name.starts_with("plain") => self.client.plain_lock(name),
+            name if name.starts_with("simple") => self.client.simple_lock(name),
+            name => self.client.fair_lock(name),
         };
-        let lock = if self.rng.chance(10) { lock.lease(EXPLICIT) } else { lock };
+        let keeps = matches!(self.task, Task::Keeper);
+        let lock = if !keeps && self.rng.chance(10) { lock.lease(EXPLICIT) } else { lock };
         (lock, name)
     }
 
@@ -268,12 +285,12 @@ impl Player {
             token,
             valid_until,
         });
-        let millis = match (self.keeps, self.rng.below(10)) {
+        let millis = match (self.task, self.rng.below(10)) {
             // Long enough to be renewed.
-            (true, 0) => self.rng.between(1_200, 3_500),
-            (true, _) => self.rng.between(100, 800),
-            (false, 0..=5) => 0,
-            (false, _) => self.rng.below(5),
+            (Task::Keeper, 0) => self.rng.between(1_200, 3_500),
+            (Task::Keeper, _) => self.rng.between(100, 800),
+            (_, 0..=5) => 0,
+            _ => self.rng.below(5),
         };
         let until = Instant::now() + Duration::from_millis(millis);
         let read = self.access.read(name, token);

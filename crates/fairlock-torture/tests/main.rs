@@ -1,6 +1,7 @@
 //! The program as a whole: a short run finds nothing, one with a fault that nobody told the judge of does,
 //! and one that did too little says so.
 
+use fairlock_testkit::tempdir::TempDir;
 use std::process::{Command, Output};
 
 fn torture(args: &[&str]) -> Output {
@@ -34,16 +35,30 @@ fn a_short_run_on_each_topology() {
     }
 }
 
-/// Locks that are deleted behind everybody's back have two holders. The judge was not told, and finds it.
+/// Locks that are deleted behind everybody's back have two holders. The judge was not told, and finds it. What it
+/// heard is left, so that somebody can find out why.
 #[test]
 fn what_the_judge_is_not_told_is_found() {
     if !is_installed() {
         return;
     }
-    let output = torture(&["--short", "--only", "single", "--sabotage"]);
+    let notes = TempDir::new();
+    let folder = notes.path().to_str().expect("a name in UTF-8");
+    let only = ["--short", "--only", "single", "--seed", "7", "--notes", folder];
+    let output = torture(&[&only[..], &["--sabotage"]].concat());
     let told = text(&output);
     assert_eq!(output.status.code(), Some(1), "{told}");
     assert!(told.contains("VIOLATIONS"), "{told}");
+
+    let left = notes.path().join("7-single");
+    assert!(told.contains(left.to_str().expect("a name in UTF-8")), "{told}");
+    let read = |file: &str| std::fs::read_to_string(left.join(file)).expect("notes");
+    let (heard, violations) = (read("heard"), read("violations"));
+    let lock = violations.split([' ', ',', ':']).nth(1).expect("the name of a lock");
+    for wanted in [&format!(" {lock} ")[..], "\nfault 0 ", "\nnote 1 granted ", " DEL "] {
+        assert!(heard.contains(wanted), "{wanted}: {heard:.2000}");
+    }
+    assert!(read("server-0/server.log").contains("Redis"));
 }
 
 #[test]
@@ -51,10 +66,14 @@ fn a_run_that_did_too_little_is_invalid() {
     if !is_installed() {
         return;
     }
-    let output = torture(&["--only", "single", "--seconds", "0"]);
+    let folder = TempDir::new();
+    let notes = folder.path().join("notes");
+    let place = notes.to_str().expect("a name in UTF-8");
+    let output = torture(&["--only", "single", "--seconds", "0", "--notes", place]);
     let told = text(&output);
     assert_eq!(output.status.code(), Some(2), "{told}");
     assert!(told.contains("INVALID: 0 faults that took effect"), "{told}");
+    assert!(!notes.exists(), "nothing was wrong, and nothing is left of it");
 }
 
 #[test]

@@ -6,6 +6,7 @@ use fairlock_testkit::raw::Raw;
 use fairlock_testkit::rng::Rng;
 use fairlock_testkit::server::Generation;
 use fairlock_testkit::topology::{Cluster as Nodes, slot};
+use std::path::PathBuf;
 
 /// The lock whose slot and master the faults are about: a contended one.
 const TARGET: &str = "fair-0";
@@ -94,5 +95,9 @@ impl Bed for Cluster {
 
     fn raw(&self) -> Option<Raw> {
         Some(self.master_raw())
+    }
+
+    fn folders(&self) -> Vec<PathBuf> {
+        self.nodes.nodes().iter().map(|node| node.dir().to_owned()).collect()
     }
 }

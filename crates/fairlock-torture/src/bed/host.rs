@@ -75,4 +75,8 @@ impl Bed for Host {
     fn raw(&self) -> Option<Raw> {
         None
     }
+
+    fn folders(&self) -> Vec<PathBuf> {
+        vec![self.folder.path().to_owned()]
+    }
 }

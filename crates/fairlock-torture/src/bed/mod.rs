@@ -10,6 +10,7 @@ use crate::log::Input;
 use crate::nemesis::Kind;
 use fairlock_testkit::raw::Raw;
 use fairlock_testkit::rng::Rng;
+use std::path::PathBuf;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
@@ -129,6 +130,9 @@ pub(crate) trait Bed: Send {
             std::thread::sleep(Duration::from_millis(100));
         }
     }
+
+    /// Where its servers have their logs and their data.
+    fn folders(&self) -> Vec<PathBuf>;
 
     /// Takes locks away and says nothing: the judge has to find it.
     fn sabotage(&self) {

@@ -6,6 +6,7 @@ use fairlock_testkit::raw::Raw;
 use fairlock_testkit::rng::Rng;
 use fairlock_testkit::server::{Generation, Server};
 use fairlock_testkit::topology::SentinelSet;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// How long the master may take to be told something that no replica hears of.
@@ -120,5 +121,10 @@ impl Bed for Sentinel {
 
     fn raw(&self) -> Option<Raw> {
         Some(self.master_raw())
+    }
+
+    fn folders(&self) -> Vec<PathBuf> {
+        let servers = self.set.data().iter().chain(self.set.sentinels());
+        servers.map(|server| server.dir().to_owned()).collect()
     }
 }

@@ -9,6 +9,7 @@ use fairlock_testkit::proxy::Proxy;
 use fairlock_testkit::raw::Raw;
 use fairlock_testkit::rng::Rng;
 use fairlock_testkit::server::{Generation, Server};
+use std::path::PathBuf;
 use std::sync::mpsc::Sender;
 
 #[derive(Debug)]
@@ -146,5 +147,9 @@ impl Bed for Single {
 
     fn raw(&self) -> Option<Raw> {
         Some(self.server.client())
+    }
+
+    fn folders(&self) -> Vec<PathBuf> {
+        vec![self.server.dir().to_owned()]
     }
 }

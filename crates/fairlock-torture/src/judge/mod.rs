@@ -46,7 +46,7 @@ const SUSPICIONS_MAX: usize = 100_000;
 const RECOVERED: Duration = Duration::from_secs(10);
 
 /// Errors that a store which is away may give.
-const BORNE: [&str; 4] = ["Unavailable", "Unknown", "Lost", "WrongType"];
+const BORNE: [&str; 5] = ["Unavailable", "Unknown", "Lost", "WrongType", "LeaseTooShort"];
 
 /// What came of a run.
 #[derive(Debug, Default)]
@@ -264,6 +264,11 @@ impl Judge {
                         let what =
                             format!("lock {lock}: a call failed with {kind}, and nobody did");
                         found.suspect(Excuse::WrongType, at.saturating_sub(ns(LATE)), at, what);
+                    } else if kind == "LeaseTooShort" {
+                        let what = format!(
+                            "lock {lock}: a call failed with {kind} at {at}, for no reason"
+                        );
+                        found.suspect(Excuse::MayLose, at.saturating_sub(ns(LATE)), at, what);
                     }
                     *found.result.errors.entry(kind).or_default() += 1;
                 }

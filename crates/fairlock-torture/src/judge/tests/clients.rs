@@ -193,4 +193,10 @@ fn errors_are_those_of_a_store_that_is_away() {
     failed("Protocol").finds(&["failed with Protocol"]);
     failed("WrongType").finds(&["failed with WrongType"]);
     failed("WrongType").fault(Kind::LockOverwritten, 1, 9).finds(&[]);
+    // Twice the explicit lease was over before the guard could be given out: something stood still for long.
+    failed("LeaseTooShort").finds(&["failed with LeaseTooShort"]);
+    failed("LeaseTooShort")
+        .fault(Kind::WorkerStopped, 1, 900)
+        .finds(&["failed with LeaseTooShort"]);
+    failed("LeaseTooShort").fault(Kind::WorkerStopped, 1, 2_000).finds(&[]);
 }
