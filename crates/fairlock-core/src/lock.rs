@@ -268,7 +268,7 @@ impl LockState {
         if kind == Kind::Fair {
             self.next(cx);
         }
-        self.tidy();
+        self.tidy(cx.now_us);
     }
 
     fn renew(&mut self, owner: &OwnerId, token: Token, ttl_ms: u64, cx: &mut Cx<'_>) -> Body {

@@ -27,13 +27,17 @@ impl LockState {
             // holder's own check, get one heartbeat before anybody of ours is served.
             self.keys.record.gather = Some(cx.now_ms + cx.rules.beat_ms);
         }
+        let stood = self.place_without_number(&a.owner).filter(|_| a.order.is_some());
         if a.order.is_some() || a.shared_owner || self.keys.scores.contains_key(&a.owner) {
             self.unlist(&a.owner);
         }
         self.drop_order(&a.owner);
         let (order, least) = match a.order {
             Some(order) => {
-                self.insert_by_order(&a.owner, order);
+                match stood {
+                    Some(place) => self.insert_at(&a.owner, place),
+                    None => self.insert_by_order(&a.owner, order),
+                }
                 (order, 0)
             }
             None => {
@@ -41,9 +45,15 @@ impl LockState {
                 let least = tail.copied().unwrap_or(0);
                 self.keys.queue.push_back(a.owner.clone());
                 let last = self.by_order.last().map_or(0, |(order, _)| *order);
+                // Who is out of the queue just now has no number in it, and the clock may have gone
+                // back since that was given.
+                let last = last.max(self.keys.record.given.unwrap_or(0));
                 (cx.now_us.max(last + 1), least)
             }
         };
+        if cx.rules.ages {
+            self.keys.record.given = self.keys.record.given.max(Some(order));
+        }
         self.keys.order.insert(a.owner.clone(), order);
         self.by_order.insert((order, a.owner.clone()));
         let ahead =
@@ -54,11 +64,29 @@ impl LockState {
     }
 
     /// Nothing is known of any waiter of ours. A watch does not count: meeting an entry whose
-    /// record is gone is what starts one.
+    /// record is gone is what starts one. Nor does the last number given: it may be that of somebody
+    /// who came after the loss.
     fn registry_is_gone(&self) -> bool {
         let k = &self.keys;
-        let without_watch = SnapshotRecord { watch: None, ..k.record.clone() };
-        k.order.is_empty() && k.waiters.is_empty() && without_watch == SnapshotRecord::default()
+        let others = SnapshotRecord { watch: None, given: None, ..k.record.clone() };
+        k.order.is_empty() && k.waiters.is_empty() && others == SnapshotRecord::default()
+    }
+
+    /// Where somebody stands in the queue whose order number was lost. The list still says who came
+    /// first; the numbers of those that have returned already do not.
+    fn place_without_number(&self, owner: &OwnerId) -> Option<usize> {
+        let k = &self.keys;
+        let stands = k.scores.contains_key(owner) && !k.order.contains_key(owner);
+        stands.then(|| k.queue.iter().position(|member| member == owner))?
+    }
+
+    /// Before whoever stands at `place` now.
+    fn insert_at(&mut self, owner: &OwnerId, place: usize) {
+        let queue = &mut self.keys.queue;
+        let before = queue.get(place).cloned();
+        // A member that is listed twice is found at its first place.
+        let place = before.and_then(|before| queue.iter().position(|member| *member == before));
+        queue.insert(place.unwrap_or(queue.len()), owner.clone());
     }
 
     /// Back to one's place: right after ours with the next smaller order number, else in front,

@@ -71,7 +71,8 @@ pub struct Rules {
     /// Whether the subscriber counts of [`World`] mean something (they do not in Cluster).
     pub presence: bool,
     /// Whether a client without a beat for `dead_ms` is dead. Not where [`World::gone`] knows better:
-    /// there a beat's age only says for how long a grant by message is good.
+    /// there a beat's age only says for how long a grant by message is good. All processes are on one
+    /// machine then, whose time never goes back, so that no order number has to be remembered either.
     pub ages: bool,
 }
 

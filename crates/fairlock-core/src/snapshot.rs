@@ -82,6 +82,9 @@ pub struct SnapshotRecord {
     pub gather: Option<u64>,
     /// When a waiter of ours was last removed as dead.
     pub removed: Option<u64>,
+    /// The largest order number that was ever given, while the clock may go back
+    /// ([`Rules::ages`](crate::Rules::ages)).
+    pub given: Option<u64>,
 }
 
 /// A head that was offered the free lock and did not take it.

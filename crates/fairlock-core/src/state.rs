@@ -237,9 +237,12 @@ impl LockState {
     }
 
     /// Once nobody holds or waits, our own keys go. Not right after a waiter was removed as dead:
-    /// it may return, and must not be taken for one that comes after a loss of state.
-    pub(crate) fn tidy(&mut self) {
-        if self.is_free() && self.keys.queue.is_empty() && self.keys.record.removed.is_none() {
+    /// it may return, and must not be taken for one that comes after a loss of state. And not while
+    /// the last order number is ahead of the clock, which would then give smaller ones.
+    pub(crate) fn tidy(&mut self, now_us: u64) {
+        let k = &self.keys;
+        let over = k.record.removed.is_none() && k.record.given.is_none_or(|last| last <= now_us);
+        if self.is_free() && self.keys.queue.is_empty() && over {
             self.keys.order.clear();
             self.by_order.clear();
             self.keys.waiters.clear();

@@ -16,6 +16,8 @@ struct Canon {
     tokens: Vec<u64>,
     orders: Vec<u64>,
     java: bool,
+    /// The server's clock may go back.
+    steps: bool,
 }
 
 /// A fingerprint of the situation; `budget` is what faults remain possible.
@@ -27,6 +29,7 @@ pub(crate) fn fingerprint(sim: &Sim, budget: &impl Hash, java: bool) -> u64 {
         tokens: sorted(tokens_of(sim)),
         orders: sorted(orders_of(sim)),
         java,
+        steps: steps(sim),
     };
     let mut h = DefaultHasher::new();
     budget.hash(&mut h);
@@ -122,9 +125,14 @@ fn token_of(op: &Op) -> Option<u64> {
     }
 }
 
+fn steps(sim: &Sim) -> bool {
+    sim.clients.iter().any(|client| client.habits.servers_time)
+}
+
 fn orders_of(sim: &Sim) -> Vec<u64> {
     let mut orders: Vec<u64> =
         known_to_servers(sim).flat_map(|k| k.order.values().copied()).collect();
+    orders.extend(known_to_servers(sim).filter_map(|k| k.record.given));
     orders.extend(sim.clients.iter().filter_map(|c| c.current.as_ref()?.order));
     for reply in &sim.replies {
         if let Body::Queued { order, .. } = reply.answer.body {
@@ -191,6 +199,10 @@ impl Canon {
         r.grant.map(|(token, request)| (self.token(token), request)).hash(h);
         (self.later(r.amnesty), self.later(r.gather), r.removed.is_some()).hash(h);
         (r.silence.is_some() && r.silence == k.beats.values().copied().max()).hash(h);
+        // Behind a clock that never goes back the last number counts for nothing.
+        let now_us = self.server_now * 1_000;
+        let ahead = r.given.filter(|last| i64::try_from(*last).unwrap() >= now_us);
+        (self.order(r.given.filter(|_| self.steps).or(ahead)), ahead.is_some()).hash(h);
         if let Some(watch) = &r.watch {
             (&watch.id, self.at(watch.since), self.at(watch.pinged)).hash(h);
         }

@@ -11,6 +11,7 @@ mod explore;
 mod gone;
 mod java;
 mod lab;
+mod places;
 mod property;
 mod quiet;
 mod search;

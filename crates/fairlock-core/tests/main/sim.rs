@@ -372,7 +372,9 @@ impl Sim {
             .next()
             .filter(|_| held && !runs_out)
             .map(|o| (o, request_held.map(|g| g.1)));
-        let queued = k.waiters.iter().map(|(owner, waiter)| (owner, Some(waiter.request)));
+        // Without an order number, which was lost, it is taken out at its turn.
+        let known = k.waiters.iter().filter(|(owner, _)| k.order.contains_key(*owner));
+        let queued = known.map(|(owner, waiter)| (owner, Some(waiter.request)));
         for (owner, request) in holder.into_iter().chain(queued) {
             let mut living = self.clients.iter().filter(|c| Some(c.id) == owner.client());
             let Some(client) = living.find(|c| c.alive) else { continue };

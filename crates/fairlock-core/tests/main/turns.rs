@@ -4,37 +4,42 @@ use crate::client::Client;
 use fairlock_core::{OwnerId, Snapshot};
 use std::collections::BTreeMap;
 
-/// The place of each attempt that was seen in the queue: an order number. Once the attempt was told, it
-/// stays the same when it is taken out, or gets the lock too late, and comes back. Each attempt has an
-/// owner of its own.
+/// When each attempt came that was seen in the queue, counted by this observer: the server's order numbers
+/// have to agree with it. Once the attempt was told its number, its place stays the same when it is taken
+/// out, or gets the lock too late, and comes back. Each attempt has an owner of its own.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Turns {
     places: BTreeMap<OwnerId, Place>,
+    came: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Place {
-    order: u64,
+    came: u64,
     told: bool,
+    stands: bool,
 }
 
 impl Turns {
     /// After an operation; `minted`: somebody got the lock by it.
     pub(crate) fn note(&mut self, k: &Snapshot, minted: bool) -> Result<(), String> {
-        for (owner, order) in &k.order {
-            let new = Place { order: *order, told: false };
+        for owner in k.order.keys() {
+            let new = Place { came: 0, told: false, stands: false };
             let place = self.places.entry(owner.clone()).or_insert(new);
-            if !place.told {
-                place.order = *order;
+            // At most one comes by one operation.
+            if !place.told && !place.stands {
+                self.came += 1;
+                place.came = self.came;
             }
         }
+        for (owner, place) in &mut self.places {
+            place.stands = k.order.contains_key(owner);
+        }
         let Some(holder) = k.hold.keys().next().filter(|_| minted) else { return Ok(()) };
-        let own = self.places.get(holder).map_or(u64::MAX, |place| place.order);
+        let own = self.places.get(holder).map_or(u64::MAX, |place| place.came);
         // Who was passed over and is not back yet has to wait until it is.
-        let mut overtaken = self
-            .places
-            .iter()
-            .filter(|(owner, place)| place.order < own && k.queue.contains(owner));
+        let mut overtaken =
+            self.places.iter().filter(|(owner, place)| place.came < own && k.queue.contains(owner));
         overtaken.next().map_or(Ok(()), |(owner, _)| Err(format!("{holder} overtook {owner}")))
     }
 
@@ -53,7 +58,7 @@ impl Turns {
             k.order.contains_key(owner) || attempts.any(|a| a.owner == *owner)
         };
         let mut all: Vec<_> = self.places.iter().filter(|(owner, _)| counts(owner)).collect();
-        all.sort_by_key(|(_, place)| place.order);
+        all.sort_by_key(|(_, place)| place.came);
         all.into_iter().map(|(owner, _)| owner).collect()
     }
 }

@@ -52,7 +52,9 @@ mod bit {
     pub(super) const WATCH: u64 = 1 << 21;
     pub(super) const GATHER: u64 = 1 << 22;
     pub(super) const REMOVED: u64 = 1 << 23;
-    pub(super) const ALL: u64 = (1 << 24) - 1;
+    /// Only where time may go back: never in a file of this store, which older versions can thus read.
+    pub(super) const GIVEN: u64 = 1 << 24;
+    pub(super) const ALL: u64 = (1 << 25) - 1;
 }
 
 /// Writes `s` into `out`, which is emptied first.
@@ -197,6 +199,7 @@ fn present(s: &Snapshot) -> u64 {
         (bit::WATCH, r.watch.is_some()),
         (bit::GATHER, r.gather.is_some()),
         (bit::REMOVED, r.removed.is_some()),
+        (bit::GIVEN, r.given.is_some()),
     ]
     .into_iter()
     .filter(|(_, is)| *is)
@@ -317,6 +320,7 @@ impl Writer<'_> {
         }
         self.maybe(r.gather);
         self.maybe(r.removed);
+        self.maybe(r.given);
     }
 }
 
@@ -482,6 +486,7 @@ impl Reader<'_> {
             watch: there(bit::WATCH).then(|| self.watch()).transpose()?,
             gather: self.maybe(bit::GATHER)?,
             removed: self.maybe(bit::REMOVED)?,
+            given: self.maybe(bit::GIVEN)?,
         })
     }
 

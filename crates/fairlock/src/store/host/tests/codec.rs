@@ -44,7 +44,7 @@ fn any_request() -> impl Strategy<Value = fairlock_core::RequestId> {
 fn any_record() -> impl Strategy<Value = SnapshotRecord> {
     let watch = (any_owner(), any::<i64>(), any::<u64>(), any::<u64>())
         .prop_map(|(id, score, since, pinged)| Watch { id, score, since, pinged });
-    let numbers = vec(option::of(any::<u64>()), 4);
+    let numbers = vec(option::of(any::<u64>()), 5);
     (
         option::of((any::<u64>(), any_request())),
         option::of(any::<(u64, u64)>()),
@@ -59,6 +59,7 @@ fn any_record() -> impl Strategy<Value = SnapshotRecord> {
             watch,
             gather: n[2],
             removed: n[3],
+            given: n[4],
         })
 }
 

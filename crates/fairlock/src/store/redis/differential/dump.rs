@@ -99,6 +99,7 @@ fn state(fields: &Value) -> (BTreeMap<OwnerId, SnapshotWaiter>, SnapshotRecord) 
             b"silence" => record.silence = Some(number(0)),
             b"gather" => record.gather = Some(number(0)),
             b"removed" => record.removed = Some(number(0)),
+            b"given" => record.given = Some(number(0)),
             b"watch" => {
                 let id = value.splitn(4, |byte| *byte == b' ').nth(3).expect("the watched id");
                 let score = integer(word(2).as_bytes());

@@ -396,3 +396,58 @@ fn a_state_that_is_made_anew_has_a_new_ttl() {
         ],
     );
 }
+
+/// What the server and the core know after `steps`, in which they agree.
+fn after(steps: &[Step]) -> Option<Snapshot> {
+    let mut rig = Rig::start(Generation::Redis70)?;
+    rig.reset(START_US);
+    let mut seen = Seen::new();
+    let rules = Rules { presence: false, ..Rules::default() };
+    let mut run = Run::new(&mut rig, rules, Snapshot::default(), &mut seen);
+    for step in steps {
+        run.step(step).unwrap_or_else(|story| panic!("{step:?}: {story}"));
+    }
+    Some(run.core().snapshot().clone())
+}
+
+/// The clock goes back while nobody with a number stands in the queue: the exploration found that the next
+/// one got a smaller number than somebody who was out of it just then.
+#[test]
+fn numbers_go_on_when_the_clock_goes_back() {
+    let steps = [
+        acquire(0, Mode::Wait, Place::New),
+        acquire(1, Mode::Wait, Place::New),
+        Step::Leave {
+            kind: Kind::Fair,
+            who: Who::Owner(1),
+            request: 0,
+            bury: false,
+            shared: false,
+        },
+        Step::Time(-3_600_000_000),
+        acquire(2, Mode::Wait, Place::New),
+        acquire(3, Mode::Wait, Place::New),
+    ];
+    let Some(keys) = after(&steps) else { return };
+    assert_eq!(keys.order[&owner(2)], START_US + 1);
+    assert_eq!((keys.order[&owner(3)], keys.record.given), (START_US + 2, Some(START_US + 2)));
+}
+
+/// The order key is deleted. Who returns stays where it stands, also where it stands twice.
+#[test]
+fn who_stands_in_the_list_without_a_number_stays_there() {
+    let twice = Step::Meddle(Fault::ListTwice(Member::Ours(2), End::Tail));
+    for twice in [None, Some(twice)] {
+        let mut steps = vec![
+            acquire(0, Mode::Wait, Place::New),
+            acquire(1, Mode::Wait, Place::New),
+            acquire(2, Mode::Wait, Place::New),
+            acquire(3, Mode::Wait, Place::New),
+            Step::Meddle(Fault::Delete(4)),
+        ];
+        steps.extend(twice.clone());
+        steps.extend([2, 3, 1].map(|number| acquire(number, Mode::Wait, Place::Old)));
+        let Some(keys) = after(&steps) else { return };
+        assert_eq!(keys.queue, [1, 2, 3].map(owner), "the first of its entries counts");
+    }
+}

@@ -51,7 +51,8 @@ end
 -- Reads of each key, so that one of a wrong type is found before anything is written.
 local listed = call('ZSCORE', scores, owner)
 local had_order = call('ZSCORE', order, owner)
-local record = call('HGET', state, owner)
+local known = call('HMGET', state, owner, 'given')
+local record, given = known[1], tonumber(known[2] or nil) or 0
 local own_beat = tonumber(call('ZSCORE', beats, client_of(owner)) or nil)
 local new_record = request .. ' ' .. ARGV[10] .. ' ' .. sure
 local number = had_order
@@ -60,18 +61,29 @@ if listed and had_order and record then
   call('HSET', state, owner, new_record)
 else
   -- Nothing is known of any waiter of ours. A watch does not count: meeting an entry whose record
-  -- is gone is what starts one.
+  -- is gone is what starts one. Nor does the last number given: it may be that of somebody who came
+  -- after the loss.
   if returning > 0 and call('EXISTS', order) == 0
-    and call('HLEN', state) == call('HEXISTS', state, 'watch') then
+    and call('HLEN', state) == call('HEXISTS', state, 'watch') + (known[2] and 1 or 0) then
     call('HSET', state, 'gather', now + HB)
   end
+  -- It stands there, and its number was lost. The list still says who came first; the numbers of
+  -- those that have returned already do not.
+  local stood = returning > 0 and listed and not had_order and call('LPOS', queue, owner)
   if returning > 0 or shared or listed then unlist(owner) end
   if had_order or record then drop_order(owner) end
   local ahead, least = foreign_waiting(), 0
   if returning > 0 then
     number = returning
-    local previous = call('ZREVRANGEBYSCORE', order, '(' .. int(returning), '-inf', 'LIMIT', 0, 1)[1]
-    local placed = previous and call('LINSERT', queue, 'AFTER', previous, owner) or -1
+    local placed = -1
+    if stood then
+      local next_one = call('LINDEX', queue, stood)
+      placed = next_one and call('LINSERT', queue, 'BEFORE', next_one, owner)
+        or call('RPUSH', queue, owner)
+    else
+      local previous = call('ZREVRANGEBYSCORE', order, '(' .. int(returning), '-inf', 'LIMIT', 0, 1)[1]
+      placed = previous and call('LINSERT', queue, 'AFTER', previous, owner) or -1
+    end
     if placed < 1 then
       local head = call('LINDEX', queue, 0)
       local watch = head and not ours(head) and read_watch()
@@ -86,14 +98,17 @@ else
     local tail = call('LINDEX', queue, -1)
     least = tail and tonumber(call('ZSCORE', scores, tail) or 0) or 0
     local last = call('ZREVRANGE', order, 0, 0, 'WITHSCORES')[2]
-    number = max(now_us, (tonumber(last) or 0) + 1)
+    -- Who is out of the queue just now has no number in it, and the clock may have gone back since
+    -- that was given.
+    number = max(now_us, max(tonumber(last) or 0, given) + 1)
     call('RPUSH', queue, owner)
   end
+  given = max(given, number)
   number = int(number)
   call('ZADD', order, number, owner)
   if returning > 0 then ahead = foreign_ahead(owner, foreign_waiting()) end
   call('ZADD', scores, max(least, now + FAIR_WAIT * (1 + ahead)), owner)
-  call('HSET', state, owner, new_record)
+  call('HSET', state, owner, new_record, 'given', int(given))
 end
 
 local fresh = own_beat and own_beat <= now and now - own_beat < HB / 2

@@ -154,10 +154,14 @@ local function keep_queue()
 end
 
 -- Once nobody holds or waits our own keys go; not right after a waiter was removed as dead: it
--- may return, and must not be taken for one that comes after a loss of state.
+-- may return, and must not be taken for one that comes after a loss of state. And not while the last
+-- order number is ahead of the clock, which would then give smaller ones.
 local function tidy()
-  if free and call('EXISTS', queue) == 0 and not call('HGET', state, 'removed') then
-    call('DEL', order, state, beats)
+  if free and call('EXISTS', queue) == 0 then
+    local known = call('HMGET', state, 'removed', 'given')
+    if not known[1] and (tonumber(known[2] or nil) or 0) <= now_us then
+      call('DEL', order, state, beats)
+    end
   end
 end
 
@@ -206,7 +210,7 @@ local function note_beat(client)
 end
 
 -- Beside the record stand: grant "token request", change "token number", amnesty, silence,
--- gather, removed (ms), watch "since pinged score id".
+-- gather, removed (ms), given (order number), watch "since pinged score id".
 local function read_watch()
   local text = call('HGET', state, 'watch')
   if not text then return nil end
