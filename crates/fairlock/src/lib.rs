@@ -84,6 +84,8 @@
 //! - `tracing`: spans and events, target `fairlock`. Both are described in `docs/observability.md`.
 //! - `test-util`: the module `test_util`, for the tests of programs that use fairlock: a store in
 //!   tokio's paused time that can take locks away and be cut off. For dev-dependencies.
+//! - `yardstick`: the module `yardstick`, for benches: what a server gives without this
+//!   library in between. It may change in any version.
 
 #![cfg_attr(
     not(feature = "redis"),
@@ -128,6 +130,8 @@ mod turn;
 mod url;
 mod watchdog;
 mod with;
+#[cfg(feature = "yardstick")]
+pub mod yardstick;
 
 pub use checks::{Check, Reaction, Warning};
 pub use client::Client;

@@ -74,3 +74,5 @@ mod tidy;
 #[cfg(feature = "tls")]
 mod tls;
 mod topologies;
+#[cfg(feature = "yardstick")]
+mod yardstick;

@@ -192,6 +192,17 @@ test_util::Sandbox   -    -    Unpin -          -             -     -    Debug
     is_table(&rows, expected, public_types(|what| what.contains("[feature test-util]")));
 }
 
+#[cfg(feature = "yardstick")]
+#[test]
+fn types_of_benches() {
+    use fairlock::yardstick;
+    let rows = rows![yardstick::Yardstick];
+    let expected = "\
+yardstick::Yardstick Send Sync Unpin UnwindSafe RefUnwindSafe -     -    Debug
+";
+    is_table(&rows, expected, public_types(|what| what.contains("[feature yardstick]")));
+}
+
 #[test]
 fn errors_go_everywhere() {
     fn is_error<T: std::error::Error + Send + Sync + Unpin + 'static>() {}
@@ -255,13 +266,35 @@ async fn futures() {
     drop(sent.by("Turn::wait_for", turn.wait_for(moment)).await.unwrap());
     drop(sent.by("Turn::wait", turn.wait()));
     sent.by("Turn::leave", turn.leave()).await.unwrap();
+    #[cfg(feature = "yardstick")]
+    yardstick(&mut sent, &client).await;
     sent.by("Client::shutdown", client.shutdown()).await;
 
     let lines = crate::public_api::lines();
-    let asynchronous = lines.iter().filter_map(|line| line.split_once(": async fn"));
+    let built =
+        |line: &&String| cfg!(feature = "yardstick") || !line.contains("[feature yardstick]");
+    let lines = lines.iter().filter(built);
+    let asynchronous = lines.filter_map(|line| line.split_once(": async fn"));
     let expected: BTreeSet<_> = asynchronous.map(|(name, _)| name.to_owned()).collect();
     assert!(expected.len() > 20);
     assert_eq!(sent.0, expected, "an async function of docs/api.txt is missing here");
+}
+
+#[cfg(feature = "yardstick")]
+async fn yardstick(sent: &mut Sent, client: &Client) {
+    use fairlock::yardstick::Yardstick;
+    let connected = sent.by("yardstick::Yardstick::connect", Yardstick::connect(client, &[]));
+    assert!(connected.await.unwrap().is_none(), "there is none without a server");
+    sent.by("yardstick::Yardstick::erase", Yardstick::erase(client, Vec::new())).await.unwrap();
+    // Nor can these be called here: their types say it.
+    fn ping(yardstick: &Yardstick) -> impl Future + Send {
+        yardstick.ping()
+    }
+    fn pairs(yardstick: &Yardstick) -> impl Future + Send {
+        yardstick.pairs(Duration::ZERO)
+    }
+    let _ = (ping, pairs);
+    sent.0.extend(["ping", "pairs"].map(|name| format!("fairlock::yardstick::Yardstick::{name}")));
 }
 
 /// A guard goes where it is needed: into a task, into a thread, and back.

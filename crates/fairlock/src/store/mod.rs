@@ -14,6 +14,8 @@ use crate::client_info::ClientInfo;
 use crate::clock::{Moment, ServerClock};
 use crate::error::{Error, ErrorKind};
 use crate::listing::LockEntry;
+#[cfg(feature = "yardstick")]
+pub(crate) use crate::store::redis::Raw;
 #[cfg(feature = "redis")]
 use crate::store::redis::Walk;
 use fairlock_core::{Answer, ClientId, Grant, LockName, Op, OwnerId};
@@ -270,6 +272,20 @@ pub(crate) trait Store: Send + Sync + 'static {
     /// A hold is about to be left behind: from now on the end of this client's process is no reason to
     /// end a hold before its lease does.
     fn left_behind(&self) {}
+
+    /// New connections to the servers of these locks, on the caller's runtime; `None` where there is no server.
+    #[cfg(feature = "yardstick")]
+    fn raw<'a>(&'a self, names: &'a [LockName]) -> Boxed<'a, Result<Option<Raw>, StoreError>> {
+        let _ = names;
+        Box::pin(async { Ok(None) })
+    }
+
+    /// Removes all that is kept of these locks. A store that ends with its client may leave that to its end.
+    #[cfg(feature = "yardstick")]
+    fn erase<'a>(&'a self, names: &'a [LockName]) -> Boxed<'a, Result<(), StoreError>> {
+        let _ = names;
+        Box::pin(async { Ok(()) })
+    }
 
     /// The client ends: what it said of itself goes, as far as that can be done.
     fn farewell(&self) -> Boxed<'_, ()> {

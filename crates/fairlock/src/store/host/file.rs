@@ -256,6 +256,23 @@ impl HostFile {
         Ok(Names { names, next })
     }
 
+    /// Removes the rows of these locks, as far as nobody holds them or waits for them.
+    ///
+    /// # Errors
+    /// As [`apply`](Self::apply).
+    #[cfg(feature = "yardstick")]
+    pub(crate) fn erase(&mut self, names: &[LockName]) -> Result<(), StoreError> {
+        self.transaction(|file| {
+            let sql = "DELETE FROM lock WHERE name = ?1 AND idle_ms IS NOT NULL";
+            for name in names {
+                let removed = file.prepared(sql)?.execute(params![name.as_bytes()]);
+                removed.map_err(|error| file.failed(&error))?;
+                file.cache.remove(name);
+            }
+            Ok(())
+        })
+    }
+
     /// An operation that changes nothing: no lock on the file, no write.
     fn look(
         &mut self,

@@ -521,6 +521,12 @@ impl Store for HostStore {
         life::disown(&self.0.folder, self.0.client);
     }
 
+    #[cfg(feature = "yardstick")]
+    fn erase<'a>(&'a self, names: &'a [LockName]) -> Boxed<'a, Result<(), StoreError>> {
+        let names = names.to_vec();
+        self.patiently(move |inner| inner.file().erase(&names))
+    }
+
     fn farewell(&self) -> Boxed<'_, ()> {
         let done = self.patiently(|inner| {
             // What is still held ends with its lease, as it would on a server.

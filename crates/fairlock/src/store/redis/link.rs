@@ -160,6 +160,23 @@ impl Link {
         connected.map_err(|_| self.place.late())?
     }
 
+    /// One more connection to the server, for the caller alone and on its runtime.
+    #[cfg(feature = "yardstick")]
+    pub(crate) async fn another(&self) -> Result<Connection, StoreError> {
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(self.connect_timeout))
+            .set_response_timeout(Some(self.response_timeout));
+        let connect = async {
+            let mut conn = self.place.connect(config).await?;
+            made(name_connection(&mut conn, "fairlock-yardstick").await)?;
+            Ok(conn)
+        };
+        let connected = tokio::time::timeout(self.connect_timeout, connect).await;
+        connected
+            .unwrap_or_else(|_| Err(self.place.late()))
+            .map_err(|failure| self.place.at(failure))
+    }
+
     /// Says whose connection it is and who this client is, and looks at the server. Whatever it says
     /// to the client's record: locks work without.
     async fn introduce(&self, conn: &mut Connection) -> Result<(), StoreError> {

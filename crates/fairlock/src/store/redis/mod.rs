@@ -24,6 +24,8 @@ mod link;
 mod login;
 mod mapper;
 mod place;
+#[cfg(feature = "yardstick")]
+mod raw;
 mod record;
 mod reply;
 mod rights;
@@ -61,6 +63,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
+#[cfg(feature = "yardstick")]
+pub(crate) use raw::Raw;
 pub(crate) use walk::Walk;
 
 /// A store on a Redis or Valkey server, or on a Cluster.
@@ -117,6 +121,20 @@ impl RedisStore {
                 one.inbox.first_contact().await
             }
             To::Cluster(routes) => routes.first_contact().await,
+        }
+    }
+
+    /// The locks by the server that keeps them.
+    #[cfg(feature = "yardstick")]
+    fn groups(&self, names: &[LockName]) -> Result<Vec<raw::Group>, StoreError> {
+        match &self.to {
+            To::One(one) => Ok(vec![raw::Group {
+                link: Arc::clone(&one.link),
+                rules: one.rules.clone(),
+                publishing: Publishing::Whole,
+                names: names.to_vec(),
+            }]),
+            To::Cluster(routes) => routes.groups(names),
         }
     }
 
@@ -341,6 +359,16 @@ impl Store for RedisStore {
             To::One(one) => Box::pin(one.page(at, keys)),
             To::Cluster(routes) => Box::pin(routes.page(at, keys)),
         }
+    }
+
+    #[cfg(feature = "yardstick")]
+    fn raw<'a>(&'a self, names: &'a [LockName]) -> Boxed<'a, Result<Option<Raw>, StoreError>> {
+        Box::pin(async move { Raw::connect(self.groups(names)?).await.map(Some) })
+    }
+
+    #[cfg(feature = "yardstick")]
+    fn erase<'a>(&'a self, names: &'a [LockName]) -> Boxed<'a, Result<(), StoreError>> {
+        Box::pin(async move { raw::erase(self.groups(names)?).await })
     }
 
     fn farewell(&self) -> Boxed<'_, ()> {

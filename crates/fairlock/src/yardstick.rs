@@ -1,0 +1,84 @@
+//! What a server gives without this library in between, on the caller's own runtime (feature `yardstick`).
+//!
+//! For benches, which tell times as multiples of it. Not for applications, and
+//! not covered by the versions of this crate: it may change in any of them.
+
+use crate::client::Client;
+use crate::error::Error;
+use crate::store::{Raw, StoreError};
+use fairlock_core::{LockName, OwnerId};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Connections of its own to the servers of some locks: one to a single server, one to each node of a Cluster.
+pub struct Yardstick {
+    raw: Raw,
+    owner: OwnerId,
+}
+
+impl Yardstick {
+    /// Connects to the servers of these locks, by the settings of the client. `None`: the client's store is no
+    /// server.
+    ///
+    /// # Errors
+    /// As [`Client::ping`], and [`Misuse`](crate::ErrorKind::Misuse) without a tokio runtime.
+    ///
+    /// # Cancel safety
+    /// Dropping the future closes what was opened.
+    pub async fn connect(client: &Client, names: &[LockName]) -> Result<Option<Self>, Error> {
+        let shared = client.shared();
+        shared.usable()?;
+        if tokio::runtime::Handle::try_current().is_err() {
+            return Err(Error::misuse("a yardstick needs a tokio runtime around it"));
+        }
+        let raw = shared.store.raw(names).await.map_err(|failure| failure.error)?;
+        let Some(raw) = raw else { return Ok(None) };
+        Ok(Some(Self { raw, owner: shared.new_owner()? }))
+    }
+
+    /// `PING`, to the server of the first lock.
+    ///
+    /// # Errors
+    /// As [`Client::ping`].
+    ///
+    /// # Cancel safety
+    /// Nothing is changed by this call.
+    pub async fn ping(&self) -> Result<(), Error> {
+        self.raw.ping().await.map_err(|failure| failure.error)
+    }
+
+    /// Acquires and releases the locks for this long, in pipelines, as fast as the servers carry out the scripts
+    /// that locks need; says how often. Nobody else may use the locks.
+    ///
+    /// # Errors
+    /// As [`Client::ping`], and [`Misuse`](crate::ErrorKind::Misuse) when a lock is in use.
+    ///
+    /// # Cancel safety
+    /// Dropping the future may leave locks behind, held for up to 30 s: see [`erase`](Self::erase).
+    pub async fn pairs(&self, time: Duration) -> Result<u64, Error> {
+        self.raw.pairs(&self.owner, time).await.map_err(|failure| failure.error)
+    }
+
+    /// Removes all that the store keeps of these locks, the last token included, which otherwise stays for days. The
+    /// locks must be the caller's alone: on a server, who holds one or waits for it has lost it; in the file of the
+    /// host store such a lock stays.
+    ///
+    /// # Errors
+    /// As [`Client::ping`].
+    ///
+    /// # Cancel safety
+    /// It goes on when the future is dropped.
+    pub async fn erase(client: &Client, names: Vec<LockName>) -> Result<(), Error> {
+        client.shared().usable()?;
+        let shared = Arc::clone(client.shared());
+        let erased = client.on_background(async move { shared.store.erase(&names).await });
+        erased.await?.map_err(|StoreError { error, .. }| error)
+    }
+}
+
+impl fmt::Debug for Yardstick {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Yardstick").field("owner", &self.owner).finish_non_exhaustive()
+    }
+}
