@@ -10,6 +10,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use fairlock::Replicas;
 
+use crate::bench;
 use crate::duration;
 use crate::exit::{self, Code};
 use crate::hold;
@@ -86,6 +87,8 @@ pub(crate) enum Command {
     Top(top::Args),
     /// Take a lock away from whoever holds it.
     Unlock(Unlock),
+    /// Measure what the store gives from this machine: it is used as fast as it can.
+    Bench(bench::Args),
     /// Show, on locks inside this process, what fairlock promises. Needs no server.
     Demo,
     /// Print completions for a shell.

@@ -6,6 +6,7 @@
 
 mod account;
 mod args;
+mod bench;
 mod child;
 mod choice;
 mod clock;
@@ -67,6 +68,7 @@ fn dispatch(command: Command) -> Result<Code, Failure> {
         Command::List(args) => block_on(list::list(args)),
         Command::Top(args) => block_on(top::top(args)),
         Command::Unlock(args) => block_on(unlock::unlock(args)),
+        Command::Bench(args) => block_on(bench::bench(args)),
         Command::Demo => block_on(demo::demo()),
         Command::Completions(args) => help::completions(&args),
         Command::Man(args) => help::man(&args),

@@ -1,4 +1,4 @@
-//! The line that shows a person how the wait goes. Scripts never see it.
+//! The line that shows a person how the wait goes, or a bench. Scripts never see it.
 
 use std::convert::Infallible;
 use std::ffi::OsStr;
@@ -55,10 +55,10 @@ fn describe(name: &str, status: Option<&LockStatus>, waited: Duration) -> String
 }
 
 /// One line of the terminal that is rewritten in place and wiped at the end.
-struct Line;
+pub(crate) struct Line;
 
 impl Line {
-    fn write(&self, text: &str) {
+    pub(crate) fn write(&self, text: &str) {
         let width = termios::tcgetwinsize(io::stderr())
             .ok()
             .map(|size| usize::from(size.ws_col))

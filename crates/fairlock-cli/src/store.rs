@@ -104,6 +104,12 @@ impl Store {
         self
     }
 
+    /// Locks without a lease of their own are renewed every third of this one.
+    pub(crate) fn watchdog_lease(mut self, lease: Duration) -> Self {
+        self.config = self.config.watchdog_lease(lease);
+        self
+    }
+
     /// Connects, and tells people at a terminal what the server lacks. Scripts hear nothing: their success
     /// is silent.
     pub(crate) async fn connect(self, quiet: bool) -> Result<Client, Failure> {

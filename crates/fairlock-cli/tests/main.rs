@@ -9,6 +9,7 @@
 //! - `queue`: several processes on one server;
 //! - `cluster`: the same on a Cluster;
 //! - `list`: which locks there are;
+//! - `bench`: what a store gives, and that nothing is left of it;
 //! - `many`: loops of processes on one counter, and `scripts/contenders`;
 //! - `loss`: the lock is taken away, or its server;
 //! - `host`: the store of one host: who keeps a lock when `fairlock` is killed or stopped;
@@ -22,6 +23,7 @@
 //! - `recipes`: crontab lines, units and containers of docs/recipes.md, run as written;
 //! - `secrets`: passwords get in, and never out.
 
+mod bench;
 mod cluster;
 mod command;
 mod configuration;
