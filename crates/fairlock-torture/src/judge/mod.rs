@@ -37,8 +37,9 @@ use window::{Excuse, Windows};
 /// How late a note may come and still find its place: a process that was stopped tells when it goes on.
 const LATE: Duration = Duration::from_secs(10);
 
-/// How many suspicions are kept. There are a few for each fault that loses something.
-const SUSPICIONS_MAX: usize = 100_000;
+/// How many suspicions are kept. There are some hundreds for a fault that loses something, and hundreds of faults
+/// in a shard.
+const SUSPICIONS_MAX: usize = 1_000_000;
 
 /// How long after a fault somebody may be without a turn (L6), beside a lease that must end first: a call is given
 /// up after 2 s and a connection found dead after 1.5 s, the pause before the next try is 2 s at most, and a
