@@ -162,10 +162,10 @@ impl SentinelSet {
     ///
     /// # Panics
     ///
-    /// If no Sentinel lives.
+    /// If none does within 40 s.
     #[track_caller]
     pub fn master(&self) -> usize {
-        *self.named().first().expect("a Sentinel that lives")
+        until("a Sentinel that names a master", || self.named().first().copied())
     }
 
     /// Which data server each Sentinel that lives names as the master.

@@ -27,7 +27,7 @@ impl Cluster {
     }
 
     fn master(&self) -> usize {
-        self.nodes.master_of(slot(TARGET.as_bytes())).expect("a master of the slot")
+        self.nodes.await_master_of(slot(TARGET.as_bytes()))
     }
 
     fn master_raw(&self) -> Raw {
