@@ -1,0 +1,265 @@
+// `driver redsync|redislock URL`: the locks of Go. The protocol is in ../README.md.
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"github.com/bsm/redislock"
+	"github.com/go-redsync/redsync/v4"
+	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	lease  = 30 * time.Second
+	atOnce = 64
+	// redislock's own example waits so long between two tries; redsync has a pause of its own.
+	redislockPause = 100 * time.Millisecond
+)
+
+// lock is what one task keeps: acquire says whether it got it, release what went wrong.
+type lock interface {
+	acquire(wait time.Duration) (bool, error)
+	release() error
+}
+
+type ofRedsync struct{ mutex *redsync.Mutex }
+
+func (l ofRedsync) acquire(wait time.Duration) (bool, error) {
+	ctx := context.Background()
+	if wait > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, wait)
+		defer cancel()
+	}
+	err := l.mutex.LockContext(ctx)
+	var taken *redsync.ErrTaken
+	if wait > 0 && (errors.Is(err, redsync.ErrFailed) || errors.As(err, &taken) ||
+		errors.Is(err, context.DeadlineExceeded)) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+func (l ofRedsync) release() error {
+	done, err := l.mutex.Unlock()
+	if err == nil && !done {
+		err = errors.New("unlock: it was not held")
+	}
+	return err
+}
+
+type ofRedislock struct {
+	client *redislock.Client
+	name   string
+	held   *redislock.Lock
+}
+
+func (l *ofRedislock) acquire(wait time.Duration) (bool, error) {
+	ctx := context.Background()
+	if wait > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, wait)
+		defer cancel()
+	} else {
+		// Without a deadline of the caller's it sets one of its own: the lease.
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, 24*time.Hour)
+		defer cancel()
+	}
+	held, err := l.client.Obtain(ctx, l.name, lease, &redislock.Options{
+		RetryStrategy: redislock.LinearBackoff(redislockPause),
+	})
+	if wait > 0 && (errors.Is(err, redislock.ErrNotObtained) || errors.Is(err, context.DeadlineExceeded)) {
+		return false, nil
+	}
+	l.held = held
+	return err == nil, err
+}
+
+func (l *ofRedislock) release() error { return l.held.Release(context.Background()) }
+
+// nowNS is CLOCK_MONOTONIC, the same for all processes of a machine, which package time keeps to itself.
+func nowNS() int64 {
+	var at syscall.Timespec
+	const monotonic = 1
+	syscall.RawSyscall(syscall.SYS_CLOCK_GETTIME, monotonic, uintptr(unsafe.Pointer(&at)), 0)
+	return at.Nano()
+}
+
+type run struct {
+	words  map[string]string
+	over   atomic.Bool
+	mutex  sync.Mutex
+	Rows   []int64 `json:"rows"`
+	GaveUp []int64 `json:"gave_up"`
+	Errors int     `json:"errors"`
+	Error  string  `json:"error"`
+}
+
+func (r *run) number(key string) int64 {
+	value, _ := strconv.ParseInt(r.words[key], 10, 64)
+	return value
+}
+
+func (r *run) failed(err error) {
+	if err == nil {
+		return
+	}
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	r.Errors++
+	if r.Error == "" {
+		r.Error = err.Error()
+	}
+}
+
+// section is what is done under the lock. The counter is written from what was read: two at once lose one.
+func (r *run) section(client *redis.Client) error {
+	if key := r.words["counter"]; key != "-" {
+		read, err := client.Get(context.Background(), key).Int64()
+		if err != nil && !errors.Is(err, redis.Nil) {
+			return err
+		}
+		if err := client.Set(context.Background(), key, read+1, 0).Err(); err != nil {
+			return err
+		}
+	}
+	if hold := r.number("hold_ms"); hold > 0 {
+		time.Sleep(time.Duration(hold) * time.Millisecond)
+	}
+	return nil
+}
+
+func (r *run) turns(client *redis.Client, task int64, of lock) {
+	wait := time.Duration(r.number("wait_ms")) * time.Millisecond
+	for !r.over.Load() {
+		asked := nowNS()
+		got, err := of.acquire(wait)
+		if err != nil {
+			r.failed(err)
+			continue
+		}
+		if !got {
+			took := nowNS() - asked
+			r.mutex.Lock()
+			r.GaveUp = append(r.GaveUp, took)
+			r.mutex.Unlock()
+			continue
+		}
+		acquired := nowNS()
+		r.failed(r.section(client))
+		releasing := nowNS()
+		r.failed(of.release())
+		released := nowNS()
+		r.mutex.Lock()
+		r.Rows = append(r.Rows, task, asked, acquired, releasing, released)
+		r.mutex.Unlock()
+	}
+}
+
+func (r *run) answer() []byte {
+	r.over.Store(true)
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	line, _ := json.Marshal(r)
+	return line
+}
+
+func version(module string) string {
+	info, _ := debug.ReadBuildInfo()
+	for _, one := range info.Deps {
+		if one.Path == module {
+			return strings.TrimPrefix(one.Version, "v")
+		}
+	}
+	return "unknown"
+}
+
+func hold(words map[string]string, of func(string) lock, kept *[]lock) (int, string) {
+	var mutex sync.Mutex
+	var group sync.WaitGroup
+	wanted, _ := strconv.Atoi(words["locks"])
+	places, failed := make(chan struct{}, atOnce), ""
+	for number := range wanted {
+		places <- struct{}{}
+		group.Add(1)
+		go func() {
+			defer func() { <-places; group.Done() }()
+			one := of(fmt.Sprintf("%s:%d", words["name"], number))
+			_, err := one.acquire(0)
+			mutex.Lock()
+			defer mutex.Unlock()
+			if err != nil {
+				failed = err.Error()
+			} else {
+				*kept = append(*kept, one)
+			}
+		}()
+	}
+	group.Wait()
+	return len(*kept), failed
+}
+
+func main() {
+	which, url := os.Args[1], os.Args[2]
+	options, err := redis.ParseURL(url)
+	if err != nil {
+		panic(err)
+	}
+	client := redis.NewClient(options)
+	if err := client.Ping(context.Background()).Err(); err != nil {
+		panic(err)
+	}
+	sync := redsync.New(goredis.NewPool(client))
+	locker := redislock.New(client)
+	of := func(name string) lock { return &ofRedislock{client: locker, name: name} }
+	module := "github.com/bsm/redislock"
+	if which == "redsync" {
+		module = "github.com/go-redsync/redsync/v4"
+		of = func(name string) lock {
+			// Waiting is bounded by tries alone; these last for years.
+			return ofRedsync{sync.NewMutex(name, redsync.WithExpiry(lease), redsync.WithTries(math.MaxInt32))}
+		}
+	}
+	fmt.Printf("{\"hello\":{\"version\":%q,\"runs_on\":\"%s, go-redis %s\",\"renews\":false}}\n",
+		version(module), runtime.Version(), version("github.com/redis/go-redis/v9"))
+	current, kept := &run{}, []lock{}
+	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+		verb, rest, _ := strings.Cut(lines.Text(), " ")
+		words := map[string]string{}
+		for _, word := range strings.Fields(rest) {
+			key, value, _ := strings.Cut(word, "=")
+			words[key] = value
+		}
+		switch verb {
+		case "run":
+			current = &run{words: words, Rows: []int64{}, GaveUp: []int64{}}
+			first, locks := current.number("first"), max(1, current.number("locks"))
+			for task := first; task < first+current.number("tasks"); task++ {
+				go current.turns(client, task, of(fmt.Sprintf("%s:%d", words["name"], task%locks)))
+			}
+			fmt.Printf("{\"running\":%d}\n", current.number("tasks"))
+		case "hold":
+			held, failed := hold(words, of, &kept)
+			fmt.Printf("{\"held\":%d,\"error\":%q}\n", held, failed)
+		case "stop":
+			fmt.Printf("%s\n", current.answer())
+		}
+	}
+}
