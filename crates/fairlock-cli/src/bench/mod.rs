@@ -194,15 +194,30 @@ pub(crate) async fn bench(args: Args) -> Result<Code, Failure> {
             bed.measure(&args, &shown, &mut tasks).await
         } => measured,
     };
-    // What has failed was told.
-    let _ = tasks.end(ENDING).await;
     let plan = bed.as_ref().map(|bed| bed.plan.clone());
-    let cleaned = match bed {
-        Some(bed) => bed.close().await,
-        None => Ok(()),
+    let clean = async {
+        // What has failed was told.
+        let _ = tasks.end(ENDING).await;
+        match bed {
+            Some(bed) => bed.close().await,
+            None => Ok(()),
+        }
+    };
+    let cleaned = tokio::select! {
+        biased;
+        // Whoever asks twice does not want to wait.
+        signal = signals.recv() => {
+            if let Some(plan) = &plan {
+                message::report(&left_behind(plan, "interrupted"));
+            }
+            Err(Failure::signal(signal))
+        }
+        cleaned = clean => cleaned,
     };
     let results = measured.inspect_err(|_| {
-        if let Err(failure) = &cleaned {
+        if let Err(failure) = &cleaned
+            && !failure.to_string().is_empty()
+        {
             message::report(&failure.to_string());
         }
     })?;
@@ -331,9 +346,7 @@ impl Bed {
     async fn close(self) -> Result<(), Failure> {
         let Self { plan, clients: [one, two], holder, janitor, yardstick } = self;
         drop(yardstick);
-        for client in [one, two, holder] {
-            store::shutdown(client).await;
-        }
+        tokio::join!(store::shutdown(one), store::shutdown(two), store::shutdown(holder));
         let names = name_all(plan.all_names())?;
         let erased = time::timeout(CLEANING, Yardstick::erase(&janitor, names)).await;
         store::shutdown(janitor).await;
@@ -342,15 +355,16 @@ impl Bed {
             Ok(Err(error)) => error.to_string(),
             Err(_) => "the store does not answer".to_owned(),
         };
-        Err(Failure::new(
-            Code::UNAVAILABLE,
-            format!(
-                "bench: what it has used could not be removed ({why}): names that contain `{}`; locks \
-                 end within 30 s, their tokens after seven days",
-                plan.prefix()
-            ),
-        ))
+        Err(Failure::new(Code::UNAVAILABLE, left_behind(&plan, &why)))
     }
+}
+
+fn left_behind(plan: &Plan, why: &str) -> String {
+    format!(
+        "bench: what it has used was not removed ({why}): keys that contain `{}`; locks end within 30 s, \
+         their tokens after seven days",
+        plan.prefix()
+    )
 }
 
 fn name_all(names: Result<Vec<LockName>, fairlock::IdError>) -> Result<Vec<LockName>, Failure> {
