@@ -30,16 +30,35 @@ pub(crate) struct Inbox {
     name: String,
     connect_timeout: Duration,
     ping_timeout: Duration,
+    store_timeout: Duration,
     client_id: ClientId,
     channel: Vec<u8>,
     events: Events,
     up: AtomicBool,
-    broken: Arc<Notify>,
     /// The server may be gone.
     doubted: Notify,
+    /// The server is there again.
+    found: Notify,
     topics: Mutex<BTreeMap<Vec<u8>, Wanted>>,
-    current: watch::Sender<Option<Connection>>,
+    current: watch::Sender<Option<Line>>,
     attempt: Attempt,
+}
+
+/// A connection that listens.
+#[derive(Clone)]
+struct Line {
+    conn: Connection,
+    /// It is lost.
+    broken: Arc<Notify>,
+}
+
+/// Why a connection is not relied on any more.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// It is closed, or of no use.
+    Lost,
+    /// It does not answer. Nobody has closed it.
+    Silent,
 }
 
 struct Wanted {
@@ -59,12 +78,13 @@ impl Inbox {
             name: link::connection_name(config),
             connect_timeout: config.connect_timeout,
             ping_timeout: config.ping_timeout,
+            store_timeout: config.store_timeout,
             client_id,
             channel: keys::inbox(client_id),
             events,
             up: AtomicBool::new(false),
-            broken: Arc::new(Notify::new()),
             doubted: Notify::new(),
+            found: Notify::new(),
             topics: Mutex::default(),
             current: watch::Sender::new(None),
             attempt: Attempt::default(),
@@ -87,6 +107,12 @@ impl Inbox {
         self.doubted.notify_one();
     }
 
+    /// The command connection is made: this one, if it is missing, must not come a pause later. Meanwhile
+    /// the server hears waiters that it takes for dead.
+    pub(crate) fn hurry(&self) {
+        self.found.notify_one();
+    }
+
     pub(crate) async fn first_contact(&self) -> Result<(), Error> {
         self.attempt.first().await
     }
@@ -95,46 +121,67 @@ impl Inbox {
     pub(crate) async fn run(self: Arc<Self>) {
         let mut backoff = Backoff::default();
         let mut moves = self.place.moves();
+        // One that fell silent is kept until another listens. Between the two a server that is reached again
+        // would take waiters for dead; and what it says meanwhile may come by the old one.
+        let mut silent: Option<(Line, Moment)> = None;
         loop {
             moves.forget();
+            self.forget_found().await;
             match self.connect().await {
-                Ok((conn, channels)) => {
-                    self.current.send_replace(Some(conn.clone()));
-                    self.catch_up(conn.clone(), channels).await;
+                Ok((line, channels)) => {
+                    self.current.send_replace(Some(line.clone()));
+                    self.catch_up(line.clone(), channels).await;
                     self.up.store(true, Ordering::Release);
                     (self.events)(Event::InboxUp(Scope::All));
+                    silent = None;
                     // Last: whoever waits for the first contact must find it made.
                     self.attempt.succeeded();
                     let began = Moment::now();
-                    self.watch(conn, &mut moves).await;
+                    let end = self.watch(line.clone(), &mut moves).await;
                     self.up.store(false, Ordering::Release);
                     self.current.send_replace(None);
                     (self.events)(Event::InboxDown);
+                    self.forget_found().await;
                     backoff.settle(Moment::now().since(began));
+                    if end == End::Silent {
+                        silent = Some((line, Moment::now()));
+                    }
                 }
-                Err(failure) => self.attempt.failed(self.place.at(failure)),
+                Err(failure) => {
+                    self.attempt.failed(self.place.at(failure));
+                    // Waiters have failed by then; and the server may have no connection left for us.
+                    let is_over = |since: Moment| Moment::now().since(since) >= self.store_timeout;
+                    silent = silent.filter(|(_, since)| !is_over(*since));
+                }
             }
             tokio::select! {
                 biased;
                 () = tokio::time::sleep(backoff.next()) => {}
                 () = moves.next() => {}
+                () = self.found.notified() => {}
             }
         }
     }
 
-    async fn connect(self: &Arc<Self>) -> Result<(Connection, Vec<Vec<u8>>), StoreError> {
-        let hear = Arc::clone(self);
+    /// What was found before says nothing of what comes.
+    async fn forget_found(&self) {
+        let _ = tokio::time::timeout(Duration::ZERO, self.found.notified()).await;
+    }
+
+    async fn connect(self: &Arc<Self>) -> Result<(Line, Vec<Vec<u8>>), StoreError> {
+        let broken = Arc::new(Notify::new());
+        let (hear, ends) = (Arc::clone(self), Arc::clone(&broken));
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(self.connect_timeout))
             .set_response_timeout(Some(self.ping_timeout))
             .set_push_sender(move |push| {
-                hear.hear(push);
+                hear.hear(push, &ends);
                 Ok::<(), std::convert::Infallible>(())
             });
         let connect = async {
             let mut conn = self.place.connect(config).await?;
             let channels = self.subscribe(&mut conn).await?;
-            Ok((conn, channels))
+            Ok((Line { conn, broken }, channels))
         };
         let connected = tokio::time::timeout(self.connect_timeout, connect).await;
         connected.map_err(|_| self.place.late())?
@@ -166,7 +213,8 @@ impl Inbox {
 
     /// What came and went while `channels` were subscribed, one after the other, had no connection to be
     /// told to. From now on it has.
-    async fn catch_up(&self, mut conn: Connection, channels: Vec<Vec<u8>>) {
+    async fn catch_up(&self, line: Line, channels: Vec<Vec<u8>>) {
+        let Line { mut conn, broken } = line;
         let mut missing: Vec<_> = lock(&self.topics).keys().cloned().collect();
         missing.retain(|channel| !channels.contains(channel));
         let mut outcome = Ok(());
@@ -179,7 +227,7 @@ impl Inbox {
             }
         }
         if outcome.is_err_and(|error| !is_permission(&error)) {
-            self.broken.notify_one();
+            broken.notify_one();
         }
     }
 
@@ -187,27 +235,30 @@ impl Inbox {
         lock(&self.topics).contains_key(channel)
     }
 
-    async fn watch(&self, mut conn: Connection, moves: &mut Moves) {
+    async fn watch(&self, line: Line, moves: &mut Moves) -> End {
+        let Line { mut conn, broken } = line;
         loop {
             tokio::select! {
                 biased;
-                () = self.broken.notified() => return,
-                () = moves.next() => return,
+                () = broken.notified() => return End::Lost,
+                () = moves.next() => return End::Lost,
                 () = self.doubted.notified() => {}
                 () = tokio::time::sleep(PING_INTERVAL) => {}
             }
             let ping = redis::cmd("PING");
             let answer = tokio::time::timeout(self.ping_timeout, conn.send_packed_command(&ping));
-            if !matches!(answer.await, Ok(Ok(_))) {
-                return;
+            match answer.await {
+                Ok(Ok(_)) => {}
+                Ok(Err(error)) if !error.is_timeout() => return End::Lost,
+                _ => return End::Silent,
             }
         }
     }
 
     /// Called by the connection's own task for every push message: must not block.
-    fn hear(&self, push: PushInfo) {
+    fn hear(&self, push: PushInfo, broken: &Notify) {
         match push.kind {
-            PushKind::Disconnection => self.broken.notify_one(),
+            PushKind::Disconnection => broken.notify_one(),
             PushKind::Message => self.hear_message(&push.data),
             _ => {}
         }
@@ -249,15 +300,15 @@ impl Inbox {
             if !first {
                 return Ok(());
             }
-            let conn = self.current.borrow().clone();
-            if let Some(mut conn) = conn {
+            let line = self.current.borrow().clone();
+            if let Some(Line { mut conn, broken }) = line {
                 match conn.subscribe(&channel).await {
                     Ok(()) => {}
                     Err(error) if is_permission(&error) => {
                         return Err(rights::channel(&channel, &error));
                     }
                     // Without an answer the connection is dead, and the next one subscribes.
-                    Err(_) => self.broken.notify_one(),
+                    Err(_) => broken.notify_one(),
                 }
             }
             Ok(())
@@ -275,8 +326,10 @@ impl Inbox {
             }
             topics.remove(&channel);
         }
-        let conn = self.current.borrow().clone();
-        if let (Some(mut conn), Ok(runtime)) = (conn, tokio::runtime::Handle::try_current()) {
+        let line = self.current.borrow().clone();
+        if let (Some(Line { mut conn, .. }), Ok(runtime)) =
+            (line, tokio::runtime::Handle::try_current())
+        {
             let this = Arc::clone(self);
             runtime.spawn(async move {
                 // Somebody may want it again by now, and have subscribed.

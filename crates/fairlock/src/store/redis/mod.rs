@@ -163,10 +163,12 @@ impl One {
     ) -> Result<Self, Error> {
         let place = Place::new(config)?;
         let inbox = Inbox::new(Arc::clone(&place), config, client, Arc::clone(&events));
-        let doubt = Arc::clone(&inbox);
+        let other = Arc::clone(&inbox);
         let hear: Events = Arc::new(move |event| {
-            if matches!(event, Event::Down(_)) {
-                doubt.doubt();
+            match event {
+                Event::Down(_) => other.doubt(),
+                Event::Up { .. } => other.hurry(),
+                _ => {}
             }
             events(event);
         });

@@ -4,7 +4,7 @@ use super::run;
 use super::world::{Peer, START_MS, World};
 use crate::random::seeded;
 use crate::{Client, Config, Error, Guard, Lock};
-use fairlock_core::ClientId;
+use fairlock_core::{ClientId, LockName};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinHandle;
@@ -13,8 +13,14 @@ use tokio::time::{Instant, sleep, timeout};
 /// The bytes of the client that is looked at take up to so long.
 const SLOW_MS: u64 = 20;
 
+/// How far apart heartbeats come, with some more for the reply.
+const HEARTBEAT: Duration = Duration::from_millis(2_100);
+
 /// A lock of one kind.
 type Make = fn(&Client, &'static str) -> Lock;
+
+/// A task that waits for its turn.
+type Waits = JoinHandle<Result<Guard, Error>>;
 
 /// A scene of two clients: the first holds the locks, the second wants them.
 struct Scene {
@@ -25,7 +31,7 @@ struct Scene {
 
 impl Scene {
     /// A lock that the holder holds, and the waiter's task, which has stood in its queue for a while.
-    async fn held_and_waited_for(&self, of: Make) -> (Guard, JoinHandle<Result<Guard, Error>>) {
+    async fn held_and_waited_for(&self, of: Make) -> (Guard, Waits) {
         let held = of(&self.holder, "job").lock().await.expect("free");
         let wanted = of(&self.waiter, "job");
         let waits = tokio::spawn(async move { wanted.lock().await });
@@ -38,6 +44,57 @@ impl Scene {
             let conns = state.server.conns.values().filter(|conn| conn.peer == 1);
             conns.map(|conn| conn.channels()).sum()
         })
+    }
+
+    /// Nothing comes through to the waiter or from it for so long; then what was under way arrives.
+    async fn cut_off(&self, length: Duration) {
+        for is_cut in [true, false] {
+            self.world.with(|state| {
+                (state.peers[1].mute, state.peers[1].deaf) = (is_cut, is_cut);
+                state.apply(1);
+            });
+            if is_cut {
+                sleep(length).await;
+            }
+        }
+        self.world.reachable_again();
+    }
+
+    /// The server's process ends, and another one goes on with its data after so long.
+    async fn restart_server(&self, after: Duration) {
+        let data = self.world.with(|state| {
+            state.stop_server(false);
+            std::mem::take(&mut state.server.model)
+        });
+        sleep(after).await;
+        self.world.with(|state| state.start_server(data));
+        self.world.reachable_again();
+    }
+
+    /// The same with a fair lock, and behind the waiter a task of the holder's client.
+    async fn two_wait(&self) -> (Guard, Waits, Waits) {
+        let (held, first) = self.held_and_waited_for(Client::fair_lock).await;
+        let wanted = self.holder.fair_lock("job");
+        let second = tokio::spawn(async move { wanted.lock().await });
+        sleep(Duration::from_millis(500)).await;
+        (held, first, second)
+    }
+
+    /// Waits until the server has a new heartbeat of the waiter.
+    async fn beats_again(&self) {
+        let name = LockName::new(b"job").expect("a name");
+        let beat = || {
+            self.world.with(|state| {
+                let lock = state.server.model.get(&name)?;
+                lock.snapshot().beats.get(&ClientId::from_random(2)).copied()
+            })
+        };
+        let before = beat();
+        let began = Instant::now();
+        while beat() == before {
+            assert!(began.elapsed() < Duration::from_secs(20), "it beats no more");
+            sleep(Duration::from_millis(1)).await;
+        }
     }
 
     /// The waiter's inbox is lost, and made anew from now on.
@@ -183,5 +240,42 @@ fn a_guard_by_a_late_message_ends_before_its_hold() {
             std::mem::take(&mut state.book.violations)
         });
         assert!(violations.is_empty(), "{violations:?}");
+    });
+}
+
+/// A waiter that was cut off, and had said again that it lives, was passed over when its turn came: its inbox had
+/// fallen silent and was closed, and the next one was not made yet. Now the silent one is kept until another
+/// listens.
+#[test]
+fn a_waiter_that_was_cut_off_and_beats_again_is_not_passed_over() {
+    at_every_moment(60, |scene, when| async move {
+        let (held, first, second) = scene.two_wait().await;
+        let when = when * 40;
+        // Longer than it takes to notice, and to try again.
+        scene.cut_off(Duration::from_secs(9) + when).await;
+        scene.beats_again().await;
+        sleep(when).await;
+        held.release().await.expect("released");
+        let turn = timeout(HEARTBEAT, first).await;
+        assert!(turn.is_ok(), "passed over {when:?} after it beat again");
+        second.abort();
+    });
+}
+
+/// After a restart an inbox waited out its own pause of up to two seconds when the command connection was made
+/// already: a waiter beat, and was passed over when its turn came.
+#[test]
+fn a_waiter_listens_as_soon_as_its_calls_come_through() {
+    at_every_moment(60, |scene, when| async move {
+        let (held, first, second) = scene.two_wait().await;
+        // Long enough for long pauses.
+        scene.restart_server(Duration::from_secs(5) + when * 40).await;
+        scene.beats_again().await;
+        // What it takes to connect.
+        sleep(Duration::from_millis(50)).await;
+        held.release().await.expect("released");
+        let turn = timeout(HEARTBEAT, first).await;
+        assert!(turn.is_ok(), "passed over after {when:?}");
+        second.abort();
     });
 }
