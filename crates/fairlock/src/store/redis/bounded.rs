@@ -1,12 +1,10 @@
 //! What a server can make us keep: a value is read no further than any that we ask for can be.
 //!
-//! redis-rs reads a value to its end, however long, and keeps it meanwhile. So the stream below it counts:
+//! redis-rs reads a value to its end, however long, and keeps it meanwhile. So what listens below it counts:
 //! bytes and elements of the value that is being read, and how deep it is nested. It knows nothing of what is said.
 
+use super::tapped::Listener;
 use std::io;
-use std::pin::Pin;
-use std::task::{Context, Poll, ready};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// Bytes of one value. The largest that is asked for is a thousand waiters, or a thousand keys, with names of
 /// 4 kB each: 4 MiB.
@@ -21,56 +19,7 @@ pub(crate) const DEPTH_MAX: usize = 16;
 /// Bytes of a line: an error, a number, a length.
 pub(crate) const LINE_MAX: u64 = 64 << 10;
 
-/// A stream that ends where a value is larger than these.
-pub(crate) struct Bounded<S> {
-    stream: S,
-    heard: Heard,
-}
-
-impl<S> Bounded<S> {
-    pub(crate) fn new(stream: S) -> Self {
-        Self { stream, heard: Heard::default() }
-    }
-}
-
-impl<S: AsyncRead + Unpin> AsyncRead for Bounded<S> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let before = buf.filled().len();
-        ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
-        let heard = buf.filled().get(before..).unwrap_or_default();
-        Poll::Ready(self.heard.hear(heard).map_err(|what| {
-            let message = format!(
-                "the server's reply has {what}, which no reply to fairlock has; is it a Redis or \
-                 Valkey server?"
-            );
-            io::Error::new(io::ErrorKind::InvalidData, message)
-        }))
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for Bounded<S> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
-    }
-}
-
-/// How far into a value the server is.
+/// How far into a value the server is. The stream that it listens to ends where a value is larger than these.
 #[derive(Default)]
 pub(crate) struct Heard {
     at: At,
@@ -130,6 +79,18 @@ impl Line {
     fn number(&self) -> Option<i64> {
         let length = usize::try_from(self.length).ok()?;
         std::str::from_utf8(self.start.get(..length)?).ok()?.trim().parse().ok()
+    }
+}
+
+impl Listener for Heard {
+    fn heard(&mut self, read: io::Result<&[u8]>) -> io::Result<()> {
+        self.hear(read?).map_err(|what| {
+            let message = format!(
+                "the server's reply has {what}, which no reply to fairlock has; is it a Redis or \
+                 Valkey server?"
+            );
+            io::Error::new(io::ErrorKind::InvalidData, message)
+        })
     }
 }
 

@@ -3,10 +3,11 @@
 //! The streams are ours rather than redis-rs's: what is sent before a stream is ready is decided
 //! here, and each connection asks for the server's address anew.
 
-use super::bounded::Bounded;
+use super::bounded::Heard;
 use super::classify::classify;
 use super::link::made;
 use super::login::Login;
+use super::tapped::{Listener, Tapped};
 use crate::config::Config;
 use crate::error::{Error, ErrorKind};
 use crate::store::StoreError;
@@ -16,10 +17,8 @@ use std::fmt;
 use std::io;
 use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
-use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
-use std::task::{Context, Poll, ready};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::task::{AbortHandle, JoinSet};
 
@@ -119,7 +118,7 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let opening = Arc::new(Opening::default());
-    let stream = Sniffed { stream, opening: Some(Arc::clone(&opening)) };
+    let stream = Tapped::new(stream, Sniffer(Some(Arc::clone(&opening))));
     let connected = Connection::over(stream, login, config).await;
     if connected.is_err() && opening.0.get() == Some(&Opening::ALERT) {
         let message = "the server speaks TLS here: use `rediss://`, or the port that is without";
@@ -209,46 +208,18 @@ impl Opening {
     const ALERT: [u8; 2] = [0x15, 0x03];
 }
 
-/// A stream that tells what came first.
-struct Sniffed<S> {
-    stream: S,
-    /// Until that is known.
-    opening: Option<Arc<Opening>>,
-}
+/// Notes it, unless that was done.
+struct Sniffer(Option<Arc<Opening>>);
 
-impl<S: AsyncRead + Unpin> AsyncRead for Sniffed<S> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let before = buf.filled().len();
-        let read = ready!(Pin::new(&mut self.stream).poll_read(cx, buf));
-        if let Some(&[first, ref more @ ..]) = buf.filled().get(before..)
-            && let Some(opening) = self.opening.take()
+impl Listener for Sniffer {
+    fn heard(&mut self, read: io::Result<&[u8]>) -> io::Result<()> {
+        if let &[first, ref more @ ..] = read?
+            && let Some(opening) = self.0.take()
         {
             // Empty until now: it is taken with its first bytes.
             let _ = opening.0.set([first, more.first().copied().unwrap_or(0)]);
         }
-        Poll::Ready(read)
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for Sniffed<S> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+        Ok(())
     }
 }
 
@@ -278,7 +249,7 @@ impl Connection {
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         // No server makes us keep more than we asked for.
-        let stream = Bounded::new(stream);
+        let stream = Tapped::new(stream, Heard::default());
         let (calls, driver) = MultiplexedConnection::new_with_config(login, stream, config).await?;
         let driver = Driver(tokio::spawn(driver).abort_handle());
         Ok(Self { calls, _driver: Arc::new(driver) })

@@ -37,6 +37,7 @@ mod shards;
 #[cfg(all(test, feature = "test-util"))]
 mod simulation;
 mod slots;
+mod tapped;
 #[cfg(test)]
 mod tests;
 #[cfg(feature = "tls")]

@@ -6,16 +6,14 @@
 mod explain;
 mod files;
 
+use super::tapped::{Listener, Tapped};
 use crate::config::TlsSettings;
 use crate::error::{Error, ErrorKind};
 use crate::store::StoreError;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use std::io;
-use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
-use std::task::{Context, Poll, ready};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -57,7 +55,7 @@ impl Tls {
             certificate: self.files.cert.is_some(),
         };
         match TlsConnector::from(Arc::new(config)).connect(name, stream).await {
-            Ok(stream) => Ok((Stream { stream, heard: Arc::clone(&ends.heard) }, ends)),
+            Ok(stream) => Ok((Tapped::new(stream, Reason(Arc::clone(&ends.heard))), ends)),
             Err(error) => Err(ends.of_handshake(&error)),
         }
     }
@@ -78,42 +76,18 @@ pub(super) struct Ends {
     certificate: bool,
 }
 
-/// An encrypted stream that remembers how TLS ended it: with TLS 1.3 a server refuses the client's
-/// certificate only after the handshake.
-pub(super) struct Stream {
-    stream: TlsStream<TcpStream>,
-    heard: Arc<OnceLock<rustls::Error>>,
-}
+/// An encrypted stream that remembers how TLS ended it.
+pub(super) type Stream = Tapped<TlsStream<TcpStream>, Reason>;
 
-impl AsyncRead for Stream {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let read = ready!(Pin::new(&mut self.stream).poll_read(cx, buf));
+/// How TLS ended a stream: with TLS 1.3 a server refuses the client's certificate only after the handshake.
+pub(super) struct Reason(Arc<OnceLock<rustls::Error>>);
+
+impl Listener for Reason {
+    fn heard(&mut self, read: io::Result<&[u8]>) -> io::Result<()> {
         if let Some(error) = read.as_ref().err().and_then(explain::of_tls) {
             // The first one is the reason.
-            let _ = self.heard.set(error.clone());
+            let _ = self.0.set(error.clone());
         }
-        Poll::Ready(read)
-    }
-}
-
-impl AsyncWrite for Stream {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+        read.map(drop)
     }
 }

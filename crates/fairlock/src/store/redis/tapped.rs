@@ -1,0 +1,58 @@
+//! A stream that is listened to: whoever listens hears what is read from it, and may end it.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// Who listens to what is read from a stream.
+pub(super) trait Listener {
+    /// The bytes of one read, none at the end of the stream, or why there are none. What this returns is what the
+    /// reader gets.
+    ///
+    /// # Errors
+    /// Those of the stream, and when no more is to be read.
+    fn heard(&mut self, read: io::Result<&[u8]>) -> io::Result<()>;
+}
+
+pub(super) struct Tapped<S, L> {
+    stream: S,
+    listener: L,
+}
+
+impl<S, L> Tapped<S, L> {
+    pub(super) fn new(stream: S, listener: L) -> Self {
+        Self { stream, listener }
+    }
+}
+
+impl<S: AsyncRead + Unpin, L: Listener + Unpin> AsyncRead for Tapped<S, L> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        let read = ready!(Pin::new(&mut self.stream).poll_read(cx, buf));
+        let bytes = buf.filled().get(before..).unwrap_or_default();
+        Poll::Ready(self.listener.heard(read.map(|()| bytes)))
+    }
+}
+
+impl<S: AsyncWrite + Unpin, L: Unpin> AsyncWrite for Tapped<S, L> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
