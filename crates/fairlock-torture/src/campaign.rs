@@ -57,7 +57,9 @@ pub(crate) struct Outcome {
     pub(crate) kinds: Vec<Kind>,
     pub(crate) faults: Vec<Played>,
     pub(crate) judgement: Judgement,
-    /// Where it has left what explains its violations.
+    /// How often hardly anybody had a turn for a minute, with no fault: a busy machine, or worse.
+    pub(crate) restless: u64,
+    /// Where it has left what explains its violations, or that.
     pub(crate) notes: Option<PathBuf>,
 }
 
@@ -70,6 +72,8 @@ struct Run {
     faults: Vec<Played>,
     /// Until when tokens may be lost only together with a clock that was set back.
     keep_tokens: Instant,
+    /// How often hardly anybody had a turn for a minute, with no fault.
+    restless: u64,
 }
 
 /// `None`, loudly, where a server is missing.
@@ -100,7 +104,7 @@ pub(crate) fn run(place: Place, seconds: u64, options: &Options) -> Option<Outco
         assert!(!kinds.is_empty(), "{} plays no fault whose name contains {wanted}", place.name());
     }
     let keep_tokens = Instant::now();
-    let mut run = Run { bed, fleet, rng, judge, faults: Vec::new(), keep_tokens };
+    let mut run = Run { bed, fleet, rng, judge, faults: Vec::new(), keep_tokens, restless: 0 };
     let (span, mut round, mut played_all) = (Duration::from_secs(seconds), Vec::new(), false);
     loop {
         if round.is_empty() {
@@ -131,7 +135,7 @@ pub(crate) fn run(place: Place, seconds: u64, options: &Options) -> Option<Outco
         run.rest(hard);
     }
     let took = began.elapsed();
-    let Run { mut bed, fleet, judge, faults, .. } = run;
+    let Run { mut bed, fleet, judge, faults, restless, .. } = run;
     fleet.stop();
     bed.detach();
     let lost_registry = faults.iter().any(|played| played.kind.loses_a_registry());
@@ -146,13 +150,23 @@ pub(crate) fn run(place: Place, seconds: u64, options: &Options) -> Option<Outco
     for played in faults.iter().filter(|played| played.recovery.is_none()) {
         judgement.violations.push(format!("no recovery from: {}", played.kind.name()));
     }
-    let notes = if judgement.violations.is_empty() {
+    let notes = if judgement.violations.is_empty() && restless == 0 {
         notes.remove().expect("our own folder");
         None
     } else {
         Some(notes.leave(&judgement.violations, &bed.folders()).expect("our own folder"))
     };
-    Some(Outcome { place, seed: options.seed, took, minimum, kinds, faults, judgement, notes })
+    Some(Outcome {
+        place,
+        seed: options.seed,
+        took,
+        minimum,
+        kinds,
+        faults,
+        judgement,
+        restless,
+        notes,
+    })
 }
 
 /// Hears all of it, until nobody speaks any more.
@@ -235,7 +249,9 @@ impl Run {
         let ordered = now_ns() + u64::try_from(UNTIL_ORDER.as_nanos()).unwrap();
         until(|| now_ns() > ordered);
         let before = self.fleet.acquisitions();
-        until(|| self.fleet.acquisitions() >= before + QUIET);
+        if !until(|| self.fleet.acquisitions() >= before + QUIET) {
+            self.restless += 1;
+        }
     }
 }
 

@@ -99,6 +99,9 @@ pub(crate) fn tell(outcome: &Outcome) -> (Verdict, Value) {
     for violation in judgement.violations.iter().take(SHOWN) {
         println!("    {violation}");
     }
+    if outcome.restless > 0 {
+        println!("  restless        {} times a minute with hardly a turn", outcome.restless);
+    }
     if let Some(notes) = &outcome.notes {
         println!("  notes           {}", notes.display());
     }

@@ -40,7 +40,8 @@ pub(super) fn look(note: &Note, server: &Server, clients: &Clients, found: &mut 
                 let what = format!("lock {lock}: {owner} has the token {token} of {}", hold.owner);
                 found.violation(what);
             }
-            if on_wall(*valid_until) > hold.longest_us + ROUNDING_US {
+            // A guard that came too late, and says so, has no time left.
+            if valid_until > at && on_wall(*valid_until) > hold.longest_us + ROUNDING_US {
                 let beyond = (on_wall(*valid_until) - hold.longest_us) / 1_000;
                 let what = format!(
                     "lock {lock}: the guard of {owner} is valid for {beyond} ms longer than the hold"
@@ -51,7 +52,9 @@ pub(super) fn look(note: &Note, server: &Server, clients: &Clients, found: &mut 
         Note::Ended { at, lock, owner, end } if *end != End::GaveUp => {
             let Some(hold) = server.hold_of(lock, owner) else { return };
             let granted = clients.granted(lock, owner).unwrap_or(*at);
-            if on_wall(*at) > hold.longest_us + ROUNDING_US {
+            // Then it was never seen valid.
+            let came_too_late = *end == End::Lost && *at == granted;
+            if !came_too_late && on_wall(*at) > hold.longest_us + ROUNDING_US {
                 let beyond = (on_wall(*at) - hold.longest_us) / 1_000;
                 let what = format!(
                     "lock {lock}: {owner} saw its guard valid {beyond} ms after the hold was over"

@@ -241,6 +241,26 @@ fn i13_a_guard_is_valid_no_longer_than_the_hold() {
     noted(log(&renewed), &[guard(A, 5, 4), over(A, 6, End::Released)]).finds(&[]);
 }
 
+/// The process was stopped between the grant and its guard, which says at once that it is lost.
+#[test]
+fn i13_a_guard_may_come_too_late() {
+    let mut late = [guard(A, 5, 0), over(A, 0, End::Lost)];
+    for note in &mut late {
+        if let Note::Granted { at, valid_until, .. } = note {
+            (*at, *valid_until) = (*at + 9_000 * MS, *at + 9_000 * MS);
+        }
+    }
+    let [Note::Granted { at: granted, .. }, Note::Ended { at, .. }] = &mut late else { panic!() };
+    *at = *granted;
+    noted(log(TAKEN), &late).fault(Kind::WorkerStopped, 1, u64::MAX / MS).finds(&[]);
+    // Seen valid a moment later.
+    let Note::Ended { at, .. } = &mut late[1] else { panic!() };
+    *at += 1;
+    noted(log(TAKEN), &late)
+        .fault(Kind::WorkerStopped, 1, u64::MAX / MS)
+        .finds(&["after the hold was over"]);
+}
+
 #[test]
 fn i8_i14_a_hold_that_is_taken_away_was_let_go_or_taken_by_a_fault() {
     let taken = format!("{TAKEN}DEL L");
