@@ -9,7 +9,7 @@
 
 use super::super::both::on_boot;
 use super::super::window::Excuse;
-use super::Found;
+use super::{Found, READ_WITHIN, ns};
 use crate::nemesis::process::STOPPED;
 use crate::worker::{DEAD_AFTER, HEARTBEAT};
 use std::collections::HashMap;
@@ -103,7 +103,9 @@ impl Dates {
                 grant.owner,
                 ttl_us / 1_000
             );
-            found.suspect(Excuse::StateLoss, on_boot(token_us), on_boot(read_us), what);
+            // Not from the token's time, which may be ahead. Whoever forces a lock open has a deadline of its own.
+            let lately = on_boot(granted_us).saturating_sub(ns(READ_WITHIN));
+            found.suspect(Excuse::StateLoss, lately, on_boot(read_us), what);
         }
         let is_watched = ttl_us <= self.lease_us + ROUNDING_US;
         let hold = Hold { renewed_us: granted_us, expire_us, is_watched };

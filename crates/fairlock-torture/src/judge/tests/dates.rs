@@ -56,6 +56,11 @@ fn l5_a_grant_that_nobody_takes_is_over_soon() {
         |seconds: &str| HANDED.replace("t6", "t1000000").replace("+1;", &format!("{seconds};"));
     behind(&[(1_000, &handed("+2"))]).finds(&[]);
     behind(&[(1_000, &handed("+4"))]).finds(&["3000 ms to say that it heard of its grant"]);
+    // The one who forced it open gave it as long as its own settings say; tokens are ahead after a clock that was.
+    let ahead = handed("+4").replace("t1000000", "t2300000");
+    let at = began();
+    behind(&[(1_000, &ahead)]).finds(&["1700 ms to say that it heard of its grant"]);
+    behind(&[(1_000, &ahead)]).fault(Kind::ForceUnlocked, at + 900, at + 1_100).finds(&[]);
     // By the reply to its own call the whole lease.
     let own = handed("+4").replace("DEL L;", "");
     behind(&[(900, "DEL L"), (1_000, &own)]).finds(&[]);
