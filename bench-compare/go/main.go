@@ -30,6 +30,8 @@ const (
 	atOnce = 64
 	// redislock's own example waits so long between two tries; redsync has a pause of its own.
 	redislockPause = 100 * time.Millisecond
+	// Errors in a circle would be all that is measured.
+	afterError = 10 * time.Millisecond
 )
 
 // lock is what one task keeps: acquire says whether it got it, release what went wrong.
@@ -153,6 +155,7 @@ func (r *run) turns(client *redis.Client, task int64, of lock) {
 		got, err := of.acquire(wait)
 		if err != nil {
 			r.failed(err)
+			time.Sleep(afterError)
 			continue
 		}
 		if !got {

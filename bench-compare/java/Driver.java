@@ -9,6 +9,7 @@ import java.util.Map;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.locks.LockSupport;
 import org.redisson.Redisson;
 import org.redisson.api.RBucket;
 import org.redisson.api.RLock;
@@ -22,6 +23,7 @@ import org.redisson.config.Config;
  */
 public final class Driver {
     private static final int AT_ONCE = 64;
+    private static final long AFTER_ERROR_NS = 10_000_000;
     /** Fair waiters have a channel each; with the default of 5 they run out of places beyond 250. */
     private static final int SUBSCRIPTIONS_PER_CONNECTION = 500;
     private static final PrintStream OUT =
@@ -170,6 +172,8 @@ public final class Driver {
                         errors++;
                         error = error.isEmpty() ? plain(failure) : error;
                     }
+                    // Errors in a circle would be all that is measured.
+                    LockSupport.parkNanos(AFTER_ERROR_NS);
                 }
             }
         }

@@ -12,6 +12,8 @@ const { default: Redlock } = require("redlock");
 
 const LEASE_MS = 30_000;
 const AT_ONCE = 64;
+// Errors in a circle would be all that is measured.
+const AFTER_ERROR_MS = 10;
 
 const client = new Redis(process.argv[2]);
 // Its own pause between tries (200 ms and up to 100 ms more or less), but as many as it takes.
@@ -44,7 +46,10 @@ async function turns(run, task) {
       lock = await redlock.acquire(resource, LEASE_MS, settings);
     } catch (error) {
       if (Number(wait) && error.name === "ExecutionError") run.gaveUp.push(now() - asked);
-      else failed(run, error);
+      else {
+        failed(run, error);
+        await sleep(AFTER_ERROR_MS);
+      }
       continue;
     }
     const acquired = now();

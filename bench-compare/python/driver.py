@@ -18,6 +18,8 @@ import redis.asyncio
 LEASE_S = 30
 AT_ONCE = 64
 CONNECTIONS = 20_000
+# Errors in a circle would be all that is measured.
+AFTER_ERROR_S = 0.01
 
 
 def say(answer):
@@ -90,7 +92,7 @@ class Asyncio:
                 run.rows.extend((task, asked, acquired, releasing, now()))
             except Exception as error:  # whatever it is, it is told
                 run.failed(error)
-                await asyncio.sleep(0)
+                await asyncio.sleep(AFTER_ERROR_S)
 
     async def hold(self, words):
         places = asyncio.Semaphore(AT_ONCE)
@@ -165,6 +167,7 @@ class Threads:
                 run.rows.extend((task, asked, acquired, releasing, now()))
             except Exception as error:  # whatever it is, it is told
                 run.failed(error)
+                time.sleep(AFTER_ERROR_S)
 
     def hold(self, words):
         def one(number):

@@ -5,6 +5,7 @@ import json
 import os
 import platform
 import resource
+import signal
 import subprocess
 import sys
 import time
@@ -99,6 +100,8 @@ def main():
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 2 * CLIENTS)), hard))
     os.environ["PYTHONPATH"] = args.redispy
+    # So that the server ends too, whoever ends this.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     server = Server(args.server, CLIENTS)
     rounds, window_s = (1, 1.0) if args.smoke else (args.rounds, args.seconds)
     data = {"machine": machine(server), "window_s": window_s, "yardsticks": [], "runs": []}

@@ -46,8 +46,8 @@ def spent(before, after, again):
 
 
 def tell(drivers, words, wanted, seconds):
-    """The same line to each; the answers. `words` may depend on the process."""
-    for at, driver in enumerate(drivers):
+    """The same line to each; the answers. `words` may depend on the process; None: they speak unasked."""
+    for at, driver in enumerate(drivers if words else []):
         driver.send(words(at) if callable(words) else words)
     until = time.monotonic() + seconds
     try:
@@ -91,8 +91,7 @@ def measure(server, command, rival, workload, window_s, smoke):
     try:
         for _ in range(workload.processes):
             drivers.append(Driver(command, server.host_url if rival.host else server.url))
-        for driver in drivers:
-            result["hello"] = driver.answer(HELLO_S)["hello"]
+        result["hello"] = tell(drivers, None, "hello", HELLO_S)[0]["hello"]
         if workload.shape == "turns" or workload.warm:
             warm_up(drivers, min(rival.warm_s, 0.4) if smoke else rival.warm_s)
         before_memory = sample(server, drivers)
