@@ -20,6 +20,9 @@ pub const LEASE: Duration = Duration::from_secs(30);
 /// How many locks are asked for at once when many are to be held.
 const AT_ONCE: usize = 64;
 
+/// Errors in a circle would be all that is measured.
+const AFTER_ERROR: Duration = Duration::from_millis(10);
+
 /// One kind of lock, as its users would use it.
 pub trait Rival: Clone + Send + Sync + 'static {
     /// What a task keeps between its turns.
@@ -135,6 +138,7 @@ impl Run {
                 }
                 Err(error) => {
                     self.note(|seen| seen.error(error));
+                    tokio::time::sleep(AFTER_ERROR).await;
                     continue;
                 }
             };
