@@ -3,30 +3,13 @@
 //! Failovers take the nodes seconds; nothing here sleeps for them. Waits end on conditions, within
 //! bounds that are far above what was measured.
 
-use crate::faults::bed::{config, eventually, measured, ms, within};
+use super::{AGREED, connect, patient};
+use crate::faults::bed::{eventually, measured, ms, within};
 use fairlock::{Client, Config, ConnectionState, ErrorKind, GuardState, Release, ShardedPubSub};
 use fairlock_testkit::server::{Generation, Server};
 use fairlock_testkit::topology::{Cluster, slot};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-/// The bound for what depends on the nodes' agreement, on a loaded machine.
-pub(super) const AGREED: Duration = Duration::from_secs(30);
-
-const LEASE: Duration = Duration::from_secs(60);
-
-/// Times as in the other fault tests, but leases that outlast a failover.
-pub(super) fn patient(url: &str) -> Config {
-    config(url)
-        .heartbeat(Duration::from_secs(2))
-        .watchdog_lease(LEASE)
-        .store_timeout(AGREED)
-        .connect_timeout(Duration::from_secs(5))
-}
-
-pub(super) async fn connect(config: Config) -> Client {
-    within("connecting", AGREED, Client::with_config(config)).await.unwrap()
-}
 
 /// The first name of a row whose slot the master serves.
 fn name_at(cluster: &Cluster, master: usize) -> String {

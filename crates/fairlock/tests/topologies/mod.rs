@@ -6,3 +6,28 @@ mod replicas;
 mod resharding;
 mod sentinel;
 mod unix;
+
+use crate::faults::bed::{config, within};
+use fairlock::{Client, Config};
+use std::time::Duration;
+
+/// The bound for what depends on an agreement of the nodes or of the Sentinels, on a loaded machine.
+const AGREED: Duration = Duration::from_secs(30);
+
+/// The watchdog lease of most tests here: it outlasts a failover.
+const LEASE: Duration = Duration::from_secs(60);
+
+/// Times as in the other fault tests, but leases that outlast a failover, and time enough for all who have
+/// to answer.
+fn patient(url: &str) -> Config {
+    config(url)
+        // After a loss of state waiters are gathered for a heartbeat: long enough for all to be back.
+        .heartbeat(Duration::from_secs(2))
+        .watchdog_lease(LEASE)
+        .store_timeout(AGREED)
+        .connect_timeout(Duration::from_secs(5))
+}
+
+async fn connect(config: Config) -> Client {
+    within("connecting", AGREED, Client::with_config(config)).await.unwrap()
+}

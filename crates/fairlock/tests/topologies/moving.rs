@@ -1,6 +1,7 @@
 //! Failovers one after another, and without the tail of a queue.
 
-use super::sentinel::{FAILED_OVER, Scene, connect, followed, patient, three};
+use super::sentinel::{Scene, followed, three};
+use super::{AGREED, connect, patient};
 use crate::faults::bed::{eventually, measured, ms, within};
 use fairlock::{ErrorKind, Guard, GuardState, Release, Replicas};
 use fairlock_testkit::server::Generation;
@@ -77,18 +78,18 @@ async fn f45_failovers_under_load_break_nothing_where_replicas_count() {
         }));
     }
     let entered = || room.entered.load(Ordering::Relaxed);
-    eventually("all are at work", FAILED_OVER, || entered() > 20);
+    eventually("all are at work", AGREED, || entered() > 20);
     for n in 1..=FAILOVERS {
         let began = Instant::now();
         set.fail_over();
         set.await_whole();
         let before = entered();
-        eventually("they go on", 2 * FAILED_OVER, || entered() > before + 20);
+        eventually("they go on", 2 * AGREED, || entered() > before + 20);
         measured(&format!("failover {n}: until they go on"), began.elapsed());
     }
     over.store(true, Ordering::Relaxed);
     for task in tasks {
-        within("the end", 2 * FAILED_OVER, task).await.unwrap();
+        within("the end", 2 * AGREED, task).await.unwrap();
     }
     println!(
         "measured: {} acquisitions, {FAILOVERS} failovers, {} refused, 0 violations",
@@ -123,10 +124,10 @@ async fn f41_the_tail_of_the_queue_is_lost() {
         let list = master.try_call(&["LRANGE", "redisson_lock_queue:{job}", "0", "-1"]).ok()?;
         Some(list.array().iter().map(|owner| owner.text().to_owned()).collect::<Vec<_>>())
     };
-    eventually("all stand where they stood", FAILED_OVER, || queue().as_ref() == Some(&ids));
+    eventually("all stand where they stood", AGREED, || queue().as_ref() == Some(&ids));
     measured("the master killed to the queue whole again", began.elapsed());
-    within("the loss", FAILED_OVER, missed.lost()).await;
-    let again = within("the next", FAILED_OVER, clients[1].fair_lock("other").lock()).await;
+    within("the loss", AGREED, missed.lost()).await;
+    let again = within("the next", AGREED, clients[1].fair_lock("other").lock()).await;
     assert!(again.unwrap().token() > last, "tokens rise");
     followed(&set, &clients);
     assert_eq!(scene.guard.release().await.unwrap(), Release::Released);

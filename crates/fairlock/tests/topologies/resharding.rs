@@ -1,6 +1,6 @@
 //! Slots that move from node to node while their locks are held and waited for.
 
-use super::cluster::{AGREED, connect, patient};
+use super::{AGREED, connect, patient};
 use crate::faults::bed::{eventually, measured, within};
 use fairlock::{Client, GuardState, Release};
 use fairlock_core::LockName;

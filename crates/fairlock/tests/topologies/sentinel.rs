@@ -3,32 +3,13 @@
 //! Failovers take the Sentinels seconds; nothing here sleeps for them. Waits end on conditions, within
 //! bounds that are far above what was measured.
 
+use super::{AGREED, LEASE, connect, patient};
 use crate::faults::bed::{config, eventually, inbox, measured, ms, within};
 use fairlock::{Client, Config, ConnectionState, ErrorKind, Guard, GuardState, Release, Turn};
 use fairlock_testkit::server::{Generation, Server};
 use fairlock_testkit::topology::{Login, MASTER_NAME, SentinelSet};
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
-
-/// The bound for what depends on the Sentinels' agreement, on a loaded machine.
-pub(super) const FAILED_OVER: Duration = Duration::from_secs(30);
-
-const LEASE: Duration = Duration::from_secs(60);
-
-/// Times as in the other fault tests, but leases that outlast a failover, and time enough for all
-/// Sentinels to answer.
-pub(super) fn patient(url: &str) -> Config {
-    config(url)
-        // After a loss of state waiters are gathered for a heartbeat: long enough for all to be back.
-        .heartbeat(Duration::from_secs(2))
-        .watchdog_lease(LEASE)
-        .store_timeout(FAILED_OVER)
-        .connect_timeout(Duration::from_secs(5))
-}
-
-pub(super) async fn connect(config: Config) -> Client {
-    within("connecting", FAILED_OVER, Client::with_config(config)).await.unwrap()
-}
 
 /// A holder and four waiters behind it, of two clients in turn.
 pub(super) struct Scene {
@@ -38,7 +19,7 @@ pub(super) struct Scene {
 
 impl Scene {
     pub(super) async fn begin(clients: &[Client; 3], name: &str) -> Self {
-        let guard = within("the hold", FAILED_OVER, clients[0].fair_lock(name).lock()).await;
+        let guard = within("the hold", AGREED, clients[0].fair_lock(name).lock()).await;
         let mut turns = Vec::new();
         for n in [1, 2, 1, 2] {
             turns.push(clients[n].fair_lock(name).enqueue().await.unwrap());
@@ -49,7 +30,7 @@ impl Scene {
     /// Everybody behind the holder gets the lock, in order, with tokens that rise.
     pub(super) async fn all_in_turn(turns: Vec<Turn>, mut token: u64) {
         for mut turn in turns {
-            let guard = within("the turn", FAILED_OVER, turn.wait()).await.unwrap();
+            let guard = within("the turn", AGREED, turn.wait()).await.unwrap();
             assert!(guard.token().get() > token, "tokens rise");
             token = guard.token().get();
             guard.release().await.unwrap();
@@ -64,7 +45,7 @@ pub(super) async fn three(url: &str) -> [Client; 3] {
 /// Waits until the clients have both connections to the master, whichever that is by then: on a busy machine
 /// two Sentinels may each carry out a failover, one right after the other.
 pub(super) fn followed(set: &SentinelSet, clients: &[Client]) {
-    eventually("the clients have followed", FAILED_OVER, || {
+    eventually("the clients have followed", AGREED, || {
         let Some(master) = set.agreed_master() else { return false };
         // A look over a connection of its own each time: the Sentinels close those that they find.
         let hears = |client: &Client| {
@@ -81,7 +62,7 @@ pub(super) fn followed(set: &SentinelSet, clients: &[Client]) {
 pub(super) async fn until_state(guard: &Guard, state: GuardState) -> Duration {
     let began = Instant::now();
     while guard.state() != state {
-        assert!(began.elapsed() < FAILED_OVER, "not {state:?}, but {:?}", guard.state());
+        assert!(began.elapsed() < AGREED, "not {state:?}, but {:?}", guard.state());
         tokio::time::sleep(ms(5)).await;
     }
     began.elapsed()
@@ -110,7 +91,7 @@ async fn f40_f45_failovers() {
         // Sentinels do not stop the old master first: what it does from now on is lost.
         followed(&set, &clients);
         measured(&format!("{how}: until all have followed"), began.elapsed());
-        let release = within("the release", FAILED_OVER, scene.guard.release()).await.unwrap();
+        let release = within("the release", AGREED, scene.guard.release()).await.unwrap();
         assert_eq!(release, Release::Released, "{how}");
         Scene::all_in_turn(scene.turns, token).await;
         measured(&format!("{how}: until all were served"), began.elapsed());
@@ -162,7 +143,7 @@ async fn f46_the_latest_failover_counts() {
         let places = sentinels.map(|addr| (addr.ip().to_string(), addr.port()));
         let client = connect(Config::sentinel(places, MASTER_NAME)).await;
         let guard = client.fair_lock("job").lock().await.unwrap();
-        eventually("the master has it", FAILED_OVER, || {
+        eventually("the master has it", AGREED, || {
             let raw = set.agreed_master().map(|master| set.raw(master));
             raw.is_some_and(|mut raw| raw.call(&["EXISTS", "job"]).int() == 1)
         });
@@ -220,7 +201,7 @@ async fn f46_an_announced_failover_is_followed_at_once() {
     set.data()[old].stop();
     set.await_master_after(old);
     let began = Instant::now();
-    within("an answer of the new master", FAILED_OVER, async {
+    within("an answer of the new master", AGREED, async {
         while client.ping().await.is_err() {
             tokio::time::sleep(ms(10)).await;
         }
@@ -228,7 +209,7 @@ async fn f46_an_announced_failover_is_followed_at_once() {
     .await;
     measured("failover announced to followed", began.elapsed());
     set.data()[old].cont();
-    eventually("the old master is a replica", FAILED_OVER, || {
+    eventually("the old master is a replica", AGREED, || {
         // It cuts its connections as it becomes one.
         let role = set.raw(old).try_call(&["ROLE"]);
         role.is_ok_and(|role| role.array()[0].text() == "slave")
