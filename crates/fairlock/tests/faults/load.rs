@@ -98,32 +98,29 @@ fn f26_script_flush_under_load() {
     });
 }
 
-/// Inboxes are killed every 150 ms: a lost message costs up to a heartbeat, and nothing else.
-#[test]
-fn f31_inboxes_are_killed_under_load() {
+/// Connections of one type are killed every 150 ms while many take turns.
+fn killed_under_load(what: &str, kill: &'static [&'static str]) {
     steady(|| async {
         let Some(bed) = Bed::redis70().map(Arc::new) else { return };
         let clients = [bed.client().await, bed.client().await, bed.client().await];
-        let storm = Storm::start(&bed, ms(150), &["CLIENT", "KILL", "TYPE", "pubsub"]);
+        let storm = Storm::start(&bed, ms(150), kill);
         let turns = count(&bed, &clients).await;
         let kills = storm.end();
-        println!("measured: f31: {turns} turns, inboxes killed {kills} times");
+        println!("measured: f31: {turns} turns, {what} killed {kills} times");
         assert!(kills > 3 && turns > 10, "{kills} {turns}");
     });
 }
 
-/// Command connections are killed every 150 ms: requests are sent again, with one effect.
+/// A lost message costs up to a heartbeat, and nothing else.
+#[test]
+fn f31_inboxes_are_killed_under_load() {
+    killed_under_load("inboxes", &["CLIENT", "KILL", "TYPE", "pubsub"]);
+}
+
+/// Requests are sent again, with one effect.
 #[test]
 fn f31_command_connections_are_killed_under_load() {
-    steady(|| async {
-        let Some(bed) = Bed::redis70().map(Arc::new) else { return };
-        let clients = [bed.client().await, bed.client().await, bed.client().await];
-        let storm = Storm::start(&bed, ms(150), &["CLIENT", "KILL", "TYPE", "normal"]);
-        let turns = count(&bed, &clients).await;
-        let kills = storm.end();
-        println!("measured: f31: {turns} turns, command connections killed {kills} times");
-        assert!(kills > 3 && turns > 10, "{kills} {turns}");
-    });
+    killed_under_load("command connections", &["CLIENT", "KILL", "TYPE", "normal"]);
 }
 
 /// a16: all inboxes are gone at once, while the lock is held. When they are back, the waiters are
