@@ -97,6 +97,11 @@ impl Bed {
         self.server.client().call(command)
     }
 
+    /// How many connections are subscribed to a channel.
+    pub(crate) fn listeners(&self, channel: &str) -> i64 {
+        self.server.client().listeners(channel)
+    }
+
     /// The owners that wait, the head first.
     pub(crate) fn queue(&self, lock: &str) -> Vec<String> {
         let list = self.call(&["LRANGE", &queue_key(lock), "0", "-1"]);

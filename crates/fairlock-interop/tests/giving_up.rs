@@ -86,7 +86,7 @@ fn a_java_thread_is_interrupted_at_the_head() {
         let call = java.fair("a").call("lockInterruptibly", &[]);
         bed.queued("a", &[&java.id]).await;
         let channel = format!("redisson_lock__channel:{{a}}:{}", java.id);
-        let listens = || bed.call(&["PUBSUB", "NUMSUB", &channel]).array()[1].int() == 1;
+        let listens = || bed.listeners(&channel) == 1;
         until("it listens", listens).await;
         // One that is interrupted while it subscribes stays subscribed.
         settled(&bed).await;

@@ -26,7 +26,6 @@ async fn to_and_fro(bed: &Bed, kind: Kind) -> WakeUps {
     let (rust, java) = (bed.rust().await, bed.java_owner().await);
     let ours = if kind == Kind::Fair { rust.fair_lock("job") } else { rust.plain_lock("job") };
     let theirs = java.lock(kind, "job");
-    let listeners = |channel: String| bed.call(&["PUBSUB", "NUMSUB", &channel]).array()[1].int();
     let watch = Watch::start(bed.server.addr());
     let (mut to_java, mut to_rust) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
@@ -37,7 +36,7 @@ async fn to_and_fro(bed: &Bed, kind: Kind) -> WakeUps {
             Kind::Fair => format!("redisson_lock__channel:{{job}}:{}", java.id),
             _ => "redisson_lock__channel:{job}".to_owned(),
         };
-        until("Java listens", || listeners(channel.clone()) > 0).await;
+        until("Java listens", || bed.listeners(&channel) > 0).await;
         settled(bed).await;
         assert_eq!(guard.release().await.unwrap(), Release::Released);
         to_java.push(call.answer().await.ended_ns);

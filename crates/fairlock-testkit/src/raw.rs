@@ -74,6 +74,16 @@ impl Raw {
         reply.unwrap_or_else(|error| panic!("{} failed: {error}", show(args)))
     }
 
+    /// How many connections are subscribed to a channel.
+    ///
+    /// # Panics
+    ///
+    /// If the connection fails, or the reply takes too long or is another.
+    #[track_caller]
+    pub fn listeners(&mut self, channel: &str) -> i64 {
+        self.call(&["PUBSUB", "NUMSUB", channel]).array()[1].int()
+    }
+
     /// Sends a command and reads its reply. An error reply is a [`Value::Error`].
     ///
     /// # Errors

@@ -112,7 +112,7 @@ fn score_ahead(bed: &Bed, lock: &str, owner: &str) -> i64 {
 /// Waits until a thread of Java listens to its channel.
 async fn listens(bed: &Bed, lock: &str, owner: &str) {
     let channel = format!("redisson_lock__channel:{{{lock}}}:{owner}");
-    until("it listens", || bed.call(&["PUBSUB", "NUMSUB", &channel]).array()[1].int() == 1).await;
+    until("it listens", || bed.listeners(&channel) == 1).await;
 }
 
 /// That nobody has got the lock, which is free, and this call goes on.

@@ -176,6 +176,12 @@ impl Bed {
         raw.call(args)
     }
 
+    /// How many connections are subscribed to a channel.
+    #[track_caller]
+    pub(crate) fn listeners(&self, channel: &str) -> i64 {
+        self.call(&["PUBSUB", "NUMSUB", channel]).array()[1].int()
+    }
+
     /// The owners in the queue of a lock, head first.
     #[track_caller]
     pub(crate) fn queue(&self, name: &str) -> Vec<String> {
@@ -244,9 +250,7 @@ impl Bed {
     #[track_caller]
     pub(crate) fn inboxes_are_back(&self, clients: &[Client]) {
         eventually("the inboxes are back", SLACK, || {
-            clients.iter().all(|client| {
-                self.call(&["PUBSUB", "NUMSUB", &inbox(client)]).array()[1].int() == 1
-            })
+            clients.iter().all(|client| self.listeners(&inbox(client)) == 1)
         });
     }
 
@@ -256,9 +260,7 @@ impl Bed {
     pub(crate) fn notices_the_death_of(&self, owner: &str) {
         let (client, _) = owner.split_once(':').unwrap();
         let inbox = format!("fairlock_inbox:{client}");
-        eventually("the server notices the closed inbox", SLACK, || {
-            self.call(&["PUBSUB", "NUMSUB", &inbox]).array()[1].int() == 0
-        });
+        eventually("the server notices the closed inbox", SLACK, || self.listeners(&inbox) == 0);
     }
 
     /// Writes down the order number of a waiter.

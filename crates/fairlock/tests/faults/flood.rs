@@ -151,9 +151,7 @@ fn f86_flooded_wake_ups_are_paced() {
         let place = bed.enter(&two, "job").await;
         let wake = channel_of("job", &place.owner);
         let listens = |channel: &str, clients: i64| {
-            eventually("it listens", 10 * SLACK, || {
-                bed.call(&["PUBSUB", "NUMSUB", channel]).array()[1].int() == clients
-            });
+            eventually("it listens", 10 * SLACK, || bed.listeners(channel) == clients);
         };
         listens(&wake, 1);
         let plain = one.plain_lock("plain").lock().await.unwrap();

@@ -89,9 +89,7 @@ fn java_and_ours_alternate() {
         // The first waiter listens to Java, and its client's next heartbeat is far away: the one that
         // is its oldest then must begin to listen by itself.
         let first = channel_of("job", &places[0].owner);
-        eventually("the first listens", SLACK, || {
-            bed.call(&["PUBSUB", "NUMSUB", &first]).array()[1].int() == 1
-        });
+        eventually("the first listens", SLACK, || bed.listeners(&first) == 1);
         let mut calls = (0, Instant::now());
         eventually("nobody asks any more", 2 * SLACK, || {
             let now = bed.script_calls();
@@ -156,9 +154,7 @@ fn ours_behind_java_that_leaves_in_silence_looks_four_times_a_heartbeat() {
         assert!(java.acquire("job", 2, DEFAULT_WAIT_MS, WATCHDOG_LEASE_MS).is_some());
         let place = bed.enter(&client, "job").await;
         let channel = channel_of("job", &place.owner);
-        eventually("ours listens", SLACK, || {
-            bed.call(&["PUBSUB", "NUMSUB", &channel]).array()[1].int() == 1
-        });
+        eventually("ours listens", SLACK, || bed.listeners(&channel) == 1);
         assert_eq!(java.unlock("job", 1), Some(1));
         java.leave("job", 2, DEFAULT_WAIT_MS);
         let left = Instant::now();
@@ -170,9 +166,7 @@ fn ours_behind_java_that_leaves_in_silence_looks_four_times_a_heartbeat() {
         assert!(java.acquire("job", 1, DEFAULT_WAIT_MS, WATCHDOG_LEASE_MS).is_none());
         let place = bed.enter(&client, "job").await;
         let channel = channel_of("job", &place.owner);
-        eventually("ours listens", SLACK, || {
-            bed.call(&["PUBSUB", "NUMSUB", &channel]).array()[1].int() == 1
-        });
+        eventually("ours listens", SLACK, || bed.listeners(&channel) == 1);
         // The look after the subscription; from here on nothing but time causes calls.
         tokio::time::sleep(ms(500)).await;
         let before = bed.script_calls();

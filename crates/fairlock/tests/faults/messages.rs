@@ -167,16 +167,12 @@ fn f59_forged_wake_ups() {
         assert!(java.acquire("job", 1, DEFAULT_WAIT_MS, 30_000).is_some());
         let place = bed.enter(&two, "job").await;
         let wake = channel_of("job", &place.owner);
-        eventually("ours listens", HB + SLACK, || {
-            bed.call(&["PUBSUB", "NUMSUB", &wake]).array()[1].int() == 1
-        });
+        eventually("ours listens", HB + SLACK, || bed.listeners(&wake) == 1);
         let plain = one.plain_lock("plain").lock().await.unwrap();
         let lock = two.plain_lock("plain");
         let waits = tokio::spawn(async move { lock.lock().await });
         let base = channel("plain");
-        eventually("the plain waiter listens", SLACK, || {
-            bed.call(&["PUBSUB", "NUMSUB", &base]).array()[1].int() == 1
-        });
+        eventually("the plain waiter listens", SLACK, || bed.listeners(&base) == 1);
 
         let calls = bed.script_calls();
         let began = Instant::now();

@@ -322,9 +322,7 @@ fn mapped_names_share_a_queue() {
             assert!(wakes_java.woken_within(SLACK), "{name}");
             assert!(java.acquire(name, 1, DEFAULT_WAIT_MS, WATCHDOG_LEASE_MS).is_none());
             // Java will tell the next on the channel that it knows.
-            eventually("it listens there", SLACK, || {
-                bed.call(&["PUBSUB", "NUMSUB", &channel_of(name, &ours)]).array()[1].int() == 1
-            });
+            eventually("it listens there", SLACK, || bed.listeners(&channel_of(name, &ours)) == 1);
             assert_eq!(java.unlock(name, 1), Some(1));
             let guard = tokio::time::timeout(SLACK, behind).await.expect("woken").unwrap();
             guard.release().await.unwrap();
