@@ -13,15 +13,7 @@ pub(super) async fn calls_after_it_are_closed(store: Store) {
     let guard = client.plain_lock("held").lock().await.unwrap();
     soon("the shutdown", client.shutdown()).await;
     for lock in [fair, clone.fair_lock("new"), clone.plain_lock("new")] {
-        let errors = [
-            lock.lock().await.unwrap_err(),
-            lock.try_lock().await.unwrap_err(),
-            lock.try_lock_for(Duration::from_secs(1)).await.unwrap_err(),
-            lock.inspect().await.unwrap_err(),
-            lock.force_unlock().await.unwrap_err(),
-            lock.is_locked().await.unwrap_err(),
-        ];
-        for error in errors {
+        for error in super::errors::of_every_call(&lock).await {
             assert_eq!(error.kind(), ErrorKind::Closed, "{error}");
         }
     }

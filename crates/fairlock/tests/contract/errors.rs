@@ -6,6 +6,18 @@ use super::super::api::{Guard, Lock};
 use super::super::support::{Store, granted, no_beats, soon, wait_behind};
 use fairlock::{Config, Error, ErrorKind, Owner, Release};
 
+/// What a lock answers that nothing can be done with, whatever is asked.
+pub(super) async fn of_every_call(lock: &Lock) -> [Error; 6] {
+    [
+        lock.lock().await.unwrap_err(),
+        lock.try_lock().await.unwrap_err(),
+        lock.try_lock_for(Duration::from_secs(1)).await.unwrap_err(),
+        lock.inspect().await.unwrap_err(),
+        lock.force_unlock().await.unwrap_err(),
+        lock.is_locked().await.unwrap_err(),
+    ]
+}
+
 #[track_caller]
 fn names(error: &Error, guard: &Guard) {
     assert_eq!(error.lock(), Some(guard.name()), "{error}");

@@ -18,6 +18,7 @@ mod plain;
 mod redisson;
 mod simple;
 mod turns;
+mod unordered;
 mod with;
 
 use super::support::{At, run};

@@ -125,15 +125,7 @@ pub(super) async fn bad_names_are_refused(store: Store) {
     ];
     for (name, says) in table {
         for lock in [client.fair_lock(name), client.plain_lock(name)] {
-            let errors = [
-                lock.lock().await.unwrap_err(),
-                lock.try_lock().await.unwrap_err(),
-                lock.try_lock_for(Duration::from_secs(1)).await.unwrap_err(),
-                lock.inspect().await.unwrap_err(),
-                lock.force_unlock().await.unwrap_err(),
-                lock.is_locked().await.unwrap_err(),
-            ];
-            for error in errors {
+            for error in super::errors::of_every_call(&lock).await {
                 assert_eq!(error.kind(), ErrorKind::Misuse);
                 assert!(error.to_string().contains(says), "{error}");
             }
