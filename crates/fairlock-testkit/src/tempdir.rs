@@ -7,6 +7,12 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+/// Where files are kept in memory, if the system has that.
+const IN_MEMORY: &str = "/dev/shm";
+
+/// So much must be free there: an append-only file of a long run takes some hundred megabytes.
+const IN_MEMORY_BYTES_MIN: u64 = 1 << 30;
+
 /// A new, empty, private folder below the system's temporary one, removed on drop.
 ///
 /// A test process that is killed leaves it behind.
@@ -22,6 +28,22 @@ impl TempDir {
     ///
     /// If it cannot be created.
     pub fn new() -> Self {
+        Self::below(&std::env::temp_dir())
+    }
+
+    /// The same in memory, where there is room for it. Servers live there: a machine whose disk is busy
+    /// with a build may let an `fsync` wait for a minute, in which a Sentinel or a node of a Cluster says
+    /// nothing to anybody.
+    ///
+    /// # Panics
+    ///
+    /// If it cannot be created.
+    pub fn in_memory() -> Self {
+        let free = rustix::fs::statvfs(IN_MEMORY).map_or(0, |fs| fs.f_bavail * fs.f_frsize);
+        if free >= IN_MEMORY_BYTES_MIN { Self::below(Path::new(IN_MEMORY)) } else { Self::new() }
+    }
+
+    fn below(parent: &Path) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         loop {
@@ -32,7 +54,7 @@ impl TempDir {
                 NEXT.fetch_add(1, Ordering::Relaxed),
                 since_epoch.subsec_nanos(),
             );
-            let path = std::env::temp_dir().join(name);
+            let path = parent.join(name);
             match DirBuilder::new().mode(0o700).create(&path) {
                 Ok(()) => return Self { path },
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
@@ -66,7 +88,7 @@ mod tests {
 
     #[test]
     fn folders_differ_and_go_away_with_what_is_in_them() {
-        let (one, two) = (TempDir::new(), TempDir::new());
+        let (one, two) = (TempDir::new(), TempDir::in_memory());
         assert_ne!(one.path(), two.path());
         std::fs::write(one.path().join("file"), "x").unwrap();
         let path = one.path().to_owned();

@@ -137,7 +137,7 @@ impl Builder {
             crate::skip(&format!("a server {name} that is built with TLS; this one is not"));
             return None;
         }
-        let dir = TempDir::new();
+        let dir = TempDir::in_memory();
         let clock = if self.clock_shim { Some(ClockHandle::new(dir.path())?) } else { None };
         if let Some(config) = &self.config {
             fs::write(config_file(dir.path()), config).expect("the server's folder is ours");
