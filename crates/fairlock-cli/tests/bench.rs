@@ -189,3 +189,20 @@ fn a_signal_ends_it_and_nothing_is_left() {
     assert_eq!(raw.call(&["DBSIZE"]).int(), 0, "{:?}", raw.call(&["KEYS", "*"]));
     assert!(!picture.exists(), "an empty picture");
 }
+
+/// A store that answers at once never makes a task wait, so nothing else ran, nor did the end ever come: on the host
+/// store one task that found the lock free took it again and again, for ever.
+#[test]
+fn a_signal_is_heard_while_nothing_waits() {
+    let dir = TempDir::new();
+    let picture = dir.path().join("bench.svg");
+    let plot = picture.to_str().expect("a path");
+    let running = Running::start(fairlock([
+        "bench", "--url", "memory:", "--quiet", "--time", "10m", "--rounds", "1", "--plot", plot,
+    ]));
+    // Signals are listened to before it is there. Each step takes a minute.
+    eventually("it has begun", || picture.exists());
+    running.signal(Signal::INT);
+    running.wait().expect(130, "");
+    assert!(!picture.exists(), "an empty picture");
+}

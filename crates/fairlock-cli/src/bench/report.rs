@@ -114,7 +114,10 @@ impl Results {
             let time = |time: Option<Duration>| time.map_or_else(none, |t| human(t.as_secs_f64()));
             rows.push([
                 held.to_string(),
-                format!("{:.0}", seen.renewals_per_second),
+                match seen.renewals_per_second {
+                    rate if rate < 10.0 => format!("{rate:.1}"),
+                    rate => format!("{rate:.0}"),
+                },
                 self.cpu_us(seen).map_or_else(none, |us| human(us / 1e6)),
                 time(seen.pings.percentile(50)),
                 time(seen.pings.percentile(99)),
