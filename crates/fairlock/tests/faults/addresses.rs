@@ -118,6 +118,10 @@ fn f50_the_same_name_in_two_databases() {
             assert!(next.token() > token);
             next.release().await.unwrap();
         }
-        assert!(here.iter().chain(&there).all(|client| client.odd_messages() == 0));
+        // A grant that a heartbeat's reply brought first is over when its message comes; nothing else is odd.
+        for [holder, waiter] in [&here, &there] {
+            assert_eq!(holder.odd_messages(), 0);
+            assert!(waiter.odd_messages() <= 1, "{}", waiter.odd_messages());
+        }
     });
 }
