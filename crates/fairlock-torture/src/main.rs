@@ -42,9 +42,11 @@ mod stalls;
 mod starved;
 mod worker;
 
+use bed::Place;
 use options::{Options, Span};
 use report::Verdict;
 use serde_json::Value;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -83,7 +85,7 @@ fn torture(options: &Options) -> ExitCode {
     let played = std::thread::scope(|scope| {
         let beside = scope.spawn(|| play(first));
         let rest = play(rest);
-        let mut played = beside.join().expect("its panic is on stderr");
+        let mut played = beside.join().expect("`play` catches panics");
         played.extend(rest);
         played
     });
@@ -112,24 +114,22 @@ fn torture(options: &Options) -> ExitCode {
 
 /// What came of a part of a run.
 enum Played {
-    /// A server is missing.
+    /// A server is missing, or the run could not go on.
     Nothing,
     Campaign(Box<campaign::Outcome>),
     Lockset(lockset::Outcome),
 }
 
 fn play(span: &Span, options: &Options) -> (&'static str, Played) {
-    match span.place {
-        Some(place) => {
-            let outcome = campaign::run(place, span.seconds, options);
-            (
-                place.name(),
-                outcome.map_or(Played::Nothing, |outcome| Played::Campaign(Box::new(outcome))),
-            )
-        }
-        None => {
-            let outcome = lockset::run(span.seconds, options.seed);
-            (lockset::NAME, outcome.map_or(Played::Nothing, Played::Lockset))
-        }
-    }
+    let (name, seconds) = (span.place.map_or(lockset::NAME, Place::name), span.seconds);
+    let run = || match span.place {
+        Some(place) => campaign::run(place, seconds, options).map(Box::new).map(Played::Campaign),
+        None => lockset::run(seconds, options.seed).map(Played::Lockset),
+    };
+    // A bed that cannot go on proves nothing, and what the others of a shard have done still counts.
+    let played = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| {
+        eprintln!("{name}: the run could not go on, and says nothing; its panic stands above");
+        None
+    });
+    (name, played.unwrap_or(Played::Nothing))
 }

@@ -76,6 +76,27 @@ fn a_run_that_did_too_little_is_invalid() {
     assert!(!notes.exists(), "nothing was wrong, and nothing is left of it");
 }
 
+/// What the other parts of a run have counted is kept: a shard was lost once with its file, when the Sentinels of one part
+/// did not come up on a machine that stood still.
+#[test]
+fn a_part_that_panics_is_invalid_and_costs_only_itself() {
+    if !is_installed() {
+        return;
+    }
+    let folder = TempDir::new();
+    let out = folder.path().join("out");
+    let place = out.to_str().expect("a name in UTF-8");
+    // No folder can be made in a file that is none, and the parts on servers make one each.
+    let own = ["--only", "single,lockset", "--seconds", "1", "--notes", "/dev/null/notes"];
+    let output = run(&[&["commit"], &own[..], &["--out", place]].concat());
+    let told = text(&output);
+    assert_eq!(output.status.code(), Some(2), "{told}");
+    assert!(told.contains("single: the run could not go on"), "{told}");
+    assert!(told.contains("single: INVALID"), "{told}");
+    let counted = std::fs::read_to_string(&out).expect("what was counted");
+    assert!(counted.contains("lockset"), "{counted}");
+}
+
 #[test]
 fn wrong_usage_is_told() {
     for args in [&["--only", "moon"][..], &["--seconds"], &["--seconds", "x"], &["--wrong"]] {
