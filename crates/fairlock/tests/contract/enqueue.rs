@@ -7,7 +7,8 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use crate::support::{
-    Pauses, Store, granted, is_free, no_beats, poll_once, queue_is, soon, until, wait_behind,
+    Store, granted, is_free, no_beats, poll_once, queue_is, soon, unless_it_pauses, until,
+    wait_behind,
 };
 use fairlock::{Config, ErrorKind, Release};
 
@@ -103,26 +104,17 @@ pub(super) async fn a_granted_turn_is_renewed(store: Store) {
     const LEASE: Duration = Duration::from_millis(600);
     let client = store.client_with(|config| config.watchdog_lease(LEASE)).await;
     let lock = client.fair_lock("job");
-    for attempt in 1.. {
-        let pauses = Pauses::watch();
+    unless_it_pauses(LEASE / 4, async || {
         let first = soon("a free lock", lock.lock()).await.unwrap();
         let mut turn = lock.enqueue().await.unwrap();
         drop(first);
         tokio::time::sleep(4 * LEASE).await;
-        match soon("what is there", turn.wait()).await {
-            Ok(guard) => {
-                let holder = lock.holder().await.unwrap().expect("it is held");
-                assert_eq!(holder.owner, *guard.owner());
-                guard.ensure_valid().unwrap();
-                break;
-            }
-            Err(error) => {
-                let longest = pauses.longest();
-                assert!(longest > LEASE / 4, "{error} without a pause ({longest:?})");
-                assert!(attempt < 8, "this machine pauses all the time");
-            }
-        }
-    }
+        let guard = soon("what is there", turn.wait()).await?;
+        let holder = lock.holder().await.unwrap().expect("it is held");
+        assert_eq!(holder.owner, *guard.owner());
+        guard.ensure_valid()
+    })
+    .await;
 }
 
 /// The guard was granted and lost while nobody asked for it: that is said, and nothing is given.

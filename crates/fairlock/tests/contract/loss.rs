@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use super::super::support::{Pauses, Store, granted, no_beats, soon, until, wait_behind};
-use fairlock::{Config, ErrorKind, GuardState, Release};
+use super::super::support::{Store, granted, no_beats, soon, unless_it_pauses, until, wait_behind};
+use fairlock::{Config, Error, ErrorKind, GuardState, Release};
 
 const SHORT: Duration = Duration::from_secs(3);
 
@@ -18,21 +18,16 @@ pub(super) async fn the_watchdog_keeps_a_lock(store: Store) {
     const HELD: Duration = Duration::from_millis(2_400);
     let client = store.client_with(|config| config.watchdog_lease(LEASE)).await;
     for lock in [client.fair_lock("fair"), client.plain_lock("plain")] {
-        for attempt in 1.. {
-            let pauses = Pauses::watch();
+        unless_it_pauses(LEASE / 4, async || {
             let guard = soon("a free lock", lock.lock()).await.unwrap();
-            let lost = tokio::time::timeout(HELD, guard.lost()).await.is_ok();
-            if lost || guard.ensure_valid().is_err() {
-                let longest = pauses.longest();
-                assert!(longest > LEASE / 4, "lost without a pause ({longest:?})");
-                assert!(attempt < 8, "this machine pauses all the time");
-                continue;
-            }
+            let _ = tokio::time::timeout(HELD, guard.lost()).await;
+            guard.ensure_valid()?;
             assert!(guard.remaining() <= LEASE);
             let ttl = lock.inspect().await.unwrap().ttl;
             assert!(ttl.is_none_or(|ttl| ttl <= LEASE), "{ttl:?}");
-            break;
-        }
+            Ok::<_, Error>(())
+        })
+        .await;
     }
 }
 

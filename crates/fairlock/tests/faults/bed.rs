@@ -9,8 +9,6 @@ use fairlock_testkit::history::{
 use fairlock_testkit::raw::Raw;
 use fairlock_testkit::resp::Value;
 use fairlock_testkit::server::{Builder, Generation, Server};
-use fairlock_testkit::threads::{self, Counts};
-use std::collections::HashMap;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -47,7 +45,7 @@ const ATTEMPTS: u32 = 4;
 /// in all, it proves nothing: then it runs once more.
 pub(crate) fn steady<F: Future<Output = ()>>(test: impl Fn() -> F) {
     for attempt in 1.. {
-        let (pauses, before) = (Pauses::watch(), own_threads());
+        let pauses = Pauses::watch();
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
@@ -56,26 +54,13 @@ pub(crate) fn steady<F: Future<Output = ()>>(test: impl Fn() -> F) {
         let run = || runtime.block_on(test());
         let Err(failure) = catch_unwind(AssertUnwindSafe(run)) else { return };
         // Before the runtime's threads are gone, and what is known of them.
-        let starved = longest_wait_since(&before);
+        let longest = pauses.longest();
         drop(runtime);
-        let longest = pauses.longest().max(starved);
         if longest < PAUSE || attempt == ATTEMPTS {
             resume_unwind(failure);
         }
         println!("measured: this machine stood still for {longest:?}: once more");
     }
-}
-
-/// The longest that a thread of this process has been ready to run in vain since then. A thread that mostly
-/// sleeps runs at once when it wakes up, so [`Pauses`] does not see this.
-fn longest_wait_since(before: &HashMap<u32, Counts>) -> Duration {
-    let waits = threads::since(before, &own_threads()).map(|counts| counts.waited).max();
-    waits.unwrap_or_default()
-}
-
-/// None where the kernel does not say.
-fn own_threads() -> HashMap<u32, Counts> {
-    threads::threads(std::process::id()).unwrap_or_default()
 }
 
 pub(crate) const fn ms(millis: u64) -> Duration {

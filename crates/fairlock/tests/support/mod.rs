@@ -1,11 +1,12 @@
 //! What the integration tests have in common: stores to run on, and waiting for conditions.
 
 mod clusters;
+mod pauses;
 
 use std::future::Future;
 use std::path::PathBuf;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::OnceLock;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
@@ -21,6 +22,8 @@ use fairlock_testkit::tls::Ca;
 use fairlock_testkit::tls::Files;
 use fairlock_testkit::topology::{MASTER_NAME, Replicated};
 use tokio::task::JoinHandle;
+
+pub(crate) use pauses::{Pauses, unless_it_pauses};
 
 /// What takes milliseconds gets this long before the test fails: the machine may be busy.
 pub(crate) const SOON: Duration = Duration::from_secs(10);
@@ -198,60 +201,6 @@ pub(crate) async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) 
     while !condition().await {
         assert!(Instant::now() < deadline, "{what}: not within {SOON:?}");
         tokio::time::sleep(Duration::from_millis(1)).await;
-    }
-}
-
-/// Measures for how long this process does not run: a machine short of memory stops everything
-/// for seconds.
-pub(crate) struct Pauses {
-    seen: Arc<Mutex<Seen>>,
-}
-
-struct Seen {
-    /// When the watching thread ran last.
-    last: Instant,
-    longest: Duration,
-    /// All that were longer than [`Pauses::SHORT`].
-    together: Duration,
-}
-
-impl Pauses {
-    /// Twice what the watching thread sleeps between two looks.
-    const SHORT: Duration = Duration::from_millis(10);
-
-    /// Begins to watch, until it is dropped.
-    pub(crate) fn watch() -> Self {
-        let (longest, together) = Default::default();
-        let seen = Arc::new(Mutex::new(Seen { last: Instant::now(), longest, together }));
-        let watched = Arc::downgrade(&seen);
-        std::thread::spawn(move || {
-            while let Some(seen) = watched.upgrade() {
-                drop(Self::look(&seen));
-                std::thread::sleep(Duration::from_millis(5));
-            }
-        });
-        Self { seen }
-    }
-
-    /// The longest so far.
-    pub(crate) fn longest(&self) -> Duration {
-        Self::look(&self.seen).longest
-    }
-
-    /// All so far together: for what needs several steps, each of which may be held up.
-    pub(crate) fn together(&self) -> Duration {
-        Self::look(&self.seen).together
-    }
-
-    fn look(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
-        let mut seen = seen.lock().unwrap();
-        let pause = seen.last.elapsed();
-        seen.longest = seen.longest.max(pause);
-        if pause > Self::SHORT {
-            seen.together += pause;
-        }
-        seen.last = Instant::now();
-        seen
     }
 }
 

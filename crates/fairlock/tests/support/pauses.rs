@@ -1,0 +1,94 @@
+//! Whether this machine let the tests run, and what is tried again if it did not.
+
+use std::collections::HashMap;
+use std::fmt::Debug;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use fairlock_testkit::threads::{self, Counts};
+
+/// How often a machine that pauses again and again is tried.
+const ATTEMPTS: u32 = 8;
+
+/// Measures for how long this process does not run: a machine short of memory stops everything
+/// for seconds.
+pub(crate) struct Pauses {
+    seen: Arc<Mutex<Seen>>,
+    before: HashMap<u32, Counts>,
+}
+
+struct Seen {
+    /// When the watching thread ran last.
+    last: Instant,
+    longest: Duration,
+    /// All that were longer than [`Pauses::SHORT`].
+    together: Duration,
+}
+
+impl Pauses {
+    /// Twice what the watching thread sleeps between two looks.
+    const SHORT: Duration = Duration::from_millis(10);
+
+    /// Begins to watch, until it is dropped.
+    pub(crate) fn watch() -> Self {
+        let (longest, together) = Default::default();
+        let seen = Arc::new(Mutex::new(Seen { last: Instant::now(), longest, together }));
+        let watched = Arc::downgrade(&seen);
+        std::thread::spawn(move || {
+            while let Some(seen) = watched.upgrade() {
+                drop(Self::look(&seen));
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        });
+        Self { seen, before: own_threads() }
+    }
+
+    /// The longest so far; or for how long in all one of the process's threads has been ready to run in
+    /// vain, if that is more. A thread that mostly sleeps runs at once when it wakes up, so that the watching
+    /// one does not see this.
+    pub(crate) fn longest(&self) -> Duration {
+        let now = own_threads();
+        let waits = threads::since(&self.before, &now).map(|counts| counts.waited);
+        waits.fold(Self::look(&self.seen).longest, Duration::max)
+    }
+
+    /// All so far together: for what needs several steps, each of which may be held up.
+    pub(crate) fn together(&self) -> Duration {
+        Self::look(&self.seen).together
+    }
+
+    fn look(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
+        let mut seen = seen.lock().unwrap();
+        let pause = seen.last.elapsed();
+        seen.longest = seen.longest.max(pause);
+        if pause > Self::SHORT {
+            seen.together += pause;
+        }
+        seen.last = Instant::now();
+        seen
+    }
+}
+
+/// None where the kernel does not say.
+fn own_threads() -> HashMap<u32, Counts> {
+    threads::threads(std::process::id()).unwrap_or_default()
+}
+
+/// Tries again what goes wrong while this machine pauses for longer than that; without a pause it must go well.
+pub(crate) async fn unless_it_pauses<T, E: Debug>(
+    for_longer_than: Duration,
+    mut attempt: impl AsyncFnMut() -> Result<T, E>,
+) -> T {
+    let mut number = 1;
+    loop {
+        let pauses = Pauses::watch();
+        let error = match attempt().await {
+            Ok(value) => return value,
+            Err(error) => error,
+        };
+        let longest = pauses.longest();
+        assert!(longest > for_longer_than, "{error:?} without a pause ({longest:?})");
+        assert!(number < ATTEMPTS, "this machine pauses all the time: {error:?}");
+        number += 1;
+    }
+}
