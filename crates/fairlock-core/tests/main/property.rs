@@ -7,7 +7,7 @@
 
 use crate::book::Book;
 use crate::java::{self, Clocks};
-use crate::support::{Ears, client, java as java_owner, ours, request};
+use crate::support::{Ears, SHRINK_MS_MAX, client, java as java_owner, ours, request};
 use fairlock_core::{
     Acquire, Body, Grant, Kind, LockState, Mode, Op, OwnerId, Payload, Rules, Snapshot, Token,
 };
@@ -600,6 +600,8 @@ fn random_sequences_keep_every_promise() {
         rng_seed: RngSeed::Fixed(seed),
         failure_persistence: None,
         max_shrink_iters: 20_000,
+        // What was found is told soon, if not in the shortest form.
+        max_shrink_time: SHRINK_MS_MAX,
         ..Config::default()
     };
     let result =

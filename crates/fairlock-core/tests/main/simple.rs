@@ -5,7 +5,7 @@
 //! The seed is printed; `FAIRLOCK_SEED=n` repeats a run, `FAIRLOCK_CASES=n` makes it longer.
 
 use crate::lab::wanted;
-use crate::support::{Ears, client, ours, request};
+use crate::support::{Ears, SHRINK_MS_MAX, client, ours, request};
 use fairlock_core::{
     Acquire, Body, Channel, Kind, LockState, MENDED_HOLD_MS, Mode, Op, OwnerId, RequestId, Rules,
     SimpleValue, Token,
@@ -396,6 +396,8 @@ fn random_sequences_keep_the_string_to_its_owner() {
         rng_seed: RngSeed::Fixed(seed),
         failure_persistence: None,
         max_shrink_iters: 20_000,
+        // What was found is told soon, if not in the shortest form.
+        max_shrink_time: SHRINK_MS_MAX,
         ..Config::default()
     };
     let acts = prop::collection::vec((acts(), any::<bool>()), 1..ACTS_MAX);

@@ -3,6 +3,9 @@
 use fairlock_core::{ClientId, OwnerId, RequestId, World};
 use std::collections::BTreeSet;
 
+/// How long a random run looks for a shorter one that fails as well.
+pub(crate) const SHRINK_MS_MAX: u32 = 20_000;
+
 pub(crate) fn client(number: u64) -> ClientId {
     ClientId::from_random(u128::from(number))
 }

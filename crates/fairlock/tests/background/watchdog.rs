@@ -1,7 +1,7 @@
 //! Many holds of one client, and a server that hangs: each is told of its loss in time.
 
 use crate::faults::bed::{Bed, LEASE, config, measured, ms, steady, within};
-use fairlock::{Client, ConnectionState, Guard, GuardState};
+use fairlock::{Client, ConnectionState, Guard, GuardState, Release};
 use fairlock_testkit::proxy::Proxy;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -109,5 +109,28 @@ fn five_hundred_holds_are_renewed() {
         measured("500 holds after three leases: the least that is left", least);
         assert!(guards.iter().all(|guard| guard.state() == GuardState::Held));
         assert!(least > LEASE / 3, "{least:?}");
+    });
+}
+
+/// Holds that were released stayed in a watchdog's care in other libraries, which then asked for each again and
+/// again, or once more after its release.
+#[test]
+fn what_is_released_is_not_renewed() {
+    steady(|| async {
+        let Some(bed) = Bed::redis70() else { return };
+        let client = bed.client().await;
+        for lock in [client.fair_lock("fair"), client.plain_lock("plain")] {
+            let released = lock.lock().await.unwrap();
+            assert_eq!(released.release().await.unwrap(), Release::Released);
+            drop(lock.lock().await.unwrap());
+            within("the drop has released it", LEASE, async {
+                while lock.is_locked().await.unwrap() {}
+            })
+            .await;
+        }
+        let before = bed.script_calls();
+        // Time is what this is about: each was due for its renewal after a third of the lease.
+        tokio::time::sleep(LEASE).await;
+        assert_eq!(bed.script_calls() - before, 0, "nobody holds or wants anything");
     });
 }
