@@ -11,6 +11,10 @@ const SLOT_MIN: Duration = Duration::from_millis(5);
 /// machine that stalls.
 const WINDOW_MIN: Duration = Duration::from_millis(500);
 
+/// Locks of the raw scripts: their pipelines are as deep as helps, however few tasks the locks are compared with, so
+/// that it is the server that limits them.
+const RAW_LOCKS: u32 = 128;
+
 /// One thing that is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
@@ -54,7 +58,6 @@ pub(super) struct Plan {
     pub(super) held: Vec<Step>,
     /// How long renewals are looked at.
     pub(super) window: Duration,
-    tasks: u32,
     prefix: String,
 }
 
@@ -79,7 +82,6 @@ impl Plan {
             slot: (each / asked.rounds).max(SLOT_MIN),
             held,
             window: each.max(WINDOW_MIN),
-            tasks: asked.tasks,
             prefix,
         }
     }
@@ -108,7 +110,7 @@ impl Plan {
         let name = |name: String| LockName::new(name.as_bytes());
         match step {
             Step::Ping => Ok(Vec::new()),
-            Step::Raw => (0..self.tasks).map(|n| name(format!("{prefix}:raw:{n}"))).collect(),
+            Step::Raw => (0..RAW_LOCKS).map(|n| name(format!("{prefix}:raw:{n}"))).collect(),
             Step::Tasks(tasks) => (0..tasks).map(|n| name(format!("{prefix}:task:{n}"))).collect(),
             Step::Waiters(_) => Ok(vec![name(format!("{prefix}:turns"))?]),
             Step::Held(held) => (0..held).map(|n| name(format!("{prefix}:held:{n}"))).collect(),
@@ -171,7 +173,7 @@ mod tests {
             }
         }
         assert!(all.iter().all(|name| name.as_bytes().starts_with(b"p:")));
-        assert_eq!(all.len(), 3 + 3 + 1 + 4);
+        assert_eq!(all.len(), RAW_LOCKS as usize + 3 + 1 + 4);
     }
 
     #[test]

@@ -6,11 +6,20 @@ use std::fmt::Write as _;
 use super::plan::Step;
 use super::report::{Results, human};
 
-const WIDTH: f64 = 360.0;
-const HEIGHT: f64 = 300.0;
+const WIDTH: f64 = 370.0;
+const HEIGHT: f64 = 320.0;
 
-/// Room around what is drawn in a panel: left, right, top, bottom.
-const ROOM: [f64; 4] = [64.0, 16.0, 56.0, 44.0];
+/// Room around what is drawn in a panel: left, right, top, bottom. Half of the last number below is to the right.
+const ROOM: [f64; 4] = [70.0, 32.0, 68.0, 56.0];
+
+/// The share of its panel that the highest bar takes, so that its number fits above it.
+const HIGHEST: f64 = 0.94;
+
+/// What an axis may begin and end with, and has marks at, in each decade.
+const STEPS: [f64; 3] = [1.0, 2.0, 5.0];
+
+/// With more decades only whole ones are marked.
+const DECADES_WITH_STEPS: f64 = 3.0;
 
 const BLUE: &str = "#1f77b4";
 const ORANGE: &str = "#ff7f0e";
@@ -33,7 +42,7 @@ pub(super) fn svg(results: &Results, title: &str) -> String {
         r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {total} {HEIGHT}" width="{total}" height="{HEIGHT}" font-family="sans-serif" font-size="11">
 <rect width="{total}" height="{HEIGHT}" fill="white"/>"#
     );
-    text(&mut svg, (total / 2.0, 18.0), "middle", title);
+    text(&mut svg, (ROOM[0], 20.0), "start", title);
     bars(&mut svg, 0.0, results);
     let waiters = |value: &dyn Fn(&super::report::Series) -> Option<f64>| {
         let of = |series: &super::report::Series| match series.step {
@@ -54,7 +63,7 @@ pub(super) fn svg(results: &Results, title: &str) -> String {
     chart(&mut svg, WIDTH, "from release to the next, by waiters", &lines, human);
     let points = waiters(&|series| series.per_second());
     let rate = [Line { name: "turns a second", colour: BLUE, points }];
-    chart(&mut svg, WIDTH * 2.0, "turns a second, by waiters", &rate, |rate| format!("{rate:.0}"));
+    chart(&mut svg, WIDTH * 2.0, "turns a second, by waiters", &rate, grouped);
     svg.push_str("</svg>\n");
     svg
 }
@@ -62,7 +71,7 @@ pub(super) fn svg(results: &Results, title: &str) -> String {
 /// Pairs a second, beside what the server carries out.
 fn bars(svg: &mut String, left: f64, results: &Results) {
     let [room_left, room_right, top, bottom] = ROOM;
-    text(svg, (left + WIDTH / 2.0, top - 18.0), "middle", "acquired and released a second");
+    heading(svg, left, "acquired and released a second");
     let of = |series: &super::report::Series| match series.step {
         Step::Tasks(_) => Some((series.step.name(), BLUE, series.per_second()?)),
         Step::Raw => Some((series.step.name(), GREY, series.per_second()?)),
@@ -72,14 +81,14 @@ fn bars(svg: &mut String, left: f64, results: &Results) {
     let most = all.iter().map(|(_, _, rate)| *rate).fold(1.0, f64::max);
     let step = (WIDTH - room_left - room_right) / all.len().max(1) as f64;
     for (at, (name, colour, rate)) in all.iter().enumerate() {
-        let height = (HEIGHT - top - bottom) * rate / most;
+        let height = (HEIGHT - top - bottom) * HIGHEST * rate / most;
         let (x, y) = (left + room_left + step * at as f64, HEIGHT - bottom - height);
         let width = step * 0.7;
         let _ = writeln!(
             svg,
             r#"<rect x="{x:.1}" y="{y:.1}" width="{width:.1}" height="{height:.1}" fill="{colour}"/>"#
         );
-        text(svg, (x + width / 2.0, y - 4.0), "middle", &format!("{rate:.0}"));
+        text(svg, (x + width / 2.0, y - 4.0), "middle", &grouped(*rate));
         text(svg, (x + width / 2.0, HEIGHT - bottom + 16.0), "middle", name);
     }
 }
@@ -87,14 +96,14 @@ fn bars(svg: &mut String, left: f64, results: &Results) {
 /// Lines over a number of waiters; both axes are logarithmic.
 fn chart(svg: &mut String, left: f64, title: &str, lines: &[Line], label: impl Fn(f64) -> String) {
     let [room_left, room_right, top, bottom] = ROOM;
-    text(svg, (left + WIDTH / 2.0, top - 18.0), "middle", title);
+    heading(svg, left, title);
     let points = || lines.iter().flat_map(|line| &line.points);
     let Some(xs) = Axis::over(points().map(|point| point.0)) else { return };
     let Some(ys) = Axis::over(points().map(|point| point.1)) else { return };
     let (width, height) = (WIDTH - room_left - room_right, HEIGHT - top - bottom);
     let place =
         |(x, y): (f64, f64)| (left + room_left + width * xs.at(x), top + height * (1.0 - ys.at(y)));
-    for y in ys.decades() {
+    for y in ys.marks() {
         let (_, at) = place((xs.low, y));
         let (from, to) = (left + room_left, left + room_left + width);
         let _ = writeln!(svg, r##"<path d="M{from:.1} {at:.1}H{to:.1}" stroke="#dddddd"/>"##);
@@ -105,7 +114,7 @@ fn chart(svg: &mut String, left: f64, title: &str, lines: &[Line], label: impl F
     seen.dedup();
     for x in seen {
         let (at, _) = place((x, ys.low));
-        text(svg, (at, HEIGHT - bottom + 16.0), "middle", &format!("{x}"));
+        text(svg, (at, HEIGHT - bottom + 16.0), "middle", &grouped(x));
     }
     for (number, Line { name, colour, points }) in lines.iter().enumerate() {
         let path: Vec<_> = points.iter().map(|point| place(*point)).collect();
@@ -123,7 +132,7 @@ fn chart(svg: &mut String, left: f64, title: &str, lines: &[Line], label: impl F
             );
         }
         let x = left + room_left + 80.0 * number as f64;
-        let y = HEIGHT - 10.0;
+        let y = HEIGHT - 14.0;
         let _ = writeln!(
             svg,
             r#"<rect x="{x:.1}" y="{:.1}" width="10" height="3" fill="{colour}"/>"#,
@@ -133,7 +142,7 @@ fn chart(svg: &mut String, left: f64, title: &str, lines: &[Line], label: impl F
     }
 }
 
-/// Whole powers of ten around all values.
+/// From the last step below all values to the first above: whole decades would waste half of the picture.
 struct Axis {
     low: f64,
     high: f64,
@@ -142,9 +151,11 @@ struct Axis {
 impl Axis {
     fn over(values: impl Iterator<Item = f64> + Clone) -> Option<Self> {
         let positive = || values.clone().filter(|value| *value > 0.0);
-        let low = positive().min_by(f64::total_cmp)?.log10().floor();
-        let high = positive().max_by(f64::total_cmp)?.log10().ceil();
-        Some(Self { low: 10_f64.powf(low), high: 10_f64.powf(high.max(low + 1.0)) })
+        let (least, most) =
+            (positive().min_by(f64::total_cmp)?, positive().max_by(f64::total_cmp)?);
+        let low = steps(least).filter(|step| *step <= least).last()?;
+        let high = steps(most).find(|step| *step >= most && *step > low)?;
+        Some(Self { low, high })
     }
 
     /// From 0 to 1.
@@ -153,11 +164,38 @@ impl Axis {
         share.clamp(0.0, 1.0)
     }
 
-    fn decades(&self) -> impl Iterator<Item = f64> {
-        let count = (self.high / self.low).log10().round() as i32;
-        let low = self.low;
-        (0..=count).map(move |power| low * 10_f64.powi(power))
+    fn marks(&self) -> impl Iterator<Item = f64> {
+        let Self { low, high } = *self;
+        let all = (high / low).log10() <= DECADES_WITH_STEPS;
+        let whole = |value: f64| value.log10().fract().abs() < 1e-9;
+        let (first, last) = (low.log10().floor() as i32, high.log10().ceil() as i32);
+        let near = move |value: &f64| *value >= low * 0.999 && *value <= high * 1.001;
+        let every = (first..=last).flat_map(|power| STEPS.map(|step| step * 10_f64.powi(power)));
+        every.filter(near).filter(move |value| all || whole(*value))
     }
+}
+
+/// Those of the decade of a value, and of its neighbours.
+fn steps(value: f64) -> impl Iterator<Item = f64> {
+    let decade = value.log10().floor() as i32;
+    (decade - 1..=decade + 2).flat_map(|power| STEPS.map(|step| step * 10_f64.powi(power)))
+}
+
+/// Digits in groups of three.
+fn grouped(number: f64) -> String {
+    let digits = format!("{number:.0}");
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at) % 3 == 0 {
+            text.push(' ');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+fn heading(svg: &mut String, left: f64, words: &str) {
+    text(svg, (left + ROOM[0], ROOM[2] - 16.0), "start", words);
 }
 
 fn text(svg: &mut String, (x, y): (f64, f64), anchor: &str, words: &str) {
@@ -210,11 +248,30 @@ mod tests {
     }
 
     #[test]
-    fn axes_are_whole_decades() {
-        let axis = Axis::over([2.0, 150.0].into_iter()).unwrap();
-        assert_eq!((axis.low, axis.high), (1.0, 1_000.0));
-        assert_eq!(axis.decades().count(), 4);
-        assert!((axis.at(1_000_f64.sqrt()) - 0.5).abs() < 1e-9);
+    fn axes_end_at_steps_around_all_values() {
+        for (values, ends, marks) in [
+            (vec![2.0, 150.0], (2.0, 200.0), 7),
+            (vec![3.0], (2.0, 5.0), 2),
+            (vec![100.0, 100.0], (100.0, 200.0), 2),
+            (vec![1.0, 99_999.0], (1.0, 100_000.0), 6),
+            (vec![0.000_13, 0.008], (0.000_1, 0.01), 7),
+        ] {
+            let axis = Axis::over(values.iter().copied()).unwrap();
+            let near = |a: f64, b: f64| (a / b - 1.0).abs() < 1e-9;
+            assert!(near(axis.low, ends.0) && near(axis.high, ends.1), "{values:?}");
+            assert_eq!(axis.marks().count(), marks, "{values:?}");
+        }
+        let axis = Axis { low: 1.0, high: 100.0 };
+        assert!((axis.at(10.0) - 0.5).abs() < 1e-9);
         assert!(Axis::over(std::iter::empty::<f64>()).is_none());
+    }
+
+    #[test]
+    fn digits_are_grouped() {
+        for (number, text) in
+            [(0.4, "0"), (999.0, "999"), (1_000.0, "1 000"), (12_345_678.0, "12 345 678")]
+        {
+            assert_eq!(grouped(number), text);
+        }
     }
 }
