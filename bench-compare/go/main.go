@@ -1,4 +1,4 @@
-// `driver redsync|redislock URL`: the locks of Go. The protocol is in ../README.md.
+// `driver redsync|redislock|etcd URL`: the locks of Go. The protocol is in ../README.md.
 package main
 
 import (
@@ -23,6 +23,9 @@ import (
 	"github.com/go-redsync/redsync/v4"
 	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
 	"github.com/redis/go-redis/v9"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/concurrency"
+	"go.uber.org/zap"
 )
 
 const (
@@ -96,6 +99,36 @@ func (l *ofRedislock) acquire(wait time.Duration) (bool, error) {
 
 func (l *ofRedislock) release() error { return l.held.Release(context.Background()) }
 
+// ofEtcd is one owner: whoever shares its session would share its place in the queue too.
+type ofEtcd struct {
+	client *clientv3.Client
+	name   string
+	mutex  *concurrency.Mutex
+}
+
+func (l *ofEtcd) acquire(wait time.Duration) (bool, error) {
+	if l.mutex == nil {
+		session, err := concurrency.NewSession(l.client, concurrency.WithTTL(int(lease.Seconds())))
+		if err != nil {
+			return false, err
+		}
+		l.mutex = concurrency.NewMutex(session, l.name)
+	}
+	ctx := context.Background()
+	if wait > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, wait)
+		defer cancel()
+	}
+	err := l.mutex.Lock(ctx)
+	if wait > 0 && errors.Is(err, context.DeadlineExceeded) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+func (l *ofEtcd) release() error { return l.mutex.Unlock(context.Background()) }
+
 // nowNS is CLOCK_MONOTONIC, the same for all processes of a machine, which package time keeps to itself.
 func nowNS() int64 {
 	var at syscall.Timespec
@@ -103,6 +136,9 @@ func nowNS() int64 {
 	syscall.RawSyscall(syscall.SYS_CLOCK_GETTIME, monotonic, uintptr(unsafe.Pointer(&at)), 0)
 	return at.Nano()
 }
+
+// left counts the tasks that have not come to their end, of all runs of this process.
+var left atomic.Int64
 
 type run struct {
 	words  map[string]string
@@ -149,6 +185,7 @@ func (r *run) section(client *redis.Client) error {
 }
 
 func (r *run) turns(client *redis.Client, task int64, of lock) {
+	defer left.Add(-1)
 	wait := time.Duration(r.number("wait_ms")) * time.Millisecond
 	for !r.over.Load() {
 		asked := nowNS()
@@ -219,8 +256,15 @@ func hold(words map[string]string, of func(string) lock, kept *[]lock) (int, str
 	return len(*kept), failed
 }
 
-func main() {
-	which, url := os.Args[1], os.Args[2]
+// library is what one kind needs: the client for the counter, if its server has one, and a lock for each name.
+type library struct {
+	redis          *redis.Client
+	of             func(name string) lock
+	module, client string
+	renews         bool
+}
+
+func onRedis(which, url string) library {
 	options, err := redis.ParseURL(url)
 	if err != nil {
 		panic(err)
@@ -229,19 +273,43 @@ func main() {
 	if err := client.Ping(context.Background()).Err(); err != nil {
 		panic(err)
 	}
-	sync := redsync.New(goredis.NewPool(client))
-	locker := redislock.New(client)
-	of := func(name string) lock { return &ofRedislock{client: locker, name: name} }
-	module := "github.com/bsm/redislock"
+	sync, locker := redsync.New(goredis.NewPool(client)), redislock.New(client)
+	one := library{redis: client, module: "github.com/bsm/redislock", client: "github.com/redis/go-redis/v9"}
+	one.of = func(name string) lock { return &ofRedislock{client: locker, name: name} }
 	if which == "redsync" {
-		module = "github.com/go-redsync/redsync/v4"
-		of = func(name string) lock {
+		one.module = "github.com/go-redsync/redsync/v4"
+		one.of = func(name string) lock {
 			// Waiting is bounded by tries alone; these last for years.
 			return ofRedsync{sync.NewMutex(name, redsync.WithExpiry(lease), redsync.WithTries(math.MaxInt32))}
 		}
 	}
-	fmt.Printf("{\"hello\":{\"version\":%q,\"runs_on\":\"%s, go-redis %s\",\"renews\":false}}\n",
-		version(module), runtime.Version(), version("github.com/redis/go-redis/v9"))
+	return one
+}
+
+func onEtcd(url string) library {
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{url}, Logger: zap.NewNop()})
+	if err != nil {
+		panic(err)
+	}
+	if _, err := client.Get(context.Background(), "nothing"); err != nil {
+		panic(err)
+	}
+	of := func(name string) lock { return &ofEtcd{client: client, name: name} }
+	return library{of: of, module: "go.etcd.io/etcd/client/v3", client: "google.golang.org/grpc", renews: true}
+}
+
+func main() {
+	which, url := os.Args[1], os.Args[2]
+	var used library
+	if which == "etcd" {
+		used = onEtcd(url)
+	} else {
+		used = onRedis(which, url)
+	}
+	of, client := used.of, used.redis
+	short := used.client[strings.Index(used.client, "/")+1:]
+	fmt.Printf("{\"hello\":{\"version\":%q,\"runs_on\":\"%s, %s %s\",\"renews\":%t}}\n",
+		version(used.module), runtime.Version(), short, version(used.client), used.renews)
 	current, kept := &run{}, []lock{}
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
 		verb, rest, _ := strings.Cut(lines.Text(), " ")
@@ -254,6 +322,7 @@ func main() {
 		case "run":
 			current = &run{words: words, Rows: []int64{}, GaveUp: []int64{}}
 			first, locks := current.number("first"), max(1, current.number("locks"))
+			left.Add(current.number("tasks"))
 			for task := first; task < first+current.number("tasks"); task++ {
 				go current.turns(client, task, of(fmt.Sprintf("%s:%d", words["name"], task%locks)))
 			}
@@ -263,6 +332,8 @@ func main() {
 			fmt.Printf("{\"held\":%d,\"error\":%q}\n", held, failed)
 		case "stop":
 			fmt.Printf("%s\n", current.answer())
+		case "left":
+			fmt.Printf("{\"left\":%d}\n", left.Load())
 		}
 	}
 }

@@ -9,6 +9,7 @@ import java.util.Map;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.locks.LockSupport;
 import org.redisson.Redisson;
 import org.redisson.api.RBucket;
@@ -28,6 +29,9 @@ public final class Driver {
     private static final int SUBSCRIPTIONS_PER_CONNECTION = 500;
     private static final PrintStream OUT =
             new PrintStream(new java.io.FileOutputStream(java.io.FileDescriptor.out), false);
+
+    /** Tasks that have not come to their end, of all runs of this process. */
+    private static final AtomicLong LEFT = new AtomicLong();
 
     private final RedissonClient redisson;
     private final boolean fair;
@@ -83,6 +87,9 @@ public final class Driver {
             case "stop":
                 say(current == null ? new Run(words).answer() : current.answer());
                 break;
+            case "left":
+                say("{\"left\":" + LEFT.get() + "}");
+                break;
             default:
                 throw new IllegalArgumentException(line[0]);
         }
@@ -134,7 +141,11 @@ public final class Driver {
             long first = number("first");
             for (long task = first; task < first + number("tasks"); task++) {
                 long own = task;
-                var thread = new Thread(() -> turns(own));
+                LEFT.incrementAndGet();
+                var thread = new Thread(() -> {
+                    turns(own);
+                    LEFT.decrementAndGet();
+                });
                 thread.setDaemon(true);
                 thread.start();
             }

@@ -25,6 +25,8 @@ const now = () => process.hrtime.bigint();
 const say = (answer) => process.stdout.write(answer + "\n");
 const kept = [];
 let run = newRun({});
+// Tasks that have not come to their end, of all runs of this process.
+let left = 0;
 
 function newRun(words) {
   return { words, over: false, rows: [], gaveUp: [], errors: 0, error: "" };
@@ -104,10 +106,13 @@ async function obey(line) {
   if (verb === "run") {
     run = newRun(words);
     const first = Number(words.first);
-    for (let task = first; task < first + Number(words.tasks); task++) turns(run, task);
+    left += Number(words.tasks);
+    for (let task = first; task < first + Number(words.tasks); task++) turns(run, task).then(() => left--);
     say(`{"running":${words.tasks}}`);
   } else if (verb === "hold") {
     say(JSON.stringify(await hold(words)));
+  } else if (verb === "left") {
+    say(`{"left":${left}}`);
   } else if (verb === "stop") {
     run.over = true;
     const { rows, gaveUp, errors, error } = run;

@@ -125,6 +125,8 @@ class Asyncio:
                 say(await self.hold(words))
             elif verb == "stop":
                 say(run.answer() if run else {"rows": [], "gave_up": [], "errors": 0, "error": ""})
+            elif verb == "left":
+                say({"left": sum(not task.done() for task in tasks)})
         os._exit(0)
 
 
@@ -185,18 +187,21 @@ class Threads:
         self.client.ping()
         hello("redis_lock", True)
         threading.stack_size(256 * 1024)
-        run = None
+        run, tasks = None, []
         while line := sys.stdin.readline():
             verb, words = parse(line)
             if verb == "run":
                 run = Run(words)
                 for task in range(words["first"], words["first"] + words["tasks"]):
-                    threading.Thread(target=self.turns, args=(run, task), daemon=True).start()
+                    tasks.append(threading.Thread(target=self.turns, args=(run, task), daemon=True))
+                    tasks[-1].start()
                 say({"running": words["tasks"]})
             elif verb == "hold":
                 say(self.hold(words))
             elif verb == "stop":
                 say(run.answer() if run else {"rows": [], "gave_up": [], "errors": 0, "error": ""})
+            elif verb == "left":
+                say({"left": sum(task.is_alive() for task in tasks)})
         os._exit(0)
 
 

@@ -12,71 +12,110 @@ import time
 from fnmatch import fnmatch
 
 import plan
+import publish
+import reach
 import report
 from measure import measure
-from server import Server
+from server import Etcd, Server
 
 # Each waiter of some rivals is a connection.
 CLIENTS = 30_000
+# Thousands of turns of what is fast, and some polls of what is not; there are five rounds.
+SECONDS = 0.7
 
 
 def arguments():
     parser = argparse.ArgumentParser(prog="scripts/bench-compare")
     parser.add_argument("--smoke", action="store_true", help="each driver for a second, two waiters; no figures")
-    parser.add_argument("--rounds", type=int, default=5, help="interleaved rounds (5)")
-    parser.add_argument("--seconds", type=float, default=3, help="each window (3)")
-    parser.add_argument("--rivals", default="all", help="names or patterns (redis*), separated by commas")
+    parser.add_argument("--parts", default="all", help="names or patterns, separated by commas")
+    parser.add_argument("--rivals", default="all", help="the same of rivals")
     parser.add_argument("--workloads", default="all", help="the same of workloads")
+    parser.add_argument("--rounds", type=int, default=0, help="interleaved rounds, if not as the plan says")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help=f"each window, where the plan says nothing ({SECONDS})")
+    parser.add_argument("--minutes", type=float, default=0, help="begin no round that would end later")
+    parser.add_argument("--again", action="store_true", help="measure what is there already once more")
     parser.add_argument("--out", default="target/bench-compare/results")
-    parser.add_argument("--list", action="store_true", help="names of rivals and workloads")
+    parser.add_argument("--render", action="store_true", help="tables and plots of what --out has; measures nothing")
+    parser.add_argument("--publish", action="store_true", help="with --render: into docs/ too")
+    parser.add_argument("--figures", action="store_true", help="the figures that numbers to reach are about")
+    parser.add_argument("--list", action="store_true", help="parts with their times, rivals, workloads")
     for internal in ("server", "rust", "go", "java", "jars", "node", "program", "redispy"):
         parser.add_argument(f"--{internal}", default="", help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
-def chosen(all_of_them, patterns):
+def chosen(all_of_them, patterns, what):
     patterns = ["*"] if patterns == "all" else patterns.split(",")
     for pattern in patterns:
         if not any(fnmatch(one.name, pattern) for one in all_of_them):
-            sys.exit(f"unknown: {pattern}")
+            sys.exit(f"unknown {what}: {pattern}")
     return [one for one in all_of_them if any(fnmatch(one.name, pattern) for pattern in patterns)]
 
 
-def command_of(rival, args):
-    here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    places = {**vars(args), "here": here}
-    return [word.format(**places) for word in rival.command]
+class Place:
+    """Where it is measured: servers, and the programs that connect to them."""
 
+    def __init__(self, args):
+        self.args = args
+        self.way = [f"{args.rust}/distance"]
+        self.redis, self.etcd = Server(args.server, CLIENTS), None
 
-def machine(server):
-    with open("/proc/cpuinfo") as file:
-        models = [line.split(":", 1)[1].strip() for line in file if line.startswith("model name")]
-    info = server.info()
-    version = info.get("valkey_version") or info["redis_version"]
-    return {
-        "processors": f"{os.cpu_count()} x {models[0] if models else platform.machine()}",
-        "kernel": platform.release(),
-        "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30),
-        "server": f"{'Valkey' if 'valkey_version' in info else 'Redis'} {version}",
-        "load_at_start": os.getloadavg()[0],
-        "date": time.strftime("%Y-%m-%d", time.gmtime()),
-        "commit": subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True).stdout.strip(),
-    }  # fmt: skip
+    def server_of(self, rival):
+        if rival.store == "etcd" and not self.etcd:
+            self.etcd = Etcd(f"{self.args.go}/etcd")
+        return self.etcd if rival.store == "etcd" else self.redis
 
+    def url_of(self, rival):
+        server = self.server_of(rival)
+        return server.host_url if rival.store == "host" else server.url(server.port)
 
-def yardstick(args, server, seconds):
-    ran = subprocess.run(
-        [f"{args.rust}/yardstick", server.url, str(seconds)], capture_output=True, text=True, timeout=120
-    )
-    if ran.returncode != 0:
-        sys.exit(f"the yardstick does not work: {ran.stderr[-500:]}")
-    server.clear()
-    return json.loads(ran.stdout)
+    def command_of(self, rival):
+        here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+        return [word.format(**vars(self.args), here=here) for word in rival.command]
+
+    def rest(self):
+        """Only what is measured runs: no other server."""
+        if self.etcd:
+            self.etcd.stop()
+            self.etcd = None
+
+    def stop(self):
+        self.rest()
+        self.redis.stop()
+
+    def yardstick(self, seconds):
+        ran = subprocess.run(
+            [f"{self.args.rust}/yardstick", self.redis.url(self.redis.port), str(seconds)],
+            capture_output=True, text=True, timeout=120,
+        )  # fmt: skip
+        if ran.returncode != 0:
+            sys.exit(f"the yardstick does not work: {ran.stderr[-500:]}")
+        self.redis.clear()
+        return json.loads(ran.stdout)
+
+    def machine(self):
+        with open("/proc/cpuinfo") as file:
+            models = [line.split(":", 1)[1].strip() for line in file if line.startswith("model name")]
+        info = self.redis.info()
+        version = info.get("valkey_version") or info["redis_version"]
+        git = subprocess.run(["git", "describe", "--always", "--dirty", "--abbrev=12"], capture_output=True, text=True)
+        return {
+            "processors": f"{os.cpu_count()} x {models[0] if models else platform.machine()}",
+            "kernel": platform.release(),
+            "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30),
+            "server": f"{'Valkey' if 'valkey_version' in info else 'Redis'} {version}",
+            "commit": git.stdout.strip(),
+        }
 
 
 def guilty(rival, workload, result):
     """What is wrong with a smoke run: a driver that does not do what it is there for."""
-    wrong = [text for text in result["told"] if text != "does not renew by itself"]
+    wrong = [text for text in result["told"] if text != "does not renew by itself" and not text.startswith("not asked")]
+    if len(wrong) < len(result["told"]):
+        return wrong
+    if rival.name.startswith("redisson.rs-fair"):
+        # Whoever comes to the head of its queue before the holder has gone gets an error: that is how it is.
+        wrong = [text for text in wrong if not text.startswith("errors, the first: Failed to acquire lock")]
     broken = result.get("overlaps", 0) + result.get("lost_updates", 0)
     if rival.control:
         # Nothing breaks where nothing takes time under the lock.
@@ -89,61 +128,145 @@ def guilty(rival, workload, result):
     return wrong
 
 
-def main():
-    args = arguments()
-    if args.list:
-        print("rivals:", *(rival.name for rival in plan.RIVALS))
-        print("workloads:", *(workload.name for workload in plan.WORKLOADS))
-        return
-    workloads = chosen(plan.SMOKE if args.smoke else plan.WORKLOADS, args.workloads)
-    rivals = [rival for rival in chosen(plan.RIVALS, args.rivals) if args.smoke or not rival.control]
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 2 * CLIENTS)), hard))
-    os.environ["PYTHONPATH"] = args.redispy
-    # So that the server ends too, whoever ends this.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    server = Server(args.server, CLIENTS)
-    rounds, window_s = (1, 1.0) if args.smoke else (args.rounds, args.seconds)
-    data = {"machine": machine(server), "window_s": window_s, "yardsticks": [], "runs": []}
+def settings(args, part, rivals, workloads):
+    """What must be the same for rounds to be of one part."""
+    return {
+        "window_s": args.seconds,
+        "rivals": [rival.name for rival in rivals],
+        "workloads": [workload.name for workload in workloads],
+        "command": "scripts/bench-compare " + " ".join(part_words(args, part)),
+    }
+
+
+def part_words(args, part):
+    words = [f"--parts {part.name}"]
+    words += [f"--{name} {getattr(args, name)}" for name in ("rivals", "workloads") if getattr(args, name) != "all"]
+    words += [f"--seconds {args.seconds:g}"] if args.seconds != SECONDS else []
+    return words + ([f"--rounds {args.rounds}"] if args.rounds else [])
+
+
+def begun(args, place, part, wanted):
+    """What there is of this part already, if it can be gone on with."""
+    path = os.path.join(args.out, f"{part.name}.json")
+    machine = place.machine()
+    fresh = {"part": part.name, "machine": machine, "settings": wanted, "rounds": [], "runs": []}
+    if args.again or args.smoke or not os.path.exists(path):
+        return fresh
+    with open(path) as file:
+        data = json.load(file)
+    enough = len(data["rounds"]) >= (part.name == "own" or args.rounds or part.rounds)
+    if not enough and (data["machine"], data["settings"]) != (machine, wanted):
+        sys.exit(f"{path} is of another machine, commit or plan: --again begins anew, another --out keeps it")
+    return data
+
+
+def round_of(place, part, rivals, workloads, number, args, data):
+    """One round of a part; how many of its runs were bad, which only a smoke run asks."""
     bad = 0
-    try:
-        for number in range(rounds):
-            data["yardsticks"].append(yardstick(args, server, 0.5 if args.smoke else 2))
-            # A B C of each workload, so that what the machine does meanwhile happens to all of them.
-            for workload in workloads:
-                for rival in (rival for rival in rivals if rival.host == workload.host):
-                    result = one(args, server, rival, workload, window_s)
-                    data["runs"].append(
-                        {"round": number, "rival": rival.name, "workload": workload.name, **result}
-                    )
-                    wrong = guilty(rival, workload, result) if args.smoke else []
-                    bad += bool(wrong)
-                    print(line_of(number, rival, workload, result, wrong), flush=True)
-            if not args.smoke:
-                report.write(data, args.out)
-    finally:
-        server.stop()
-    if args.smoke:
-        print(f"smoke: {len(data['runs'])} runs, {bad} bad")
-        sys.exit(1 if bad else 0)
-    print(f"written: {args.out}/results.json, tables.md and the plots beside them")
+    began = time.monotonic()
+    load, stamp = os.getloadavg()[0], time.strftime("%Y-%m-%d %H:%M", time.gmtime())
+    yardstick = place.yardstick(0.5 if args.smoke else 1)
+    runs = []
+    # A B C, so that what the machine does meanwhile happens to all of them.
+    for rival in rivals:
+        hopeless = {run["workload"] for run in data["runs"] if run["rival"] == rival.name and run.get("silent")}
+        for workload, result in measure(place, rival, workloads, args.seconds, args.smoke, hopeless):
+            runs.append({"round": number, "rival": rival.name, "workload": workload.name, **result})
+            wrong = guilty(rival, workload, result) if args.smoke else []
+            bad += bool(wrong)
+            print(line_of(part, number, rival, workload, result, wrong), flush=True)
+        place.rest()
+    took_s = round(time.monotonic() - began, 1)
+    data["rounds"].append({"at": stamp, "load": load, "took_s": took_s, "yardstick": yardstick})
+    data["runs"] += runs
+    return bad
 
 
-def one(args, server, rival, workload, window_s):
-    each = -(-workload.tasks // workload.processes)
-    if each > rival.tasks_max:
-        return {"told": [f"not asked: {rival.reason}"]}
-    window_s = window_s if args.smoke else workload.window_s or window_s
-    return measure(server, command_of(rival, args), rival, workload, window_s, args.smoke)
+def own(args, place, part, data):
+    """`fairlock bench` on the same server: rounds, medians and ratios are its own."""
+    began = time.monotonic()
+    load, stamp = os.getloadavg()[0], time.strftime("%Y-%m-%d %H:%M", time.gmtime())
+    picture = os.path.join(args.out, "bench.svg")
+    os.makedirs(args.out, exist_ok=True)
+    url = place.redis.url(place.redis.port)
+    command = [args.program, "bench", "--url", url, "--json", "--quiet", "--plot", picture, *plan.OWN]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    if ran.returncode != 0:
+        sys.exit(f"fairlock bench: {ran.stderr[-500:]}")
+    place.redis.clear()
+    data["bench"] = json.loads(ran.stdout)
+    data["settings"]["command"] += f" (fairlock bench {' '.join(plan.OWN)})"
+    data["rounds"].append({"at": stamp, "load": load, "took_s": round(time.monotonic() - began, 1), "yardstick": {}})
+    print(f"{part.name}: {ran.stdout.strip()}", flush=True)
 
 
-def line_of(number, rival, workload, result, wrong):
+def line_of(part, number, rival, workload, result, wrong):
     figures = [f"{result['rate']:.0f}/s"] if "rate" in result else []
     if "handover_p50_us" in result:
         figures.append(f"p50 {result['handover_p50_us']:.0f} us")
+    if result.get("others", 0) > 0.1:
+        figures.append(f"others {100 * result['others']:.0f} %")
     told = "; ".join(wrong if wrong else result["told"])
     mark = "BAD " if wrong else ""
-    return f"{mark}round {number + 1} {workload.name} {rival.name}: {', '.join(figures)} {told}".rstrip()
+    return f"{mark}{part.name} {number + 1} {workload.name} {rival.name}: {', '.join(figures)} {told}".rstrip()
+
+
+def listing(parts, rivals, args):
+    total = 0
+    for part in parts:
+        rounds = 1 if part.name == "own" else args.rounds or part.rounds
+        minutes = rounds * plan.seconds(part, [rival for rival in rivals if part.has(rival)], args.seconds) / 60
+        total += minutes
+        print(f"{part.name}: {part.about}; {rounds} rounds, about {minutes:.1f} minutes")
+        print("    " + " ".join(workload.name for workload in part.workloads))
+        print("    " + " ".join(rival.name for rival in rivals if part.has(rival)))
+    print(f"all: about {total:.0f} minutes")
+
+
+def main():
+    args = arguments()
+    parts = chosen(plan.SMOKE if args.smoke else plan.PARTS, args.parts, "part")
+    all_workloads = [workload for part in parts for workload in part.workloads]
+    workloads = {workload.name for workload in chosen(all_workloads, args.workloads, "workload")}
+    rivals = [rival for rival in chosen(plan.RIVALS, args.rivals, "rival") if args.smoke or not rival.control]
+    if args.list:
+        return listing(parts, rivals, args)
+    if args.figures:
+        return print("\n".join(reach.lines(report.load(args.out))))
+    if args.render:
+        return publish.render(args.out, args.publish)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 2 * CLIENTS)), hard))
+    os.environ["PYTHONPATH"] = args.redispy
+    # So that the servers end too, whoever ends this.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    until = time.monotonic() + args.minutes * 60 if args.minutes else float("inf")
+    place, bad, done = Place(args), 0, 0
+    try:
+        for part in parts:
+            asked = [rival for rival in rivals if part.has(rival)]
+            wanted = [workload for workload in part.workloads if workload.name in workloads]
+            if part.name != "own" and not (asked and wanted):
+                continue
+            data = begun(args, place, part, settings(args, part, asked, wanted))
+            rounds = 1 if args.smoke or part.name == "own" else args.rounds or part.rounds
+            for number in range(len(data["rounds"]), rounds):
+                if time.monotonic() + plan.seconds(part, asked, args.seconds) > until:
+                    print(f"{part.name}: no time for round {number + 1}")
+                    break
+                if part.name == "own":
+                    own(args, place, part, data)
+                else:
+                    bad += round_of(place, part, asked, wanted, number, args, data)
+                done = len(data["runs"])
+                if not args.smoke:
+                    report.write_json(os.path.join(args.out, f"{part.name}.json"), data)
+    finally:
+        place.stop()
+    if args.smoke:
+        print(f"smoke: {done} runs of the last part, {bad} bad in all")
+        sys.exit(1 if bad else 0)
+    publish.render(args.out, False)
 
 
 main()

@@ -1,12 +1,11 @@
 """A driver's process: lines in, one line of JSON out, every answer bounded."""
 
 import json
-import os
 import queue
 import subprocess
 import threading
 
-TICKS = os.sysconf("SC_CLK_TCK")
+from server import cpu_s, memory
 
 
 class Silent(Exception):
@@ -14,11 +13,11 @@ class Silent(Exception):
 
 
 class Driver:
-    def __init__(self, command, url):
+    def __init__(self, command, *last):
         self.command = command
         # Its complaints are shown only if it does not work.
         self.process = subprocess.Popen(
-            [*command, url],
+            [*command, *last],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             text=True,
         )  # fmt: skip
@@ -56,17 +55,10 @@ class Driver:
         return json.loads(line)
 
     def cpu_s(self):
-        """What it has used so far, its children that have ended included."""
-        with open(f"/proc/{self.process.pid}/stat") as file:
-            fields = file.read().rpartition(")")[2].split()
-        return sum(map(int, fields[11:15])) / TICKS
+        return cpu_s(self.process.pid)
 
     def memory(self):
-        with open(f"/proc/{self.process.pid}/status") as file:
-            for line in file:
-                if line.startswith("VmRSS:"):
-                    return int(line.split()[1]) * 1024
-        return 0
+        return memory(self.process.pid)
 
     def kill(self):
         self.process.kill()

@@ -1,15 +1,22 @@
-"""One rival, one workload, one round: processes are started, watched for a window, and ended."""
+"""One rival in one round: its processes are started, do one workload after the other, are watched for a window
+in each, and ended."""
 
 import itertools
 import time
 
 import figures
+import plan
 from driver import Driver, Silent
+from server import machine_cpu_s
 
 # A JVM that starts beside seven others, on two cores.
 HELLO_S = 120
-BEGIN_S = 60
+BEGIN_S = 30
 STOP_S = 60
+# 100 000 locks at 1 000 a second.
+HOLD_S = 100
+# Tasks that are told to end need a last turn each. Processes in which they take longer are not used again.
+REST_S = 3.0
 # Longer than any run: who gets the lock keeps it.
 FOR_EVER_MS = 3_600_000
 
@@ -17,32 +24,132 @@ SCRIPTS = ("eval", "evalsha", "eval_ro", "evalsha_ro", "fcall", "fcall_ro")
 names = itertools.count()
 
 
-def sample(server, drivers):
-    info = server.info()
-    return {
+class Session:
+    """Processes of one rival, connected and warm."""
+
+    def __init__(self, place, rival, workload, smoke):
+        self.rival, self.smoke, self.key = rival, smoke, key_of(workload)
+        self.server, self.drivers, self.way = place.server_of(rival), [], None
+        try:
+            url = place.url_of(rival)
+            if workload.rtt_ms is not None:
+                self.way = Driver(place.way, str(self.server.port))
+                url = self.server.url(tell([self.way], None, "hello", HELLO_S)[0]["hello"]["port"])
+            self.drivers += [Driver(place.command_of(rival), url) for _ in range(workload.processes)]
+            self.hello = tell(self.drivers, None, "hello", HELLO_S)[0]["hello"]
+            if workload.shape == "turns" or workload.warm:
+                warm_up(self.drivers, min(rival.warm_s, 0.4) if smoke else rival.warm_s)
+            self.at_first = sample(self)
+        except BaseException:
+            self.close()
+            raise
+
+    def serves(self, workload):
+        """Whether it can be used for this one too. What memory and renewals cost is looked at in fresh ones."""
+        return workload.shape == "turns" and key_of(workload) == self.key
+
+    def rests(self):
+        """Whether all that was under way came to its end."""
+        until = time.monotonic() + REST_S
+        while any(answer["left"] for answer in tell(self.drivers, "left", "left", STOP_S)):
+            if time.monotonic() > until:
+                return False
+            time.sleep(0.01)
+        return True
+
+    def close(self):
+        for driver in [*self.drivers, *([self.way] if self.way else [])]:
+            driver.kill()
+        self.server.clear()
+
+
+def key_of(workload):
+    return workload.processes, workload.shape, workload.rtt_ms is not None
+
+
+def measure(place, rival, workloads, window_s, smoke, hopeless=frozenset()):
+    """Yields each workload with its figures; `told` says in words what could not be measured, or went wrong. What
+    is hopeless is not asked again."""
+    session = None
+    try:
+        for workload in workloads:
+            result, began = {"told": []}, time.monotonic()
+            excuse = plan.excused(rival, workload)
+            if workload.name in hopeless:
+                excuse = "it did not answer in a round before"
+            if excuse:
+                yield workload, {"told": [f"not asked: {excuse}"]}
+                continue
+            try:
+                if session and not session.serves(workload):
+                    session = session.close()
+                session = session or Session(place, rival, workload, smoke)
+                result["hello"] = session.hello
+                if session.way:
+                    session.way.send(str(round(workload.rtt_ms * 1000)))
+                    tell([session.way], None, "rtt_us", BEGIN_S)
+                window = window_s if smoke else workload.window_s or window_s
+                {"turns": turns, "idle": idle, "held": held}[workload.shape](session, workload, window, result)
+                if workload is not workloads[-1] and not session.rests():
+                    session = session.close()
+            except Silent as silent:
+                result["told"].append(str(silent))
+                result["silent"] = True
+                session = session.close() if session else None
+            result["took_s"] = round(time.monotonic() - began, 2)
+            yield workload, result
+    finally:
+        if session:
+            session.close()
+
+
+def sample(session):
+    busy, steal = machine_cpu_s()
+    drivers = session.drivers
+    seen = {
         "at_ns": time.monotonic_ns(),
-        "calls": {key[6:]: value for key, value in info.items() if key.startswith("calls:")},
-        "server_cpu_s": float(info["used_cpu_user"]) + float(info["used_cpu_sys"]),
-        "server_memory": int(info["used_memory"]),
-        "bytes": int(info["total_net_input_bytes"]) + int(info["total_net_output_bytes"]),
-        "clients": int(info["connected_clients"]),
+        **session.server.sample(),
         "client_cpu_s": sum(driver.cpu_s() for driver in drivers),
         "client_memory": sum(driver.memory() for driver in drivers),
+        "steal_s": steal,
     }
+    way = session.way.cpu_s() if session.way else 0
+    seen["others_s"] = busy - seen["server_cpu_s"] - seen["client_cpu_s"] - way - time.process_time()
+    return seen
 
 
 def spent(before, after, again):
     """What happened between two samples. A third, right after the second, shows what looking costs."""
-    looked = again["bytes"] - after["bytes"]
-    calls = {name: count - before["calls"].get(name, 0) for name, count in after["calls"].items()}
-    calls.pop("info", None)
-    return {
-        "scripts": sum(calls.get(name, 0) for name in SCRIPTS),
-        "commands": sum(calls.values()),
+    seconds = (after["at_ns"] - before["at_ns"]) / 1e9
+    used = {
+        "seconds": seconds,
         "server_cpu_s": after["server_cpu_s"] - before["server_cpu_s"],
         "client_cpu_s": after["client_cpu_s"] - before["client_cpu_s"],
-        "bytes": max(0, after["bytes"] - before["bytes"] - looked),
+        # Of one core: what ran beside, and what this machine did not get.
+        "others": max(0, after["others_s"] - before["others_s"]) / seconds,
+        "steal": (after["steal_s"] - before["steal_s"]) / seconds,
     }
+    if "calls" in after:
+        difference = lambda what: {  # noqa: E731
+            name: count - before[what].get(name, 0) for name, count in after[what].items() if name != "info"
+        }
+        calls, us = difference("calls"), difference("us")
+        looked = again["bytes"] - after["bytes"]
+        used |= {
+            "scripts": sum(calls.get(name, 0) for name in SCRIPTS),
+            "script_us": sum(us.get(name, 0) for name in SCRIPTS),
+            "commands": sum(calls.values()),
+            "bytes": max(0, after["bytes"] - before["bytes"] - looked),
+        }
+    return used
+
+
+def look(session, window_s):
+    """A window."""
+    before = sample(session)
+    time.sleep(window_s)
+    after = sample(session)
+    return before, after, spent(before, after, sample(session))
 
 
 def tell(drivers, words, wanted, seconds):
@@ -84,84 +191,58 @@ def warm_up(drivers, seconds):
         tell(drivers, "stop", "rows", STOP_S)
 
 
-def measure(server, command, rival, workload, window_s, smoke):
-    """A dictionary of figures; `told` says in words what could not be measured, or went wrong."""
-    drivers = []
-    result = {"told": []}
-    try:
-        for _ in range(workload.processes):
-            drivers.append(Driver(command, server.host_url if rival.host else server.url))
-        result["hello"] = tell(drivers, None, "hello", HELLO_S)[0]["hello"]
-        if workload.shape == "turns" or workload.warm:
-            warm_up(drivers, min(rival.warm_s, 0.4) if smoke else rival.warm_s)
-        before_memory = sample(server, drivers)
-        {"turns": turns, "idle": idle, "held": held}[workload.shape](
-            server, drivers, workload, window_s, smoke, before_memory, result
-        )
-    except Silent as silent:
-        result["told"].append(str(silent))
-    finally:
-        for driver in drivers:
-            driver.kill()
-        server.clear()
-    return result
-
-
-def turns(server, drivers, workload, window_s, smoke, before_memory, result):
+def turns(session, workload, window_s, result):
+    server, drivers = session.server, session.drivers
     name, locks = f"bench-{next(names)}", workload.locks or workload.tasks
     counter = f"counter-{name}" if workload.counter else "-"
     places = shares(workload.tasks, len(drivers))
     started = time.monotonic_ns()
     tell(drivers, lambda at: run_line(name, *places[at], locks, workload, counter), "running", BEGIN_S)
-    time.sleep(0.2 if smoke else workload.settle_s)
-    before = sample(server, drivers)
-    time.sleep(window_s)
-    after = sample(server, drivers)
-    again = sample(server, drivers)
+    time.sleep(0.2 if session.smoke else workload.settle_s)
+    before, after, used = look(session, window_s)
     answers = tell(drivers, "stop", "rows", STOP_S)
     begin, end = before["at_ns"], after["at_ns"]
     rows = [row for answer in answers for row in figures.rows_of(answer["rows"])]
     gave_up = [took for answer in answers for took in answer["gave_up"]]
     grants = sum(begin <= row[figures.ACQUIRED] < end for row in rows)
-    seconds = (end - begin) / 1e9
+    seconds = used["seconds"]
     result.update(
         grants=grants, rate=grants / seconds, overlaps=figures.overlaps(rows, locks),
         errors=sum(answer["errors"] for answer in answers), gave_up=len(gave_up),
+        others=used["others"], steal=used["steal"],
     )  # fmt: skip
     if result["errors"]:
         first = next(answer["error"] for answer in answers if answer["errors"])
-        result["told"].append(f"{result['errors']} errors, the first: {first[:200]}")
+        result["told"].append(f"errors, the first: {first[:200]}")
     if result["overlaps"]:
-        result["told"].append(f"MUTUAL EXCLUSION BROKEN: {result['overlaps']} holds overlap another")
+        result["told"].append("MUTUAL EXCLUSION BROKEN: holds overlap")
     if workload.counter:
         counted = int(server.call("GET", counter) or 0)
         result["lost_updates"] = figures.lost_updates(rows, counted)
         if result["lost_updates"]:
-            result["told"].append(f"MUTUAL EXCLUSION BROKEN: {result['lost_updates']} updates lost")
+            result["told"].append("MUTUAL EXCLUSION BROKEN: updates were lost")
     if gave_up:
         result.update(gave_up_p50_us=figures.percentile(gave_up, 50) / 1e3, gave_up_p99_us=figures.percentile(gave_up, 99) / 1e3)
-    if workload.locks is None or workload.tasks == 1:
+    if workload.is_pairs:
         note_percentiles(result, "pair", figures.pairs_ns(rows, begin, end))
     else:
         handovers = figures.handovers_ns(rows, begin, end)
         result["handovers_per_s"] = len(handovers) / seconds
         note_percentiles(result, "handover", handovers)
         result.update(figures.fairness(rows, workload.tasks, started, begin, end) or {})
-    used = spent(before, after, again)
     result["client_cpu_of_a_core"] = used["client_cpu_s"] / seconds
     result["server_cpu_of_a_core"] = used["server_cpu_s"] / seconds
+    if "scripts" in used and used["scripts"]:
+        result["script_us"] = used["script_us"] / used["scripts"]
     if not grants:
-        result["told"].append(f"no grant in {seconds:.0f} s ({len(rows)} before and after)")
-    elif workload.host:
-        result["client_cpu_us_each"] = used["client_cpu_s"] * 1e6 / grants
-    else:
-        result.update(
-            scripts_each=used["scripts"] / grants,
-            commands_each=used["commands"] / grants,
-            server_cpu_us_each=used["server_cpu_s"] * 1e6 / grants,
-            client_cpu_us_each=used["client_cpu_s"] * 1e6 / grants,
-            bytes_each=used["bytes"] / grants,
-        )
+        result["told"].append(f"no grant in a window ({len(rows)} before and after)")
+        return
+    result["client_cpu_us_each"] = used["client_cpu_s"] * 1e6 / grants
+    if session.rival.store != "host":
+        result["server_cpu_us_each"] = used["server_cpu_s"] * 1e6 / grants
+    for what in ("scripts", "commands", "bytes"):
+        if session.rival.store == "redis":
+            result[f"{what}_each"] = used[what] / grants
 
 
 def note_percentiles(result, what, took):
@@ -171,39 +252,42 @@ def note_percentiles(result, what, took):
         result[f"{what}_max_us"] = max(took) / 1e3
 
 
-def idle(server, drivers, workload, window_s, smoke, before_memory, result):
+def idle(session, workload, window_s, result):
     """Waiters behind a holder that never lets go: what does waiting cost?"""
     line = run_line(f"bench-{next(names)}", 0, workload.tasks, 1, workload)
-    tell(drivers, line, "running", BEGIN_S)
-    time.sleep(0.2 if smoke else workload.settle_s * 2)
-    watch(server, drivers, window_s, before_memory, result, workload.tasks, "waiter")
+    tell(session.drivers, line, "running", BEGIN_S)
+    time.sleep(0.2 if session.smoke else workload.settle_s * 2)
+    watch(session, window_s, result, workload.tasks, "waiter")
 
 
-def held(server, drivers, workload, window_s, smoke, before_memory, result):
+def held(session, workload, window_s, result):
     """Many locks of different names kept: what does keeping them cost? Who renews them itself is told."""
     began = time.monotonic()
-    answer = tell(drivers, f"hold name=bench-{next(names)} locks={workload.locks}", "held", 10 * BEGIN_S)[0]
+    line = f"hold name=bench-{next(names)} locks={workload.locks}"
+    answer = tell(session.drivers, line, "held", HOLD_S)[0]
     result["taking_per_s"] = answer["held"] / max(1e-9, time.monotonic() - began)
     if answer["held"] < workload.locks:
         result["told"].append(f"only {answer['held']} locks held: {answer['error'][:160]}")
-    watch(server, drivers, window_s, before_memory, result, workload.locks, "lock")
-    if not result["hello"]["renews"]:
+    watch(session, window_s, result, workload.locks, "lock")
+    if not session.hello["renews"]:
         result["told"].append("does not renew by itself")
 
 
-def watch(server, drivers, window_s, before_memory, result, number, what):
-    before = sample(server, drivers)
-    time.sleep(window_s)
-    after = sample(server, drivers)
-    used = spent(before, after, sample(server, drivers))
-    seconds = (after["at_ns"] - before["at_ns"]) / 1e9
+def watch(session, window_s, result, number, what):
+    _, after, used = look(session, window_s)
+    seconds = used["seconds"]
     result.update({
-        f"commands_per_s_a_{what}": used["commands"] / seconds / number,
-        f"client_bytes_a_{what}": (after["client_memory"] - before_memory["client_memory"]) / number,
-        f"server_bytes_a_{what}": (after["server_memory"] - before_memory["server_memory"]) / number,
-        "commands_per_s": used["commands"] / seconds,
-        "bytes_per_s": used["bytes"] / seconds,
+        f"client_bytes_a_{what}": (after["client_memory"] - session.at_first["client_memory"]) / number,
+        f"server_bytes_a_{what}": (after["server_memory"] - session.at_first["server_memory"]) / number,
         "client_cpu_of_a_core": used["client_cpu_s"] / seconds,
         "server_cpu_of_a_core": used["server_cpu_s"] / seconds,
-        "connections": after["clients"] - 1,
+        "others": used["others"],
+        "steal": used["steal"],
     })  # fmt: skip
+    if "commands" in used:
+        result.update({
+            f"commands_per_s_a_{what}": used["commands"] / seconds / number,
+            "commands_per_s": used["commands"] / seconds,
+            "bytes_per_s": used["bytes"] / seconds,
+            "connections": after["clients"],
+        })  # fmt: skip

@@ -1,6 +1,8 @@
-"""What is compared: rivals with their limits, and workloads with their numbers."""
+"""What is compared: rivals with their limits, and workloads with their numbers, in parts that are measured one
+after the other and may be measured on different days."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fnmatch import fnmatch
 
 
 @dataclass(frozen=True)
@@ -9,12 +11,14 @@ class Rival:
     # Words before the URL; {out}, {here}, {jars}, {java} and so on are filled in by the runner.
     command: tuple
     # How long it is let run before anything is measured: compilers at run time, scripts, connections.
-    warm_s: float = 0.5
+    warm_s: float = 0.4
+    # Until one process has said who it is, on a machine that does nothing else.
+    start_s: float = 0.3
     # Tasks of one process beyond which it is not asked: what the reason says.
     tasks_max: int = 1_000_000
     reason: str = ""
-    # On a server, or on a file of this host.
-    host: bool = False
+    # Where its locks lie: "redis", "etcd", or a "host"'s own files.
+    store: str = "redis"
     # It is there to be found guilty, and is in no table.
     control: bool = False
 
@@ -29,27 +33,34 @@ def java(kind):
             "-cp", "{java}:{jars}/*", "Driver", kind)  # fmt: skip
 
 
+A_CONNECTION_EACH = {"tasks_max": 1_000, "reason": "each waiter keeps a connection"}
+
 RIVALS = [
     Rival("fairlock", rust("ours", "fair")),
     Rival("fairlock-plain", rust("ours", "plain")),
-    Rival("redisson-fair", java("fair"), warm_s=6),
-    Rival("redisson-plain", java("plain"), warm_s=6),
+    Rival("redisson-fair", java("fair"), warm_s=6, start_s=2.5),
+    Rival("redisson-plain", java("plain"), warm_s=6, start_s=2.5),
     Rival("rslock", rust("rslock")),
     Rival("distkit", rust("distkit")),
+    Rival("redis-lock", rust("redis_lock")),
+    Rival("redisson.rs-fair", rust("redisson_rs", "fair"), **A_CONNECTION_EACH),
+    Rival("redisson.rs-plain", rust("redisson_rs", "plain"), **A_CONNECTION_EACH),
     Rival("redsync", ("{go}/driver", "redsync")),
     Rival("redislock", ("{go}/driver", "redislock")),
-    Rival("redis-py", ("python3", "{here}/python/driver.py", "redis-py")),
+    Rival("redis-py", ("python3", "{here}/python/driver.py", "redis-py"), start_s=0.6),
     Rival(
         "python-redis-lock",
         ("python3", "{here}/python/driver.py", "python-redis-lock"),
-        tasks_max=1_000,
-        reason="each waiter is a thread with a connection",
+        start_s=0.6,
+        **A_CONNECTION_EACH,
     ),
-    Rival("node-redlock", ("node", "{node}/driver.mjs"), warm_s=2),
+    Rival("node-redlock", ("node", "{node}/driver.mjs"), warm_s=2, start_s=0.6),
+    # Another server, for a look beyond Redis; each task needs a lease of its own there.
+    Rival("etcd", ("{go}/driver", "etcd"), store="etcd", tasks_max=1_000, reason="each waiter keeps a lease alive"),
     # The host's own: in the library, and around shell commands.
-    Rival("fairlock-host", rust("ours", "fair"), host=True),
-    Rival("fairlock-run", rust("commands", "{program}"), host=True),
-    Rival("flock", rust("commands", "flock"), host=True),
+    Rival("fairlock-host", rust("ours", "fair"), store="host"),
+    Rival("fairlock-run", rust("commands", "{program}"), store="host"),
+    Rival("flock", rust("commands", "flock"), store="host"),
     Rival("nolock", rust("nolock"), control=True),
 ]
 
@@ -70,42 +81,184 @@ class Workload:
     window_s: float | None = None
     # Thousands of short turns first: always before turns, else only where it is the question.
     warm: bool = False
-    # Among the rivals on this host's own files, not those on a server.
-    host: bool = False
+    # Round-trip time that is added by a proxy; None: there is none.
+    rtt_ms: float | None = None
 
     @property
     def settle_s(self):
         """Until the window opens: what enters a queue is not yet a hand-over."""
-        return 0.5 + self.tasks / 2_000
+        return 0.25 + self.tasks / 2_500 + (self.rtt_ms or 0) / 100
+
+    @property
+    def is_pairs(self):
+        """Nobody waits for anybody."""
+        return self.shape == "turns" and (self.locks is None or self.tasks == 1)
 
 
-def contended(tasks, processes):
+def contended(tasks, processes=1, **more):
     name = f"contended-{tasks}" + (f"-in-{processes}" if processes > 1 else "")
-    return Workload(name, tasks=tasks, processes=processes)
+    return Workload(name, tasks=tasks, processes=processes, **more)
 
 
-WORKLOADS = [
-    Workload("uncontended-1"),
-    Workload("uncontended-64", tasks=64, locks=None),
-    *(contended(tasks, 1) for tasks in (2, 10, 100, 1_000, 10_000)),
-    *(contended(tasks, 8) for tasks in (10, 100, 1_000, 10_000)),
-    # The counter lies on the server, where a lost update shows whatever the clocks say.
-    Workload("guarded-10-in-8", tasks=10, processes=8, counter=True),
-    Workload("giving-up", tasks=100, wait_ms=20, hold_ms=5),
-    # Renewals are a third of the lease apart: two of them.
-    *(Workload(f"held-{n}", "held", locks=n, tasks=1, window_s=20) for n in (1, 1_000, 100_000)),
+def far(workload, rtt_ms):
+    """The same, further away."""
+    window_s = 1.5 if rtt_ms >= 50 else workload.window_s
+    return replace(workload, name=f"rtt-{rtt_ms}-{workload.name}", rtt_ms=rtt_ms, window_s=window_s)
+
+
+@dataclass(frozen=True)
+class Part:
+    """Workloads of the same rivals. In each round each rival is started once and does all of them in turn, where
+    what it did before lets it; then comes the next rival, then the next round."""
+
+    name: str
+    workloads: tuple
+    # Names or patterns.
+    rivals: tuple = ("*",)
+    rounds: int = 5
+    store: str = ""
+    about: str = ""
+
+    def has(self, rival):
+        stores = (self.store,) if self.store else ("redis", "etcd")
+        return rival.store in stores and any(fnmatch(rival.name, pattern) for pattern in self.rivals)
+
+
+# Who renews what it holds by itself, so that holding costs it something.
+RENEWING = ("fairlock", "redisson-fair", "distkit")
+# One of each way of waiting: told, woken, polling in random and in fixed pauses.
+OF_EACH_WAY = ("fairlock", "redisson-fair", "redisson-plain", "rslock", "redis-py")
+
+# Of the part "own": what `fairlock bench` is asked; its rounds are its own.
+OWN = ("--time", "60s", "--rounds", "5", "--waiters", "2,10,100,1000,10000", "--held", "1,1000,10000")
+OWN_S = 90
+
+# The most wanted first. The last three count commands, processor time and memory, which no other program changes
+# much: three rounds of them.
+PARTS = [
+    Part(
+        "own",
+        (),
+        (),
+        rounds=1,
+        about="fairlock alone, by `fairlock bench`: beside PING and the raw scripts of the same server",
+    ),
+    Part(
+        "one-process",
+        (
+            Workload("uncontended-1"),
+            Workload("uncontended-64", tasks=64, locks=None),
+            *(contended(tasks) for tasks in (2, 10, 100)),
+            Workload("giving-up", tasks=100, wait_ms=20, hold_ms=5),
+            contended(1_000),
+        ),
+        about="uncontended, and one lock that up to 1 000 tasks of one process want",
+    ),
+    Part(
+        "eight-processes",
+        (
+            # The counter lies on the server, where a lost update shows whatever the clocks say.
+            Workload("guarded-10-in-8", tasks=10, processes=8, counter=True),
+            *(contended(tasks, 8) for tasks in (100, 1_000)),
+        ),
+        ("fairlock*", "redisson-*", "rslock", "distkit", "redsync", "redis-py", "node-redlock"),
+        about="the same from eight processes, with a counter that shows lost updates",
+    ),
+    Part(
+        "ten-thousand",
+        (contended(10, window_s=1.5), contended(10_000, window_s=2)),
+        OF_EACH_WAY,
+        about="10 000 waiters in one process",
+    ),
+    Part(
+        "ten-thousand-in-eight",
+        (contended(10_000, 8, window_s=2),),
+        ("fairlock", "redisson-fair", "rslock"),
+        about="10 000 waiters in eight processes",
+    ),
+    Part(
+        "distance",
+        tuple(far(one, rtt) for rtt in (0, 1, 5, 50) for one in (Workload("uncontended-1"), contended(10))),
+        ("fairlock", "redisson-fair", "rslock", "redis-py"),
+        about="a round-trip time of 0, 1, 5 and 50 ms added by a proxy",
+    ),
+    Part(
+        "host",
+        tuple(Workload(f"host-{n}", tasks=n) for n in (1, 2, 10, 100)),
+        store="host",
+        about="locks on this host's own files, beside flock(1)",
+    ),
+    Part(
+        "idle",
+        (Workload("idle-1000", "idle", tasks=1_000, window_s=4), Workload("idle-10000", "idle", tasks=10_000, window_s=4)),
+        ("fairlock", "redisson-fair", "rslock", "redis-py", "python-redis-lock"),
+        rounds=3,
+        about="waiters behind one who never lets go: what waiting costs",
+    ),
+    Part(
+        "held",
+        # Renewals are a third of the lease apart: one of them, whenever it comes.
+        tuple(Workload(f"held-{n}", "held", locks=n, window_s=10.2) for n in (1, 1_000, 100_000)),
+        RENEWING,
+        rounds=3,
+        about="many locks held and renewed",
+    ),
     # The same in a process that has used locks before: does it still only renew what it holds?
-    Workload("held-1000-after-turns", "held", locks=1_000, tasks=1, window_s=20, warm=True),
-    *(Workload(f"idle-{n}", "idle", tasks=n, window_s=10) for n in (100, 1_000, 10_000)),
-    *(Workload(f"host-{n}", tasks=n, host=True) for n in (1, 2, 10, 100)),
+    Part(
+        "held-after-turns",
+        (Workload("held-1000-after-turns", "held", locks=1_000, window_s=10.2, warm=True),),
+        ("fairlock", "redisson-fair"),
+        rounds=3,
+        about="the same in a process that has used locks before",
+    ),
 ]
 
 SMOKE = [
-    Workload("uncontended-1"),
-    Workload("contended-2", tasks=2),
-    Workload("guarded-4-in-2", tasks=4, processes=2, counter=True),
-    Workload("giving-up", tasks=2, wait_ms=20, hold_ms=50),
-    Workload("held-10", "held", locks=10),
-    Workload("idle-2", "idle", tasks=2),
-    Workload("host-2", tasks=2, host=True),
+    Part(
+        "smoke",
+        (
+            Workload("uncontended-1"),
+            Workload("contended-2", tasks=2),
+            Workload("guarded-4-in-2", tasks=4, processes=2, counter=True),
+            Workload("giving-up", tasks=2, wait_ms=20, hold_ms=50),
+            far(Workload("contended-2", tasks=2), 5),
+            Workload("held-10", "held", locks=10),
+            Workload("idle-2", "idle", tasks=2),
+        ),
+    ),
+    Part("smoke-host", (Workload("host-2", tasks=2),), store="host"),
 ]
+
+
+def workloads():
+    """Each once, in the order of the tables."""
+    return list({one.name: one for part in PARTS for one in part.workloads}.values())
+
+
+def excused(rival, workload):
+    """Why this one is not asked to do that; empty where it is."""
+    if -(-workload.tasks // workload.processes) > rival.tasks_max:
+        return rival.reason
+    if workload.counter and rival.store == "etcd":
+        return "the counter lies on Redis"
+    return ""
+
+
+def seconds(part, rivals, window_s):
+    """About how long a round takes on a quiet machine of two cores."""
+    if part.name == "own":
+        return OWN_S
+    total = 5.0
+    for rival in rivals:
+        processes = 0
+        for workload in part.workloads:
+            if excused(rival, workload):
+                continue
+            if workload.processes != processes or workload.shape != "turns":
+                # Two start at a time, on two cores.
+                total += rival.start_s * max(1, workload.processes / 2) + 0.1
+                total += rival.warm_s if workload.shape == "turns" or workload.warm else 0
+            processes = workload.processes
+            total += (workload.window_s or window_s) + workload.settle_s + 0.15
+            total += (workload.locks or 0) / 20_000 if workload.shape == "held" else 0
+    return total

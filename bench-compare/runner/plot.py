@@ -3,24 +3,38 @@
 import math
 from html import escape
 
-WIDTH, HEIGHT = 760, 440
-LEFT, RIGHT, TOP, BOTTOM = 70, 150, 40, 50
-# Ours first; told apart in print too, by the names at the ends.
-COLOURS = ["#c0392b", "#e59866", "#1f618d", "#5dade2", "#1e8449", "#82e0aa", "#6c3483", "#bb8fce", "#7d6608", "#d4ac0d", "#515a5a"]  # fmt: skip
+WIDTH, HEIGHT = 820, 460
+LEFT, RIGHT, TOP, BOTTOM = 76, 170, 46, 56
+# Ours in red, its relatives in orange; the rest in an order in which neighbours are told apart.
+OURS = {"fairlock": "#c0392b", "fairlock-plain": "#e67e22"}
+COLOURS = ["#1f618d", "#5dade2", "#1e8449", "#82e0aa", "#6c3483", "#bb8fce", "#7d6608", "#d4ac0d", "#515a5a", "#a6acaf", "#117a65", "#884ea0", "#2e4053"]  # fmt: skip
 # Names at the ends are at least so far apart.
-LINE = 13
+LINE = 15
+STEPS = (1, 2, 5)
 
 
-def decades(values):
-    low, high = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
-    return low, max(high, low + 1)
+def axis(values):
+    """From the last 1, 2 or 5 below all values to the first above; whole decades waste half of the picture."""
+    low, high = math.log10(min(values)), math.log10(max(values))
+    marks = sorted(math.log10(step) + power for power in range(-6, 10) for step in STEPS)
+    first = max(mark for mark in marks if mark <= low + 1e-9)
+    last = min(mark for mark in marks if mark >= high - 1e-9)
+    if last <= first:
+        last = min(mark for mark in marks if mark > first + 1e-9)
+    return first, last
 
 
-def chart(title, below, lines):
+def ticks(low, high, most):
+    """Each 1, 2 and 5 if there is room for all, else the powers of ten."""
+    steps = STEPS if 3 * (high - low) < most else (1,)
+    all_of_them = [step * 10.0**power for power in range(-6, 10) for step in steps]
+    return [value for value in all_of_them if low - 1e-9 <= math.log10(value) <= high + 1e-9]
+
+
+def chart(title, below, beside, lines):
     """`lines`: name to points (x, y), all above zero."""
-    xs = [x for points in lines.values() for x, _ in points]
-    ys = [y for points in lines.values() for _, y in points]
-    (x_low, x_high), (y_low, y_high) = decades(xs), decades(ys)
+    xs = sorted({x for points in lines.values() for x, _ in points})
+    (x_low, x_high), (y_low, y_high) = axis(xs), axis([y for points in lines.values() for _, y in points])
 
     def at_x(x):
         return LEFT + (math.log10(x) - x_low) / (x_high - x_low) * (WIDTH - LEFT - RIGHT)
@@ -28,34 +42,56 @@ def chart(title, below, lines):
     def at_y(y):
         return HEIGHT - BOTTOM - (math.log10(y) - y_low) / (y_high - y_low) * (HEIGHT - TOP - BOTTOM)
 
+    middle = (TOP + HEIGHT - BOTTOM) / 2
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{HEIGHT}" viewBox="0 0 {WIDTH} {HEIGHT}" '
         'font-family="sans-serif" font-size="12">',
         f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
-        words(WIDTH / 2, 22, title, "middle", 15),
-        words((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 12, below, "middle"),
+        words(LEFT, 24, title, "start", 15),
+        words((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 14, below, "middle"),
+        f'<g transform="translate(16 {middle:.1f}) rotate(-90)">{words(0, 0, beside, "middle")}</g>',
     ]
-    for power in range(x_low, x_high + 1):
-        x = at_x(10**power)
-        parts += [rule(x, TOP, x, HEIGHT - BOTTOM), words(x, HEIGHT - BOTTOM + 18, label(power), "middle")]
-    for power in range(y_low, y_high + 1):
-        y = at_y(10**power)
-        parts += [rule(LEFT, y, WIDTH - RIGHT, y), words(LEFT - 6, y + 4, label(power), "end")]
-    ends = []
-    for colour, (name, points) in zip(COLOURS, lines.items()):
+    # Only what was measured has a mark below.
+    for x in xs:
+        parts += [rule(at_x(x), TOP, at_x(x), HEIGHT - BOTTOM), words(at_x(x), HEIGHT - BOTTOM + 18, label(x), "middle")]
+    for y in ticks(y_low, y_high, 14):
+        parts += [rule(LEFT, at_y(y), WIDTH - RIGHT, at_y(y)), words(LEFT - 6, at_y(y) + 4, label(y), "end")]
+    ends, others = [], iter(COLOURS)
+    for name, points in lines.items():
+        colour = OURS.get(name) or next(others)
         points = sorted(points)
         path = " ".join(f"{at_x(x):.1f},{at_y(y):.1f}" for x, y in points)
-        wide = 3 if name == next(iter(lines)) else 1.5
+        wide = 3 if name == "fairlock" else 1.5
         parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="{wide}"/>')
-        parts += [f'<circle cx="{at_x(x):.1f}" cy="{at_y(y):.1f}" r="3" fill="{colour}"/>' for x, y in points]
+        parts += [
+            f'<circle cx="{at_x(x):.1f}" cy="{at_y(y):.1f}" r="3" fill="{colour}">'
+            f"<title>{escape(name)}, {label(x)}: {y:.4g}</title></circle>"
+            for x, y in points
+        ]
         x, y = points[-1]
-        ends.append((at_y(y), at_x(x), name, colour))
-    low = 0
-    for y, x, name, colour in sorted(ends):
-        low = max(y, low + LINE)
-        parts.append(words(WIDTH - RIGHT + 8, low + 4, name, "start", 12, colour))
-        parts.append(f'<line x1="{x:.1f}" y1="{y:.1f}" x2="{WIDTH - RIGHT + 5}" y2="{low:.1f}" stroke="{colour}" stroke-width="0.5"/>')
+        ends.append([at_y(y), at_x(x), name, colour])
+    parts += names(sorted(ends))
     return "\n".join([*parts, "</svg>"]) + "\n"
+
+
+def names(ends):
+    """Each name beside the end of its line, as near as its neighbours let it, and never out of the picture."""
+    places, low = [], TOP - LINE
+    for y, *_ in ends:
+        low = max(y, low + LINE)
+        places.append(low)
+    high = HEIGHT - BOTTOM + LINE
+    for at in range(len(places) - 1, -1, -1):
+        high = min(places[at], high - LINE)
+        places[at] = high
+    parts, edge = [], WIDTH - RIGHT
+    for place, (y, x, name, colour) in zip(places, ends):
+        parts.append(
+            f'<path d="M{x + 4:.1f} {y:.1f}H{edge + 6}L{edge + 20} {place:.1f}" fill="none" stroke="{colour}" '
+            'stroke-width="0.7" stroke-dasharray="2 2"/>'
+        )
+        parts.append(words(edge + 24, place + 4, name, "start", 12, colour))
+    return parts
 
 
 def words(x, y, text, anchor, size=12, colour="#222"):
@@ -63,8 +99,8 @@ def words(x, y, text, anchor, size=12, colour="#222"):
 
 
 def rule(x1, y1, x2, y2):
-    return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="#ddd"/>'
+    return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="#e0e0e0"/>'
 
 
-def label(power):
-    return f"{10**power:,}".replace(",", " ") if power >= 0 else f"{10.0**power:g}"
+def label(value):
+    return f"{value:,.0f}".replace(",", " ") if value >= 1 else f"{value:g}"

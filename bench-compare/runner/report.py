@@ -1,5 +1,5 @@
-"""From runs to JSON, Markdown tables and plots. A figure is the median of the rounds; a ratio the median of the
-ratios within each round, since the machine is never the same in two."""
+"""From runs to Markdown tables. A figure is the median of the rounds; a ratio the median of the ratios within each
+round, since the machine is never the same in two."""
 
 import json
 import os
@@ -8,7 +8,6 @@ from collections import defaultdict
 
 import figures
 import plan
-import plot
 
 OURS = "fairlock"
 # On the host's own files: the commands, since flock is one.
@@ -37,12 +36,14 @@ TURNS = [
 COSTS = [
     ("scripts", "scripts_each", "{:.2f}"),
     ("commands", "commands_each", "{:.2f}"),
+    ("us a script", "script_us", "{:.1f}"),
     ("server us", "server_cpu_us_each", "{:.0f}"),
     ("client us", "client_cpu_us_each", "{:.0f}"),
     ("bytes", "bytes_each", "{:.0f}"),
 ]
 GIVING_UP = [("refusals", "gave_up", "{:.0f}"), ("refused after p50 us", "gave_up_p50_us", "{:.0f}"), ("p99 us", "gave_up_p99_us", "{:.0f}")]
-GUARDED = [("overlaps", "overlaps", "{:.0f}"), ("lost updates", "lost_updates", "{:.0f}")]
+BROKEN = [("overlaps", "overlaps", "{:.0f}"), ("lost updates", "lost_updates", "{:.0f}")]
+ERRORS = [("errors", "errors", "{:.0f}")]
 
 
 def watched(what):
@@ -58,31 +59,62 @@ def watched(what):
     ]
 
 
-def columns(workload):
+def columns(part, workload, rivals):
     if workload.shape == "idle":
         return watched("waiter")
     if workload.shape == "held":
         return [("taken/s", "taking_per_s", "{:.0f}"), *watched("lock")]
-    costs = [column for column in COSTS if column[0] == "client us"] if workload.host else COSTS
-    if workload.locks is None or workload.tasks == 1:
-        return PAIRS + costs
-    extra = (GIVING_UP if workload.wait_ms else []) + (GUARDED if workload.counter else [])
-    return TURNS + costs + extra
+    has = lambda key: any(run.get(key) for runs in rivals.values() for run in runs)  # noqa: E731
+    extra = GIVING_UP if workload.wait_ms else []
+    # Most have none, and then there is nothing to say.
+    extra = extra + [column for column in BROKEN + ERRORS if has(column[1])]
+    costs = [column for column in COSTS if column[1] == "client_cpu_us_each"] if part.store == "host" else COSTS
+    return (PAIRS if workload.is_pairs else TURNS) + costs + extra
+
+
+def write_json(path, data):
+    """Whole or not at all: it may be ended at any moment."""
+    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+    with open(path + ".new", "w") as file:
+        json.dump(data, file, indent=1)
+    os.replace(path + ".new", path)
+
+
+def load(out):
+    """What was measured: the name of a part to its data, in the order of the plan."""
+    everything = {}
+    for part in plan.PARTS:
+        path = os.path.join(out, f"{part.name}.json")
+        if os.path.exists(path):
+            with open(path) as file:
+                data = json.load(file)
+            if data["rounds"]:
+                everything[part.name] = data
+    return everything
 
 
 def grouped(data):
     """Workload, then rival: its runs, in the order of the rounds."""
     result = defaultdict(lambda: defaultdict(list))
     for run in data["runs"]:
-        ping = data["yardsticks"][run["round"]]["ping_p50_us"]
+        ping = data["rounds"][run["round"]]["yardstick"]["ping_p50_us"]
         run = {**run}
         if "pair_p50_us" in run:
             run["pair_p50_pings"] = run["pair_p50_us"] / ping
+        if "handover_p50_us" in run:
+            run["handover_p50_pings"] = run["handover_p50_us"] / ping
         for side in ("server", "client"):
             if f"{side}_cpu_of_a_core" in run:
                 run[f"{side}_cpu_percent"] = 100 * run[f"{side}_cpu_of_a_core"]
         result[run["workload"]][run["rival"]].append(run)
     return result
+
+
+def medians(everything, part, workload):
+    """Rival to its figures."""
+    data = everything.get(part)
+    runs = grouped(data).get(workload, {}) if data else {}
+    return {rival.name: figures.median_of(runs[rival.name]) for rival in plan.RIVALS if rival.name in runs}
 
 
 def ratio(ours, theirs, key):
@@ -92,95 +124,88 @@ def ratio(ours, theirs, key):
     return statistics.median(ratios) if ratios else None
 
 
-def table(workload, rivals):
-    wanted = columns(workload)
-    key = "handovers_per_s" if TURNS[1] in wanted else "rate"
+def ratio_to(everything, part, workload, rival, key="handovers_per_s"):
+    runs = grouped(everything[part]).get(workload, {}) if part in everything else {}
+    return ratio(runs.get(OURS, []), runs.get(rival, []), key)
+
+
+def grid(headings, rows):
+    lines = ["| " + " | ".join(headings) + " |", "|---" * len(headings) + "|"]
+    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
+
+
+def table(part, workload, rivals):
+    wanted = columns(part, workload, rivals)
+    key = "rate" if workload.is_pairs else "handovers_per_s"
     headings = ["rival", *(heading for heading, _, _ in wanted)]
     if workload.shape == "turns":
-        headings.insert(2, "fairlock's is x times")
-    lines = [f"### {workload.name}", "", "| " + " | ".join(headings) + " |", "|---" * len(headings) + "|"]
-    told = []
-    ours = rivals.get(OURS_ON_HOST if workload.host else OURS, [])
+        headings.insert(1, "fairlock's is x times")
+    rows, told = [], defaultdict(list)
+    ours = rivals.get(OURS_ON_HOST if part.store == "host" else OURS, [])
     for rival in plan.RIVALS:
         runs = rivals.get(rival.name)
         if not runs:
             continue
-        medians = figures.median_of(runs)
-        cells = [form.format(medians[name]) if name in medians else "-" for _, name, form in wanted]
+        of = figures.median_of(runs)
+        cells = [form.format(of[name]) if name in of else "-" for _, name, form in wanted]
         if workload.shape == "turns":
             times = ratio(ours, runs, key)
-            cells.insert(1, "-" if times is None else f"{times:.3g}")
-        lines.append("| " + " | ".join([rival.name, *cells]) + " |")
+            cells.insert(0, "-" if times is None else f"{times:.3g}")
+        rows.append([rival.name, *cells])
         for text in dict.fromkeys(text for run in runs for text in run["told"]):
-            told.append(f"- {rival.name}: {text}")
-    return "\n".join(lines + ([""] + told if told else []))
+            told[text].append(rival.name)
+    notes = "".join(f"\n- {', '.join(names)}: {text}" for text, names in told.items())
+    return f"### {workload.name}\n\n{grid(headings, rows)}" + ("\n" + notes if notes else "")
 
 
-def versions(data):
-    hellos = {run["rival"]: run["hello"] for run in data["runs"] if "hello" in run}
-    return ", ".join(f"{name} {hello['version']} ({hello['runs_on']})" for name, hello in hellos.items())
+def versions(everything):
+    hellos = {run["rival"]: run["hello"] for data in everything.values() for run in data["runs"] if "hello" in run}
+    ordered = [(rival.name, hellos[rival.name]) for rival in plan.RIVALS if rival.name in hellos]
+    return ", ".join(f"{name} {hello['version']} ({hello['runs_on']})" for name, hello in ordered)
 
 
-def text(data):
-    yardsticks = figures.median_of(data["yardsticks"])
-    machine = data["machine"]
-    parts = [
-        "# fairlock beside its rivals",
-        "",
-        f"`scripts/bench-compare` at {machine['commit']}, {machine['date']}. {machine['processors']}, "
-        f"{machine['memory_gib']} GiB, Linux {machine['kernel']}, {machine['server']} on the loopback interface; "
-        f"load at the start {machine['load_at_start']:.2f}. "
-        f"{len(data['yardsticks'])} interleaved rounds, windows of {data['window_s']:g} s.",
-        "",
-        versions(data) + ".",
-        "",
-        f"PING p50 {yardsticks['ping_p50_us']:.1f} us, p99 {yardsticks['ping_p99_us']:.1f} us; "
-        f"{yardsticks['evalsha_per_s']:.0f} small EVALSHA a second from one pipelined client.",
-        "",
-        "What each column means: bench-compare/README.md.",
+def conditions(everything):
+    """Where and when, with a line for each part: they may be of different days."""
+    machines = {json.dumps({**data["machine"], "commit": ""}, sort_keys=True): data["machine"] for data in everything.values()}
+    lines = [
+        f"{machine['processors']}, {machine['memory_gib']} GiB, Linux {machine['kernel']}, {machine['server']} on the "
+        "loopback interface; clients and server share the processors."
+        for machine in machines.values()
     ]
-    everything = grouped(data)
-    for workload in plan.WORKLOADS:
-        if workload.name in everything:
-            parts += ["", table(workload, everything[workload.name])]
-    return "\n".join(parts) + "\n"
+    yardsticks = figures.median_of([one["yardstick"] for data in everything.values() for one in data["rounds"]])
+    if yardsticks:
+        lines.append(
+            f"PING p50 {yardsticks['ping_p50_us']:.1f} us, p99 {yardsticks['ping_p99_us']:.1f} us; "
+            f"{yardsticks['evalsha_per_s']:.0f} small EVALSHA a second from one pipelined client (medians of all rounds)."
+        )
+    lines += ["", versions(everything) + ".", ""] if versions(everything) else [""]
+    rows = []
+    for name, data in everything.items():
+        rounds = data["rounds"]
+        beside = [run["others"] + run["steal"] for run in data["runs"] if "others" in run]
+        rows.append([
+            name,
+            f"`{data['settings']['command']}`",
+            data["machine"]["commit"],
+            rounds[0]["at"],
+            str(len(rounds)),
+            f"{sum(one['took_s'] for one in rounds) / 60:.1f}",
+            f"{100 * statistics.median(beside):.1f} / {100 * max(beside):.0f}" if beside else "-",
+        ])  # fmt: skip
+    heads = ["part", "command", "commit", "begun (UTC)", "rounds", "minutes", "other programs, % of a core: median / worst window"]
+    lines.append(grid(heads, rows))
+    return "\n".join(lines)
 
 
-def curves(data, key, processes):
-    """Rival: points (waiters, median of `key`)."""
-    everything = grouped(data)
-    result = {}
-    for rival in plan.RIVALS:
-        points = []
-        for workload in plan.WORKLOADS:
-            if not workload.name.startswith("contended-") or workload.processes != processes:
-                continue
-            medians = figures.median_of(everything.get(workload.name, {}).get(rival.name, []))
-            if medians.get(key):
-                points.append((workload.tasks, medians[key]))
-        if points:
-            result[rival.name] = points
-    return result
-
-
-PLOTS = [
-    ("handovers", "handovers_per_s", "hand-overs a second"),
-    ("latency", "handover_p50_us", "hand-over p50, us"),
-    ("longest-wait", "wait_max_over_expected", "longest wait / expected wait"),
-    ("server-cpu", "server_cpu_us_each", "server CPU a grant, us"),
-]
-
-
-def write(data, out):
-    os.makedirs(out, exist_ok=True)
-    with open(os.path.join(out, "results.json"), "w") as file:
-        json.dump(data, file, indent=1)
-    with open(os.path.join(out, "tables.md"), "w") as file:
-        file.write(text(data))
-    for name, key, title in PLOTS:
-        for processes in (1, 8):
-            lines = curves(data, key, processes)
-            if lines:
-                where = "one process" if processes == 1 else f"{processes} processes"
-                with open(os.path.join(out, f"{name}-in-{processes}.svg"), "w") as file:
-                    file.write(plot.chart(f"{title}, {where}", "waiters on one lock", lines))
+def tables(everything):
+    """All of it, part by part."""
+    parts = []
+    for part in plan.PARTS:
+        if part.name not in everything:
+            continue
+        if not part.workloads:
+            continue
+        parts.append(f"## {part.name}: {part.about}")
+        of = grouped(everything[part.name])
+        parts += [table(part, workload, of[workload.name]) for workload in part.workloads if workload.name in of]
+    return "\n\n".join(parts)

@@ -1,4 +1,4 @@
-"""A private server on a free port, and the few commands that the measurements ask of it."""
+"""Private servers on free ports, and the few commands that the measurements ask of them."""
 
 import os
 import socket
@@ -8,9 +8,14 @@ import time
 
 START_S = 10
 QUIET_S = 60
+TICKS = os.sysconf("SC_CLK_TCK")
+# etcd writes each change to its log before it answers; Redis writes none here. So its files are in memory.
+IN_MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 
 class Server:
+    """Redis or Valkey."""
+
     def __init__(self, binary, clients):
         self.folder = tempfile.TemporaryDirectory(prefix="fairlock-compare-")
         self.port = free_port()
@@ -22,20 +27,13 @@ class Server:
                 "--logfile", os.path.join(self.folder.name, "log"), "--daemonize", "no",
             ]
         )  # fmt: skip
-        self.url = f"redis://127.0.0.1:{self.port}/"
         # Where locks of this host lie.
         self.host_url = "sqlite:" + os.path.join(self.folder.name, "locks")
-        self.connection = self._connect()
+        self.connection = started(self.process, lambda: Connection(self.port))
 
-    def _connect(self):
-        until = time.monotonic() + START_S
-        while True:
-            try:
-                return Connection(self.port)
-            except OSError:
-                if self.process.poll() is not None or time.monotonic() > until:
-                    raise RuntimeError("the private server does not start") from None
-                time.sleep(0.02)
+    @staticmethod
+    def url(port):
+        return f"redis://127.0.0.1:{port}/"
 
     def stop(self):
         self.process.kill()
@@ -46,15 +44,30 @@ class Server:
         return self.connection.call(*words)
 
     def info(self):
-        """INFO as one flat dictionary; of commandstats the number of calls, as `calls:NAME`."""
+        """INFO as one flat dictionary; of commandstats the number of calls, as `calls:NAME`, and their microseconds,
+        as `us:NAME`."""
         flat = {}
         for line in self.call("INFO", "everything").decode().splitlines():
             name, _, value = line.partition(":")
             if name.startswith("cmdstat_"):
-                flat["calls:" + name[len("cmdstat_") :]] = int(value.split(",")[0].split("=")[1])
+                of = dict(pair.split("=", 1) for pair in value.split(","))
+                flat["calls:" + name[len("cmdstat_") :]] = int(of["calls"])
+                flat["us:" + name[len("cmdstat_") :]] = int(of["usec"])
             elif value:
                 flat[name] = value
         return flat
+
+    def sample(self):
+        info = self.info()
+        kept = lambda start: {key[len(start) :]: value for key, value in info.items() if key.startswith(start)}  # noqa: E731
+        return {
+            "calls": kept("calls:"),
+            "us": kept("us:"),
+            "server_cpu_s": float(info["used_cpu_user"]) + float(info["used_cpu_sys"]),
+            "server_memory": int(info["used_memory"]),
+            "bytes": int(info["total_net_input_bytes"]) + int(info["total_net_output_bytes"]),
+            "clients": int(info["connected_clients"]) - 1,
+        }
 
     def clear(self):
         """Forgets everything, once all clients of the last run are gone."""
@@ -65,6 +78,51 @@ class Server:
             time.sleep(0.02)
         self.call("FLUSHALL")
         self.call("CONFIG", "RESETSTAT")
+
+
+class Etcd:
+    """One member, so that no other one has to agree; its commands are not counted."""
+
+    def __init__(self, binary):
+        self.folder = tempfile.TemporaryDirectory(prefix="fairlock-compare-", dir=IN_MEMORY)
+        self.port, peers = free_port(), free_port()
+        own, peer = f"http://127.0.0.1:{self.port}", f"http://127.0.0.1:{peers}"
+        with open(os.path.join(self.folder.name, "log"), "w") as log:
+            self.process = subprocess.Popen(
+                [
+                    binary, "--data-dir", os.path.join(self.folder.name, "data"), "--log-level", "error",
+                    "--listen-client-urls", own, "--advertise-client-urls", own, "--listen-peer-urls", peer,
+                    "--initial-advertise-peer-urls", peer, "--initial-cluster", f"default={peer}",
+                ],
+                stdout=log, stderr=log,
+            )  # fmt: skip
+        started(self.process, lambda: socket.create_connection(("127.0.0.1", self.port)).close())
+
+    @staticmethod
+    def url(port):
+        return f"http://127.0.0.1:{port}"
+
+    def stop(self):
+        self.process.kill()
+        self.process.wait()
+        self.folder.cleanup()
+
+    def sample(self):
+        return {"server_cpu_s": cpu_s(self.process.pid), "server_memory": memory(self.process.pid)}
+
+    def clear(self):
+        """Locks are gone with their clients' leases, and no name is used twice."""
+
+
+def started(process, connect):
+    until = time.monotonic() + START_S
+    while True:
+        try:
+            return connect()
+        except OSError:
+            if process.poll() is not None or time.monotonic() > until:
+                raise RuntimeError("the private server does not start") from None
+            time.sleep(0.02)
 
 
 class Connection:
@@ -99,3 +157,26 @@ def free_port():
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         return one.getsockname()[1]
+
+
+def cpu_s(pid):
+    """What a process has used so far, its children that have ended included."""
+    with open(f"/proc/{pid}/stat") as file:
+        fields = file.read().rpartition(")")[2].split()
+    return sum(map(int, fields[11:15])) / TICKS
+
+
+def memory(pid):
+    with open(f"/proc/{pid}/status") as file:
+        for line in file:
+            if line.startswith("VmRSS:"):
+                return int(line.split()[1]) * 1024
+    return 0
+
+
+def machine_cpu_s():
+    """Processor time of all programs of this machine, and what the machine below it took away."""
+    with open("/proc/stat") as file:
+        fields = [int(field) / TICKS for field in file.readline().split()[1:]]
+    user, nice, system, steal = *fields[:3], fields[7]
+    return user + nice + system, steal

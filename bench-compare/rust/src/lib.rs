@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::future::Future;
 use std::io::Write as _;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -22,6 +22,9 @@ const AT_ONCE: usize = 64;
 
 /// Errors in a circle would be all that is measured.
 const AFTER_ERROR: Duration = Duration::from_millis(10);
+
+/// Tasks that have not come to their end, of all runs of this process.
+static LEFT: AtomicU64 = AtomicU64::new(0);
 
 /// One kind of lock, as its users would use it.
 pub trait Rival: Clone + Send + Sync + 'static {
@@ -179,8 +182,13 @@ pub async fn obey<R: Rival>(rival: R, url: &str, hello: &str) {
             "run" => {
                 let run = Arc::new(begin(&words, url).await);
                 let (first, tasks) = (number(&words, "first"), number(&words, "tasks"));
+                LEFT.fetch_add(tasks, Ordering::Relaxed);
                 for task in first..first + tasks {
-                    tokio::spawn(run.clone().turns(rival.clone(), task));
+                    let turns = run.clone().turns(rival.clone(), task);
+                    tokio::spawn(async {
+                        turns.await;
+                        LEFT.fetch_sub(1, Ordering::Relaxed);
+                    });
                 }
                 current = Some(run);
                 say(&format!("{{\"running\":{tasks}}}"));
@@ -198,6 +206,7 @@ pub async fn obey<R: Rival>(rival: R, url: &str, hello: &str) {
                 });
                 say(&seen.line());
             }
+            "left" => say(&format!("{{\"left\":{}}}", LEFT.load(Ordering::Relaxed))),
             _ => panic!("unknown command: {line}"),
         }
     }

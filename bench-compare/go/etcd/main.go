@@ -1,0 +1,10 @@
+// A private etcd server: the same arguments as etcd itself.
+package main
+
+import (
+	"os"
+
+	"go.etcd.io/etcd/server/v3/etcdmain"
+)
+
+func main() { etcdmain.Main(os.Args) }
