@@ -134,3 +134,36 @@ fn what_is_released_is_not_renewed() {
         assert_eq!(bed.script_calls() - before, 0, "nobody holds or wants anything");
     });
 }
+
+/// F79: renewals at once, by one way. As many more as are due wait until one of these is answered, so that a
+/// server which stood still, or has a hundred thousand holds of one client, is never given more than this at once.
+const RENEWALS_AT_ONCE: u64 = 100;
+
+/// All holds of a client are due at the same time, and nothing that it sends arrives.
+#[test]
+fn f79_few_renewals_are_under_way_at_once() {
+    steady(|| async {
+        let Some(bed) = Bed::redis70() else { return };
+        let proxy = Proxy::start(bed.server.addr());
+        let lease = 2 * LEASE;
+        let config = config(&proxy.url())
+            .watchdog_lease(lease)
+            // An unanswered call takes several leases, and so does the verdict of a ping.
+            .response_timeout(4 * lease)
+            .connect_timeout(lease)
+            .ping_interval(4 * lease)
+            .ping_timeout(4 * lease);
+        let client = Client::with_config(config).await.unwrap();
+        let guards = many_holds(&client).await;
+        proxy.black_hole_to_server(true);
+        within("all are lost", 2 * lease, async {
+            for guard in &guards {
+                guard.lost().await;
+            }
+        })
+        .await;
+        let sent = proxy.counts().requests_black_holed;
+        println!("measured: {sent} renewals under way of {HOLDS} that were due");
+        assert!(sent <= RENEWALS_AT_ONCE && sent > RENEWALS_AT_ONCE / 2, "{sent}");
+    });
+}

@@ -1,0 +1,81 @@
+//! What the workspace is built of may be used by everybody who may use it (F90).
+//!
+//! Whether a dependency has a known hole is not asked here: the list of those must be fetched anew each time.
+
+use serde_json::Value;
+use std::process::Command;
+
+/// Licenses that ask for no more than their own text.
+const FREE: &[&str] = &[
+    "Apache-2.0",
+    "Apache-2.0 WITH LLVM-exception",
+    "BSD-2-Clause",
+    "BSD-3-Clause",
+    "BSL-1.0",
+    "ISC",
+    "MIT",
+    "Unicode-3.0",
+    "Unlicense",
+    "Zlib",
+];
+
+/// Where packages may come from, beside the workspace.
+const REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";
+
+/// Stricter than the standard where AND and OR stand beside each other without brackets.
+fn is_free(license: &str) -> bool {
+    let plain = license.replace(['(', ')'], " ").replace('/', " OR ");
+    plain.split(" AND ").all(|part| part.split(" OR ").any(|name| FREE.contains(&name.trim())))
+}
+
+fn said(program: &str, arguments: &[&str]) -> Result<String, String> {
+    let output = Command::new(program).args(arguments).output().map_err(|e| e.to_string())?;
+    if !output.status.success() {
+        return Err(String::from_utf8_lossy(&output.stderr).into_owned());
+    }
+    Ok(String::from_utf8(output.stdout).unwrap())
+}
+
+/// All that is built on this system, with everything on. What was built is there: nothing is fetched.
+fn packages() -> Result<Vec<Value>, String> {
+    let version = said("rustc", &["-vV"])?;
+    let host = version.lines().find_map(|line| line.strip_prefix("host: ")).unwrap();
+    let how = ["--locked", "--offline", "--all-features", "--format-version=1"];
+    let mut arguments = vec!["metadata", "--filter-platform", host];
+    arguments.extend(how);
+    let text = said(option_env!("CARGO").unwrap_or("cargo"), &arguments)?;
+    let all: Value = serde_json::from_str(&text).unwrap();
+    Ok(all["packages"].as_array().unwrap().clone())
+}
+
+#[test]
+fn f90_everybody_may_use_the_dependencies() {
+    let packages = match packages() {
+        Ok(packages) => packages,
+        // One package alone may have been built, or a binary be run where no cargo is.
+        Err(why) if std::env::var_os("CI").is_none() => {
+            eprintln!("SKIPPED: cargo does not tell the dependencies: {why}");
+            return;
+        }
+        Err(why) => panic!("cargo does not tell the dependencies: {why}"),
+    };
+    println!("measured: {} packages", packages.len());
+    assert!(packages.len() > 50, "{}", packages.len());
+    for package in &packages {
+        let (name, version) = (&package["name"], &package["version"]);
+        let license = package["license"].as_str().unwrap_or("none");
+        assert!(is_free(license), "{name} {version}: its license is `{license}`");
+        let source = package["source"].as_str().unwrap_or(REGISTRY);
+        assert_eq!(source, REGISTRY, "{name} {version}");
+    }
+}
+
+#[test]
+fn licenses_are_told_apart() {
+    for free in ["MIT", "MIT/Apache-2.0", "GPL-3.0 OR MIT", "(MIT OR GPL-3.0) AND Unicode-3.0"] {
+        assert!(is_free(free), "{free}");
+    }
+    for other in ["none", "GPL-3.0-only", "MIT AND GPL-3.0-only", "(MIT OR ISC) AND AGPL-3.0", ""] {
+        assert!(!is_free(other), "{other}");
+    }
+}
