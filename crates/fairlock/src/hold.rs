@@ -7,7 +7,7 @@ use crate::error::{Error, ErrorKind};
 use crate::observe;
 use crate::owner::Seat;
 use crate::process::Home;
-use fairlock_core::{Body, Kind, LockName, Op, OwnerId, RequestId, Token};
+use fairlock_core::{Body, Grant, Kind, LockName, Op, OwnerId, RequestId, Token};
 use standing::Standing;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -59,6 +59,8 @@ pub(crate) struct Hold {
     pub(crate) kind: Kind,
     pub(crate) owner: OwnerId,
     pub(crate) token: Token,
+    /// The one that was granted.
+    pub(crate) request: RequestId,
     /// Where it can be held: not in a forked child. `None` when that does not matter.
     home: Option<Home>,
     /// Requests of which a copy was never answered: buried when the hold ends.
@@ -107,7 +109,7 @@ impl Hold {
         name: LockName,
         kind: Kind,
         owner: OwnerId,
-        token: Token,
+        grant: &Grant,
         lease: Lease,
         valid_until: Moment,
         doubtful: Vec<RequestId>,
@@ -118,7 +120,8 @@ impl Hold {
             name,
             kind,
             owner,
-            token,
+            token: grant.token,
+            request: grant.request,
             home: None,
             doubtful,
             seat: None,
@@ -338,13 +341,18 @@ impl Inner {
 mod tests {
     use super::*;
 
+    fn grant() -> Grant {
+        let token = Token::new(1).unwrap();
+        Grant { request: RequestId::from_random(1), token, ttl_ms: 60_000 }
+    }
+
     #[test]
     fn nothing_comes_back_from_lost() {
         let owner = OwnerId::parse(b"someone");
         let name = LockName::new(b"x").unwrap();
         let until = Moment::now().plus_ms(60_000);
         let lease = Lease { ms: 60_000, renewed: true, end: None };
-        let hold = Hold::new(name, Kind::Fair, owner, Token::new(1).unwrap(), lease, until, vec![]);
+        let hold = Hold::new(name, Kind::Fair, owner, &grant(), lease, until, vec![]);
         assert_eq!(hold.state(), GuardState::Held);
         hold.suspect();
         assert_eq!(hold.state(), GuardState::Suspect);
@@ -366,7 +374,7 @@ mod tests {
             let name = LockName::new(b"x").unwrap();
             let over = Moment::now().minus_ms(1);
             let lease = Lease { ms: 60_000, renewed: true, end: None };
-            Hold::new(name, Kind::Fair, owner, Token::new(1).unwrap(), lease, over, vec![])
+            Hold::new(name, Kind::Fair, owner, &grant(), lease, over, vec![])
         };
         let sent = Moment::now().minus_ms(1_000);
         let hold = frozen();
@@ -390,7 +398,7 @@ mod tests {
         let lease = Lease { ms: 60_000, renewed: true, end: Some(end) };
         assert!((4_000..=5_000).contains(&lease.wanted_ms()));
         let until = end.plus_ms(1);
-        let hold = Hold::new(name, Kind::Fair, owner, Token::new(1).unwrap(), lease, until, vec![]);
+        let hold = Hold::new(name, Kind::Fair, owner, &grant(), lease, until, vec![]);
         assert_eq!(hold.valid_until(), end);
         hold.renewed(Moment::now(), 60_000);
         assert_eq!(hold.valid_until(), end);

@@ -124,6 +124,7 @@ pub(crate) async fn release(shared: &Arc<Shared>, hold: &Arc<Hold>, change: Chan
     let mut copies = Copies::default();
     let result = caller::until_answered(shared, &hold.name, &op, until, &mut copies).await;
     if change.count == 0 {
+        settle(shared, hold, &op, result.as_ref().ok().map(|reply| &reply.answer.body));
         abandon_doubtful(shared, hold);
     }
     let outcome = match result.map(|reply| reply.answer.body) {
@@ -138,9 +139,6 @@ pub(crate) async fn release(shared: &Arc<Shared>, hold: &Arc<Hold>, change: Chan
         Err(_) if was_lost => Release::Lost,
         Err(_) => Release::Unknown,
     };
-    if outcome == Release::Released {
-        shared.gave_back(&hold.name, &op);
-    }
     let outcome = match outcome {
         Release::Released if !replicas_know(shared, hold, &op).await => Release::Unknown,
         outcome => outcome,
@@ -168,12 +166,37 @@ pub(crate) fn give_back(shared: &Arc<Shared>, hold: &Arc<Hold>) -> JoinHandle<()
         let until = hold.valid_until().min(shared.store_deadline());
         // What cannot be told to the server any more ends by its TTL.
         let mut copies = Copies::default();
-        if caller::until_answered(shared, &hold.name, &op, until, &mut copies).await.is_ok() {
-            shared.gave_back(&hold.name, &op);
-        }
+        let result = caller::until_answered(shared, &hold.name, &op, until, &mut copies).await;
+        settle(shared, &hold, &op, result.as_ref().ok().map(|reply| &reply.answer.body));
         abandon_doubtful(shared, &hold);
         drop(ticket);
     })
+}
+
+/// Sees to it that nothing is left of a hold that was given back by `op`, to which the store said this.
+///
+/// A server that took over without the last writes may know a fair hold by its request alone: it waits there still, or
+/// was granted once more, under a token that nobody here has heard of. So it is the request that the next server is told
+/// of, and this one too unless it has just released the hold.
+fn settle(shared: &Arc<Shared>, hold: &Hold, op: &Op, said: Option<&Body>) {
+    let released = matches!(said, Some(Body::Released));
+    match (hold.kind, said) {
+        (Kind::Fair, Some(_)) if !released => leave_request(shared, hold),
+        (Kind::Fair, _) => shared.gave_back(&hold.name, &of_request(hold).op()),
+        _ if released => shared.gave_back(&hold.name, op),
+        _ => {}
+    }
+}
+
+/// The server says that the hold is gone, which it may still know by its request: see [`settle`].
+pub(crate) fn leave_request(shared: &Arc<Shared>, hold: &Hold) {
+    if hold.kind == Kind::Fair && shared.store.can_move() {
+        abandon(shared, of_request(hold));
+    }
+}
+
+fn of_request(hold: &Hold) -> Abandoned {
+    Abandoned { doubt: false, ..Abandoned::of(hold, hold.request) }
 }
 
 fn abandon_doubtful(shared: &Arc<Shared>, hold: &Hold) {
@@ -263,6 +286,17 @@ impl Abandoned {
             link: None,
         }
     }
+
+    /// The operation that takes it back.
+    fn op(&self) -> Op {
+        Op::Leave {
+            kind: self.kind,
+            owner: self.owner.clone(),
+            request: self.request,
+            bury: self.doubt,
+            shared_owner: self.shared_owner,
+        }
+    }
 }
 
 /// Takes a request back in the background, repeated until answered. That goes on when the result
@@ -277,13 +311,7 @@ pub(crate) fn abandon(shared: &Arc<Shared>, gone: Abandoned) -> JoinHandle<()> {
 }
 
 async fn take_back(shared: &Arc<Shared>, gone: Abandoned) {
-    let op = Op::Leave {
-        kind: gone.kind,
-        owner: gone.owner,
-        request: gone.request,
-        bury: gone.doubt,
-        shared_owner: gone.shared_owner,
-    };
+    let op = gone.op();
     // After this long every copy is refused by its own not-after, and a hold that it got has
     // run out: twice, for clocks and queues on the way.
     let longest = shared.config.store_timeout + shared.config.watchdog_lease;
@@ -291,8 +319,8 @@ async fn take_back(shared: &Arc<Shared>, gone: Abandoned) {
     let mut copies = Copies::default();
     let result = caller::until_answered(shared, &gone.name, &op, until, &mut copies).await;
     match (result, gone.link) {
-        // An owner that may be back by now is left alone: repeated, it could mean the new request.
-        (Ok(_), _) if !gone.shared_owner => shared.gave_back(&gone.name, &op),
+        // It names the request: an owner that is back with another one by now keeps that.
+        (Ok(_), _) => shared.gave_back(&gone.name, &op),
         // What cannot be told to the server any more ends by its TTL.
         (Err(error), Some(link)) => link.failed(error),
         _ => {}

@@ -26,7 +26,14 @@ const AT_ONCE: usize = 64;
 /// What was given back lately, the oldest first.
 #[derive(Default)]
 pub(crate) struct Lately {
-    given: Mutex<VecDeque<Given>>,
+    known: Mutex<Known>,
+}
+
+#[derive(Default)]
+struct Known {
+    given: VecDeque<Given>,
+    /// A connection is lost: what is to be told to the next one is not forgotten before.
+    lost: bool,
 }
 
 struct Given {
@@ -36,11 +43,12 @@ struct Given {
 }
 
 impl Lately {
-    /// The store has answered `op`: the lock was released, or the request left.
+    /// The store has answered `op`, or cannot be reached: the lock was released, or the request left.
     pub(crate) fn note(&self, name: &LockName, op: &Op) {
         let at = Moment::now();
-        let mut given = lock(&self.given);
-        while given.len() >= KEPT_MAX || given.front().is_some_and(|old| at.since(old.at) > KEPT) {
+        let Known { given, lost } = &mut *lock(&self.known);
+        let is_over = |old: &Given| !*lost && at.since(old.at) > KEPT;
+        while given.len() >= KEPT_MAX || given.front().is_some_and(is_over) {
             given.pop_front();
         }
         given.push_back(Given { at, name: name.clone(), op: op.clone() });
@@ -50,19 +58,23 @@ impl Lately {
     pub(crate) fn connection_lost(&self, scope: &Scope) {
         let now = Moment::now();
         let told = |given: &Given| !scope.has(&given.name) || now.since(given.at) <= KEPT;
-        lock(&self.given).retain(told);
+        let mut known = lock(&self.known);
+        known.lost = true;
+        known.given.retain(told);
     }
 
-    fn all(&self, scope: &Scope) -> Vec<(LockName, Op)> {
-        let given = lock(&self.given);
-        let given = given.iter().filter(|given| scope.has(&given.name));
+    /// The connection of these locks is made: what the server has to be told.
+    fn found(&self, scope: &Scope) -> Vec<(LockName, Op)> {
+        let mut known = lock(&self.known);
+        known.lost = false;
+        let given = known.given.iter().filter(|given| scope.has(&given.name));
         given.map(|given| (given.name.clone(), given.op.clone())).collect()
     }
 }
 
 /// Gives back once more what is of these locks, in the background. What is not answered is told to the next connection.
 pub(crate) fn again(shared: &Arc<Shared>, scope: &Scope) {
-    let all = shared.lately.all(scope);
+    let all = shared.lately.found(scope);
     if all.is_empty() {
         return;
     }
@@ -97,14 +109,32 @@ mod tests {
         for n in 0..KEPT_MAX + 5 {
             lately.note(&name(n), &Op::Nudge);
         }
-        let all = lately.all(&Scope::All);
+        let all = lately.found(&Scope::All);
         assert_eq!((all.len(), &all[0].0), (KEPT_MAX, &name(5)));
         lately.connection_lost(&Scope::All);
-        assert_eq!(lately.all(&Scope::All).len(), KEPT_MAX);
-        for given in lock(&lately.given).iter_mut().take(7) {
+        assert_eq!(lately.found(&Scope::All).len(), KEPT_MAX);
+        for given in lock(&lately.known).given.iter_mut().take(7) {
             given.at = given.at.minus_ms(KEPT.as_millis() as u64 + 1);
         }
         lately.connection_lost(&Scope::All);
-        assert_eq!(lately.all(&Scope::All)[0].0, name(12));
+        assert_eq!(lately.found(&Scope::All)[0].0, name(12));
+    }
+
+    /// However long nobody can be told.
+    #[test]
+    fn what_ends_without_a_connection_waits_for_the_next() {
+        let lately = Lately::default();
+        let note = |name: &[u8]| {
+            lately.note(&LockName::new(name).unwrap(), &Op::Nudge);
+            for given in lock(&lately.known).given.iter_mut() {
+                given.at = given.at.minus_ms(KEPT.as_millis() as u64 + 1);
+            }
+        };
+        lately.connection_lost(&Scope::All);
+        note(b"one");
+        note(b"two");
+        assert_eq!(lately.found(&Scope::All).len(), 2);
+        note(b"three");
+        assert_eq!(lately.found(&Scope::All).len(), 1, "the others were told, and are old");
     }
 }

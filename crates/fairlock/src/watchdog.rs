@@ -5,6 +5,7 @@
 use crate::clock::{Moment, lock};
 use crate::hold::{GuardState, Hold};
 use crate::observe;
+use crate::reaper;
 use crate::replicas;
 use crate::shared::Shared;
 use crate::store::Scope;
@@ -337,6 +338,9 @@ async fn renew(shared: Arc<Shared>, hold: Arc<Hold>, _slot: Slot) {
     match replicas::renewal(&shared, &hold.name, &op).await {
         Ok(reply) => {
             shared.note_time(&reply);
+            if reply.answer.body != Body::Renewed {
+                reaper::leave_request(&shared, &hold);
+            }
             match reply.answer.body {
                 Body::Renewed => {
                     observe::renewed(&hold, valid_until.left());

@@ -71,7 +71,7 @@ impl Wanted {
         let lease = Lease { ms, renewed, end: end.map(|end| base.plus(end)) };
         let until = valid_until(base, grant.ttl_ms);
         let mut hold =
-            Hold::new(self.name.clone(), self.kind, owner, grant.token, lease, until, doubtful);
+            Hold::new(self.name.clone(), self.kind, owner, grant, lease, until, doubtful);
         hold.seat = self.seat.clone();
         // A store inside the process is copied with it.
         if !shared.is_embedded {

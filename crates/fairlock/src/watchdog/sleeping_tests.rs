@@ -4,7 +4,7 @@
 use super::{SLEEP_MAX, Sleep, Watchdog};
 use crate::clock::{Moment, follow_tokio, lock};
 use crate::hold::{Hold, Lease, valid_until};
-use fairlock_core::{Kind, LockName, OwnerId, Token};
+use fairlock_core::{Grant, Kind, LockName, OwnerId, RequestId, Token};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::time::sleep;
@@ -45,7 +45,8 @@ impl Kennel {
         let until = valid_until(Moment::now(), ms);
         let (name, owner) = (LockName::new(b"job").unwrap(), OwnerId::parse(b"someone"));
         let (token, lease) = (Token::new(1).unwrap(), Lease { ms, renewed, end: None });
-        let hold = Arc::new(Hold::new(name, Kind::Fair, owner, token, lease, until, vec![]));
+        let grant = Grant { request: RequestId::from_random(1), token, ttl_ms: ms };
+        let hold = Arc::new(Hold::new(name, Kind::Fair, owner, &grant, lease, until, vec![]));
         self.watchdog.watch(&hold, true);
         hold
     }

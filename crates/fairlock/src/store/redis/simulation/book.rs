@@ -85,14 +85,17 @@ struct LockBook {
     waiting: Vec<Waiting>,
     holder: Option<(OwnerId, u64)>,
     highest: u64,
-    /// Every token, and whose it was.
-    minted: BTreeMap<u64, OwnerId>,
+    /// Every token, whose it was, and in which series.
+    minted: BTreeMap<u64, (OwnerId, u32)>,
+    /// How often tokens have begun again.
+    series: u32,
     /// The server's last grant, as long as no guard came of it.
     granted: Option<(u64, usize, Instant)>,
     /// The last hold of which the application has given back all guards.
     given: Option<(u64, usize, Instant)>,
     forced: Option<Instant>,
-    written: u64,
+    /// The latest series and token under which somebody wrote.
+    written: (u32, u64),
     /// Since when nobody holds it.
     free: Option<Instant>,
 }
@@ -216,7 +219,7 @@ impl Book {
         if self.has_lost_state && self.clock_went_back {
             for lock in self.locks.values_mut() {
                 lock.highest = 0;
-                lock.written = 0;
+                lock.series += 1;
             }
         }
     }
@@ -264,7 +267,7 @@ impl Book {
             }
             // What a failover forgot was not granted anew.
             if let Some((owner, token)) = &holder
-                && lock.minted.get(token) != Some(owner)
+                && lock.minted.get(token).is_none_or(|(whose, _)| whose != owner)
             {
                 self.granted(name, &mut lock, owner, *token, now);
             }
@@ -292,7 +295,7 @@ impl Book {
         now: Instant,
     ) {
         self.counts.grants += 1;
-        lock.minted.insert(token, owner.clone());
+        lock.minted.insert(token, (owner.clone(), lock.series));
         if token <= lock.highest {
             self.violation(format!("{name}: token {token} after {}", lock.highest));
         }
@@ -386,10 +389,12 @@ impl Book {
     pub(super) fn write(&mut self, peer: usize, name: &LockName, token: Token) {
         let forgiven = self.is_forgiven(name);
         let lock = self.locks.entry(name.clone()).or_default();
-        if token.get() >= lock.written {
-            lock.written = token.get();
+        // A guard of before its tokens began again may be valid still, and comes before all that follow.
+        let series = lock.minted.get(&token.get()).map_or(lock.series, |(_, series)| *series);
+        if (series, token.get()) >= lock.written {
+            lock.written = (series, token.get());
         } else if !forgiven {
-            let last = lock.written;
+            let last = lock.written.1;
             self.violation(format!(
                 "{name}: client {peer} writes under {token} after {last}, and its guard is valid"
             ));
@@ -536,4 +541,39 @@ fn holder(keys: &Snapshot) -> Option<(OwnerId, u64)> {
         return Some((owner.clone(), token.get()));
     }
     Some((keys.hold.keys().next()?.clone(), keys.token?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A guard of before a loss of the state and a step back of the clock was valid still, and its token was larger
+    /// than all that followed: those were called too late for ever, not only while two guards may be valid.
+    #[tokio::test(start_paused = true)]
+    async fn what_was_written_before_tokens_began_again_comes_before_all_that_follows() {
+        let mut book = Book::default();
+        book.begin(Instant::now(), false);
+        let peer = book.add_client(ClientId::from_random(1));
+        let name = LockName::new(b"job").expect("a name");
+        let grant = |book: &mut Book, token| {
+            let (owner, mut lock) = (OwnerId::parse(b"one"), book.locks.remove(&name));
+            let lock = lock.get_or_insert_default();
+            book.granted(&name, lock, &owner, token, Instant::now());
+            book.locks.insert(name.clone(), std::mem::take(lock));
+        };
+        let write = |book: &mut Book, token| {
+            book.write(peer, &name, Token::new(token).expect("a token"));
+            std::mem::take(&mut book.violations).len()
+        };
+        grant(&mut book, 100);
+        book.clock_stepped(-5_000);
+        book.state_lost();
+        assert_eq!(write(&mut book, 100), 0, "it is valid still");
+        grant(&mut book, 50);
+        tokio::time::advance(LEASE_MAX + TOLD_WITHIN + Duration::from_secs(1)).await;
+        assert_eq!(write(&mut book, 50), 0, "the first after it");
+        assert_eq!(write(&mut book, 100), 1, "and is over now");
+        grant(&mut book, 60);
+        assert_eq!((write(&mut book, 60), write(&mut book, 50)), (0, 1));
+    }
 }

@@ -3,8 +3,8 @@
 use super::run;
 use super::world::{Peer, START_MS, World};
 use crate::random::seeded;
-use crate::{Client, Config, Error, Guard, Lock};
-use fairlock_core::{ClientId, LockName};
+use crate::{Client, Config, Error, Guard, GuardState, Lock, Release};
+use fairlock_core::{ClientId, LockName, Model};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinHandle;
@@ -15,6 +15,9 @@ const SLOW_MS: u64 = 20;
 
 /// How far apart heartbeats come, with some more for the reply.
 const HEARTBEAT: Duration = Duration::from_millis(2_100);
+
+/// What a client has to tell a server that it has reached is told within this. A grant that nobody wants lasts longer.
+const TOLD_WITHIN: Duration = Duration::from_millis(1_500);
 
 /// A lock of one kind.
 type Make = fn(&Client, &'static str) -> Lock;
@@ -62,13 +65,63 @@ impl Scene {
 
     /// The server's process ends, and another one goes on with its data after so long.
     async fn restart_server(&self, after: Duration) {
-        let data = self.world.with(|state| {
-            state.stop_server(false);
-            std::mem::take(&mut state.server.model)
-        });
+        let data = self.known();
+        self.fail_over(data, after).await;
+    }
+
+    /// What the server knows now, and a replica that gets nothing more.
+    fn known(&self) -> Model {
+        self.world.with(|state| state.server.model.clone())
+    }
+
+    /// The server's process ends, and another one goes on with `data` after so long.
+    async fn fail_over(&self, data: Model, after: Duration) {
+        self.world.with(|state| state.stop_server(false));
         sleep(after).await;
         self.world.with(|state| state.start_server(data));
         self.world.reachable_again();
+    }
+
+    /// How many stand in the queue, and whether the lock is held.
+    fn queue(&self) -> (usize, bool) {
+        let name = LockName::new(b"job").expect("a name");
+        self.world.with(|state| {
+            let waiting = state.server.model.get(&name).map_or(0, |l| l.snapshot().queue.len());
+            (waiting, state.server.standing(&name, state.now_us()).is_some())
+        })
+    }
+
+    /// Waits until that is so, soon from now on.
+    async fn comes_to(&self, queue: (usize, bool), story: &str) {
+        let told = Instant::now();
+        while self.queue() != queue {
+            if told.elapsed() >= TOLD_WITHIN {
+                let lines = self.world.with(|state| state.book.lines.take());
+                let (is, lines) = (self.queue(), lines.unwrap_or_default().join("\n"));
+                panic!("{story}: {is:?}, and not {queue:?}\n{lines}");
+            }
+            sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    /// Waits until both clients have both connections.
+    async fn connected(&self) {
+        let all = || self.world.with(|state| state.server.conns.len() == 4);
+        let began = Instant::now();
+        while !all() || self.channels() == 0 {
+            assert!(began.elapsed() < Duration::from_secs(20), "not connected");
+            sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    /// The waiter's guard, and what a replica knows that has not heard of its turn: there the other one holds the
+    /// lock still, and it waits.
+    async fn turn_that_is_undone(&self, of: Make) -> (Guard, Model) {
+        let (held, waits) = self.held_and_waited_for(of).await;
+        let replica = self.known();
+        assert_eq!(held.release().await.expect("answered"), Release::Released);
+        let guard = waits.await.expect("no panic").expect("granted");
+        (guard, replica)
     }
 
     /// The same with a fair lock, and behind the waiter a task of the holder's client.
@@ -123,7 +176,7 @@ fn at_every_moment<F: Future<Output = ()>>(until_ms: u64, play: impl Fn(Scene, D
             .expect("a runtime");
         runtime.block_on(async {
             crate::clock::start_at(START_MS);
-            let world = World::begin(ms, false);
+            let world = World::begin(ms, true);
             let client = |number: u128| {
                 let id = ClientId::from_random(number);
                 let peer = world.with(|state| {
@@ -277,5 +330,77 @@ fn a_waiter_listens_as_soon_as_its_calls_come_through() {
         let turn = timeout(HEARTBEAT, first).await;
         assert!(turn.is_ok(), "passed over after {when:?}");
         second.abort();
+    });
+}
+
+/// A wait that was given up, and a failover that undid that. Every client tells the next server once more, but for
+/// explicit owners it did not: a grant to nobody cost whoever came next 6 s.
+#[test]
+fn who_gave_up_has_no_place_on_the_next_server() {
+    let owned: Make = |client, name| client.fair_lock(name).owned_by(&client.owner());
+    at_every_moment(10, |scene, when| async move {
+        for of in [owned, Client::fair_lock] {
+            let (held, waits) = scene.held_and_waited_for(of).await;
+            let replica = scene.known();
+            waits.abort();
+            scene.comes_to((0, true), "given up").await;
+            sleep(when * 40).await;
+            scene.fail_over(replica, when * 40).await;
+            assert_eq!(scene.queue(), (1, true), "the next server knows its place");
+            scene.connected().await;
+            scene.comes_to((0, true), &format!("after {when:?}")).await;
+            held.release().await.expect("answered");
+        }
+    });
+}
+
+/// A turn that came and went, and a failover that undid all of it. The release was told to the next server once more,
+/// by its token, of which that had not heard: the place was there again, or a second grant of the same request.
+#[test]
+fn who_had_its_turn_has_no_place_on_the_next_server() {
+    at_every_moment(10, |scene, when| async move {
+        let (guard, replica) = scene.turn_that_is_undone(Client::fair_lock).await;
+        assert_eq!(guard.release().await.expect("answered"), Release::Released);
+        scene.fail_over(replica, when * 40).await;
+        assert_eq!(scene.queue(), (1, true), "the next server knows its place");
+        scene.connected().await;
+        scene.comes_to((0, false), &format!("down for {:?}", when * 40)).await;
+    });
+}
+
+/// The same while the turn lasts: the guard is lost with the first answer of the next server, which knows its place.
+/// Nobody waits until the application has seen that.
+#[test]
+fn a_guard_that_is_lost_to_a_failover_has_no_place() {
+    at_every_moment(10, |scene, when| async move {
+        let (guard, replica) = scene.turn_that_is_undone(Client::fair_lock).await;
+        scene.fail_over(replica, when * 40).await;
+        assert_eq!(scene.queue(), (1, true), "the next server knows its place");
+        scene.connected().await;
+        scene.comes_to((0, false), &format!("down for {:?}", when * 40)).await;
+        assert_eq!(guard.state(), GuardState::Lost);
+    });
+}
+
+/// The same where the guard ends, by its time or by the application, while there is no server to tell.
+#[test]
+fn a_guard_that_ended_without_a_server_has_no_place_on_the_next() {
+    const LEASE: Duration = Duration::from_secs(3);
+    // A server that is there before the guard's time is over says that it is gone; to a later one nobody speaks of it.
+    let is_down =
+        |when: Duration| if when.as_millis().is_multiple_of(2) { LEASE * 2 } else { LEASE / 4 };
+    at_every_moment(10, |scene, when| async move {
+        let of: Make = |client, name| client.fair_lock(name).lease(LEASE);
+        let (guard, replica) = scene.turn_that_is_undone(of).await;
+        let down = is_down(when);
+        let after = down * when.as_millis() as u32 / 10;
+        let lets_go = tokio::spawn(async move {
+            sleep(after).await;
+            drop(guard);
+        });
+        scene.fail_over(replica, down).await;
+        lets_go.await.expect("no panic");
+        scene.connected().await;
+        scene.comes_to((0, false), &format!("let go after {after:?} of {down:?}")).await;
     });
 }
