@@ -15,8 +15,6 @@ BEGIN_S = 30
 STOP_S = 60
 # 100 000 locks at 1 000 a second.
 HOLD_S = 100
-# Tasks that are told to end need a last turn each. Processes in which they take longer are not used again.
-REST_S = 3.0
 # Longer than any run: who gets the lock keeps it.
 FOR_EVER_MS = 3_600_000
 
@@ -49,8 +47,9 @@ class Session:
         return workload.shape == "turns" and key_of(workload) == self.key
 
     def rests(self):
-        """Whether all that was under way came to its end."""
-        until = time.monotonic() + REST_S
+        """Whether all that was under way comes to its end: each task has a last turn. Processes in which that takes
+        longer than fresh ones would are not used again."""
+        until = time.monotonic() + self.rival.start_s + self.rival.warm_s
         while any(answer["left"] for answer in tell(self.drivers, "left", "left", STOP_S)):
             if time.monotonic() > until:
                 return False

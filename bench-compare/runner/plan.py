@@ -148,8 +148,10 @@ PARTS = [
         (
             Workload("uncontended-1"),
             Workload("uncontended-64", tasks=64, locks=None),
-            *(contended(tasks) for tasks in (2, 10, 100)),
+            contended(2),
+            contended(10),
             Workload("giving-up", tasks=100, wait_ms=20, hold_ms=5),
+            contended(100),
             contended(1_000),
         ),
         about="uncontended, and one lock that up to 1 000 tasks of one process want",
@@ -190,7 +192,7 @@ PARTS = [
     ),
     Part(
         "idle",
-        (Workload("idle-1000", "idle", tasks=1_000, window_s=4), Workload("idle-10000", "idle", tasks=10_000, window_s=4)),
+        (Workload("idle-1000", "idle", tasks=1_000, window_s=10), Workload("idle-10000", "idle", tasks=10_000, window_s=4)),
         ("fairlock", "redisson-fair", "rslock", "redis-py", "python-redis-lock"),
         rounds=3,
         about="waiters behind one who never lets go: what waiting costs",
