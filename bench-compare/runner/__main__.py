@@ -45,7 +45,9 @@ def arguments():
 
 
 def chosen(all_of_them, patterns, what):
-    patterns = ["*"] if patterns == "all" else patterns.split(",")
+    if patterns == "all":
+        return all_of_them
+    patterns = patterns.split(",")
     for pattern in patterns:
         if not any(fnmatch(one.name, pattern) for one in all_of_them):
             sys.exit(f"unknown {what}: {pattern}")

@@ -2,6 +2,7 @@
 
 import json
 import queue
+import signal
 import subprocess
 import threading
 
@@ -59,6 +60,10 @@ class Driver:
 
     def memory(self):
         return memory(self.process.pid)
+
+    def freeze(self):
+        """It does nothing more; only `kill` is left to it."""
+        self.process.send_signal(signal.SIGSTOP)
 
     def kill(self):
         self.process.kill()

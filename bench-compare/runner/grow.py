@@ -112,7 +112,7 @@ def locks(everything):
     for n in (1, 1_000, 100_000):
         for name, of in medians(everything, "held", f"held-{n}").items():
             rows.append([
-                f"{n}", name, cell(of, "taking_per_s"), cell(of, "commands_per_s", "{:.1f}"),
+                f"{n}", name, cell(of, "taking_per_s"), cell(of, "reads_per_s", "{:.1f}"), cell(of, "commands_per_s", "{:.1f}"),
                 cell(of, "server_cpu_percent", "{:.1f}"), cell(of, "client_cpu_percent", "{:.1f}"),
                 cell(of, "server_bytes_a_lock", "{:.0f}") if n > 1 else "-",
                 cell(of, "client_bytes_a_lock", "{:.0f}") if n > 1 else "-",
@@ -120,10 +120,10 @@ def locks(everything):
     after = medians(everything, "held-after-turns", "held-1000-after-turns")
     for name, of in after.items():
         rows.append([
-            "1000, after turns", name, cell(of, "taking_per_s"), cell(of, "commands_per_s", "{:.1f}"),
+            "1000, after turns", name, cell(of, "taking_per_s"), cell(of, "reads_per_s", "{:.1f}"), cell(of, "commands_per_s", "{:.1f}"),
             cell(of, "server_cpu_percent", "{:.1f}"), cell(of, "client_cpu_percent", "{:.1f}"), "-", "-",
         ])  # fmt: skip
-    heads = ["locks", "rival", "taken/s", "commands/s", "server CPU, %", "client CPU, %", "server bytes a lock", "client bytes a lock"]
+    heads = ["locks", "rival", "taken/s", "reads/s", "commands/s", "server CPU, %", "client CPU, %", "server bytes a lock", "client bytes a lock"]
     return grid(heads, rows) if rows else NOTHING
 
 
@@ -134,11 +134,11 @@ def waiting(everything):
             if "commands_per_s" not in of:
                 continue
             rows.append([
-                f"{n}", name, cell(of, "commands_per_s", "{:.1f}"), cell(of, "server_cpu_percent", "{:.1f}"),
-                cell(of, "client_cpu_percent", "{:.1f}"), cell(of, "server_bytes_a_waiter", "{:.0f}"),
+                f"{n}", name, cell(of, "reads_per_s", "{:.2f}"), cell(of, "commands_per_s", "{:.1f}"),
+                cell(of, "server_cpu_percent", "{:.1f}"), cell(of, "client_cpu_percent", "{:.1f}"), cell(of, "server_bytes_a_waiter", "{:.0f}"),
                 cell(of, "client_bytes_a_waiter", "{:.0f}"), cell(of, "connections", "{:.0f}"),
             ])  # fmt: skip
-    heads = ["waiters", "rival", "commands/s", "server CPU, %", "client CPU, %", "server bytes a waiter", "client bytes a waiter", "connections"]
+    heads = ["waiters", "rival", "reads/s", "commands/s", "server CPU, %", "client CPU, %", "server bytes a waiter", "client bytes a waiter", "connections"]
     return grid(heads, rows) if rows else NOTHING
 
 

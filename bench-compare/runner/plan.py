@@ -68,7 +68,7 @@ RIVALS = [
 @dataclass(frozen=True)
 class Workload:
     name: str
-    # "turns", "idle" (waiters behind one who never lets go) or "held" (many locks kept).
+    # "turns", "idle" (waiters behind one who does not let go) or "held" (many locks kept).
     shape: str = "turns"
     tasks: int = 1
     processes: int = 1
@@ -192,7 +192,7 @@ PARTS = [
     ),
     Part(
         "idle",
-        (Workload("idle-1000", "idle", tasks=1_000, window_s=10), Workload("idle-10000", "idle", tasks=10_000, window_s=4)),
+        tuple(Workload(f"idle-{n}", "idle", tasks=n, window_s=10) for n in (1_000, 10_000)),
         ("fairlock", "redisson-fair", "rslock", "redis-py", "python-redis-lock"),
         rounds=3,
         about="waiters behind one who never lets go: what waiting costs",

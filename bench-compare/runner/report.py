@@ -48,6 +48,7 @@ ERRORS = [("errors", "errors", "{:.0f}")]
 
 def watched(what):
     return [
+        ("reads/s", "reads_per_s", "{:.2f}"),
         ("commands/s", "commands_per_s", "{:.1f}"),
         (f"a {what}", f"commands_per_s_a_{what}", "{:.3f}"),
         ("bytes/s", "bytes_per_s", "{:.0f}"),

@@ -66,6 +66,7 @@ class Server:
             "server_cpu_s": float(info["used_cpu_user"]) + float(info["used_cpu_sys"]),
             "server_memory": int(info["used_memory"]),
             "bytes": int(info["total_net_input_bytes"]) + int(info["total_net_output_bytes"]),
+            "reads": int(info["total_reads_processed"]),
             "clients": int(info["connected_clients"]) - 1,
         }
 

@@ -21,7 +21,7 @@ def run_of(part, rival, workload, number, slower):
         what = "waiter" if workload.shape == "idle" else "lock"
         return run | {
             f"client_bytes_a_{what}": 900, f"server_bytes_a_{what}": 300, "client_cpu_of_a_core": 0.01, "connections": 2,
-            "server_cpu_of_a_core": 0.02, f"commands_per_s_a_{what}": 0.01, "commands_per_s": 0.5, "bytes_per_s": 9,
+            "server_cpu_of_a_core": 0.02, f"commands_per_s_a_{what}": 0.01, "commands_per_s": 0.5, "bytes_per_s": 9, "reads_per_s": 0.5,
         }  # fmt: skip
     run |= {"scripts_each": 2, "script_us": 20, "server_cpu_us_each": 80, "client_cpu_us_each": 90}
     if workload.is_pairs:
@@ -88,6 +88,7 @@ class Tables(unittest.TestCase):
         found = {name: value for name, value, _ in reach.found(everything())}
         self.assertEqual(found["redisson-at-100"], 10, "by round: a slow one is slow for both")
         self.assertEqual((found["round-trips"], found["scripts-each"], found["script-ms"]), (2, 2, 0.02))
+        self.assertEqual(found["idle-commands"], 0.5)
         self.assertEqual(found["parts"], len(plan.PARTS))
         few = {name: value for name, value, _ in reach.found(everything(rounds=2))}
         self.assertEqual(few["parts"], 1, "`own` has one round")
