@@ -208,6 +208,7 @@ fn files_are_short() {
         "fairlock-core",
         "fairlock-cli",
         "fairlock-examples",
+        "fairlock-guard",
         "fairlock-interop",
         "fairlock-testkit",
         "fairlock-torture",

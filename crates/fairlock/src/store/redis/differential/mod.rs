@@ -7,12 +7,14 @@
 //! - `pressure`, `wrong_type`, `limits`: what only a real server refuses (F28, F37, F70, F73);
 //! - `attacks`: interleavings of the design, as far as keys show them;
 //! - `regression`: what all of these found;
+//! - `costs`: how many commands each path of a script calls, beside what is on record;
 //! - `vectors`: the golden vectors of `testing/vectors`, the scripts alone.
 //!
 //! The rest is the test bed: `rig` (a server and its connections), `dump` (keys to a `Snapshot`),
 //! `step`, `resolve`, `others` (what can happen), `run` (both sides), `host` (the third), `shrink`.
 
 mod attacks;
+mod costs;
 mod dump;
 #[cfg(feature = "sqlite")]
 mod host;

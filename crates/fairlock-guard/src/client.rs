@@ -1,0 +1,49 @@
+//! The client around the rules: handles, guards, drivers, the hub. Its store is inside the process and all of it
+//! runs on one thread in stopped time, so that nothing depends on the machine.
+
+use fairlock::test_util::Sandbox;
+use std::cell::Cell;
+use std::rc::Rc;
+
+fn alone<F: Future<Output = ()>>(work: impl FnOnce(Sandbox) -> F) {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_time().start_paused(true).build().unwrap();
+    let local = tokio::task::LocalSet::new();
+    local.block_on(&runtime, async { work(Sandbox::new()).await });
+}
+
+/// A free lock is taken and released.
+pub(crate) fn pairs(times: u64) {
+    alone(|sandbox| async move {
+        let lock = sandbox.client().fair_lock("job");
+        for _ in 0..times {
+            lock.lock().await.unwrap().release().await.unwrap();
+        }
+    });
+}
+
+/// Ten tasks of two clients take turns: from the release through the message and the hub to the next task.
+pub(crate) fn handovers(times: u64) {
+    alone(|sandbox| async move {
+        let clients = [sandbox.client(), sandbox.client()];
+        let left = Rc::new(Cell::new(times));
+        let tasks: Vec<_> = (0..10)
+            .map(|n| {
+                let lock = clients[n % 2].fair_lock("job");
+                let left = Rc::clone(&left);
+                tokio::task::spawn_local(async move {
+                    while left.get() > 0 {
+                        let guard = lock.lock().await.unwrap();
+                        left.set(left.get().saturating_sub(1));
+                        // The others come to the queue.
+                        tokio::task::yield_now().await;
+                        guard.release().await.unwrap();
+                    }
+                })
+            })
+            .collect();
+        for task in tasks {
+            task.await.unwrap();
+        }
+    });
+}

@@ -1,0 +1,46 @@
+//! `fairlock-guard PATH TIMES [URL]`: goes one of the hot paths so many times, and nothing else. `scripts/guard` runs it
+//! under valgrind, twice, and what the second run took more is the cost of the path: no start-up, no
+//! symbols, no time. Paths that need a server take it from the URL, and its data are lost.
+
+#![allow(clippy::unwrap_used, reason = "a measurement that cannot go on panics")]
+
+mod client;
+mod rules;
+mod server;
+
+use std::process::ExitCode;
+
+/// Every path, with what one time of it is.
+const PATHS: [(&str, fn(u64, Option<&str>)); 9] = [
+    ("rules-pair", |times, _| rules::pairs(times)),
+    ("rules-handover-10", |times, _| rules::handovers(10, times)),
+    ("rules-handover-1000", |times, _| rules::handovers(1_000, times)),
+    ("rules-beat", |times, _| rules::beats(times)),
+    ("client-pair", |times, _| client::pairs(times)),
+    ("client-handover", |times, _| client::handovers(times)),
+    ("redis-pair", |times, url| server::pairs(times, url.expect("URL"))),
+    ("redis-handover", |times, url| server::handovers(times, url.expect("URL"))),
+    ("redis-ping", |times, url| server::pings(times, url.expect("URL"))),
+];
+
+fn main() -> ExitCode {
+    let args: Vec<_> = std::env::args().skip(1).collect();
+    let args: Vec<_> = args.iter().map(String::as_str).collect();
+    let (path, times, url) = match args[..] {
+        ["paths"] => {
+            PATHS.iter().for_each(|(name, _)| println!("{name}"));
+            return ExitCode::SUCCESS;
+        }
+        [path, times] => (path, times, None),
+        [path, times, url] => (path, times, Some(url)),
+        _ => ("", "", None),
+    };
+    match (PATHS.iter().find(|(name, _)| *name == path), times.parse()) {
+        (Some((_, go)), Ok(times)) => go(times, url),
+        _ => {
+            eprintln!("fairlock-guard paths | PATH TIMES [URL]");
+            return ExitCode::from(2);
+        }
+    }
+    ExitCode::SUCCESS
+}

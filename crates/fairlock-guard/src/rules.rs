@@ -1,0 +1,123 @@
+//! The rules of `fairlock-core`, without anything around.
+
+use fairlock_core::{
+    Acquire, Body, ClientId, Kind, LockState, Mode, Op, OwnerId, Payload, RequestId, Rules, Token,
+    World,
+};
+
+/// In the year 2033, as the tests of the core.
+const START_US: u64 = 2_000_000_000_000_000;
+
+/// Everybody listens.
+struct Everybody;
+
+impl World for Everybody {
+    fn inbox(&self, _: ClientId) -> bool {
+        true
+    }
+
+    fn listening(&self, _: &OwnerId) -> bool {
+        true
+    }
+}
+
+/// One lock, and its time: 100 us for each operation, so that nobody dies of age.
+struct Lock {
+    state: LockState,
+    rules: Rules,
+    now_us: u64,
+    operations: u64,
+}
+
+impl Lock {
+    fn new() -> Self {
+        Self {
+            state: LockState::default(),
+            rules: Rules::default(),
+            now_us: START_US,
+            operations: 0,
+        }
+    }
+
+    fn apply(&mut self, op: &Op) -> (Body, Vec<fairlock_core::Effect>) {
+        self.now_us += 100;
+        self.operations += 1;
+        let (answer, effects) = self.state.apply(self.now_us, op, &self.rules, &Everybody).unwrap();
+        (answer.body, effects)
+    }
+
+    fn acquire(&mut self, owner: &OwnerId) -> Body {
+        let op = Op::Acquire(Acquire {
+            kind: Kind::Fair,
+            owner: owner.clone(),
+            request: RequestId::from_random(u128::from(self.operations)),
+            lease_ms: 30_000,
+            mode: Mode::Wait,
+            order: None,
+            not_after_ms: u64::MAX,
+            sure: false,
+            shared_owner: false,
+        });
+        self.apply(&op).0
+    }
+
+    /// Says which token the next one got, if there is one.
+    fn release(&mut self, owner: &OwnerId, token: Token) -> Option<Token> {
+        let owner = owner.clone();
+        let op = Op::Release { kind: Kind::Fair, owner, token, keep: 0, change: 1 };
+        let (body, effects) = self.apply(&op);
+        assert_eq!(body, Body::Released);
+        effects.into_iter().find_map(|effect| match effect.payload {
+            Payload::Grant { grant, .. } => Some(grant.token),
+            Payload::Zero => None,
+        })
+    }
+}
+
+fn owner(n: u64) -> OwnerId {
+    OwnerId::ours(ClientId::from_random(7), n + 1).unwrap()
+}
+
+fn granted(body: &Body) -> Token {
+    match body {
+        Body::Granted { token, .. } => *token,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A free lock is taken and released.
+pub(crate) fn pairs(times: u64) {
+    let (mut lock, owner) = (Lock::new(), owner(0));
+    for _ in 0..times {
+        let token = granted(&lock.acquire(&owner));
+        assert_eq!(lock.release(&owner, token), None);
+    }
+}
+
+/// So many wait: the holder hands the lock on, and stands at the end of the queue.
+pub(crate) fn handovers(waiters: u64, times: u64) {
+    let mut lock = Lock::new();
+    let mut token = granted(&lock.acquire(&owner(0)));
+    for n in 1..=waiters {
+        lock.acquire(&owner(n));
+    }
+    for turn in 0..times {
+        let holder = owner(turn % (waiters + 1));
+        token = lock.release(&holder, token).unwrap();
+        let back = lock.acquire(&holder);
+        assert!(matches!(back, Body::Queued { .. }), "{back:?}");
+    }
+}
+
+/// A heartbeat for the oldest of a thousand.
+pub(crate) fn beats(times: u64) {
+    let mut lock = Lock::new();
+    granted(&lock.acquire(&owner(0)));
+    for n in 1..=1_000 {
+        lock.acquire(&owner(n));
+    }
+    let beat = Op::Beat { client: ClientId::from_random(7), waiters: vec![owner(1)] };
+    for _ in 0..times {
+        lock.apply(&beat);
+    }
+}
