@@ -134,6 +134,16 @@ impl ClientId {
         self.0
     }
 
+    fn to_text(self) -> [u8; 36] {
+        let digits = hex_digits(self.0);
+        let mut text = [b'-'; 36];
+        for (group, from) in [(0..8, 0), (9..13, 8), (14..18, 12), (19..23, 16), (24..36, 20)] {
+            let to = from + group.len();
+            text[group].copy_from_slice(&digits[from..to]);
+        }
+        text
+    }
+
     /// Reads the 36 characters of a lower-case version-8 UUID; `None` for anything else.
     pub fn parse(text: &[u8]) -> Option<Self> {
         if text.len() != 36 {
@@ -156,16 +166,7 @@ impl ClientId {
 
 impl fmt::Display for ClientId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let b = self.0;
-        write!(
-            f,
-            "{:08x}-{:04x}-{:04x}-{:04x}-{:012x}",
-            b >> 96,
-            b >> 80 & 0xffff,
-            b >> 64 & 0xffff,
-            b >> 48 & 0xffff,
-            b & 0xffff_ffff_ffff
-        )
+        f.write_str(text(&self.to_text()))
     }
 }
 
@@ -243,7 +244,13 @@ impl OwnerId {
     /// The id as it stands in a key.
     pub fn to_bytes(&self) -> Vec<u8> {
         match &self.0 {
-            Repr::Ours { .. } => self.to_string().into_bytes(),
+            Repr::Ours { client, number } => {
+                let mut bytes = Vec::with_capacity(52);
+                bytes.extend_from_slice(&client.to_text());
+                bytes.push(b':');
+                bytes.extend_from_slice(number.to_string().as_bytes());
+                bytes
+            }
             Repr::Foreign(bytes) => bytes.to_vec(),
         }
     }
@@ -298,7 +305,7 @@ impl RequestId {
 
 impl fmt::Display for RequestId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:032x}", self.0)
+        f.write_str(text(&hex_digits(self.0)))
     }
 }
 
@@ -306,6 +313,23 @@ impl fmt::Debug for RequestId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "RequestId({self})")
     }
+}
+
+/// The 32 digits of an id. Every request to a server names some: `{:x}` of a `u128` costs ten times as much.
+fn hex_digits(bits: u128) -> [u8; 32] {
+    let mut digits = [0; 32];
+    for (pair, byte) in digits.chunks_exact_mut(2).zip(bits.to_be_bytes()) {
+        pair[0] = HEX[usize::from(byte >> 4)];
+        pair[1] = HEX[usize::from(byte & 0xf)];
+    }
+    digits
+}
+
+const HEX: [u8; 16] = *b"0123456789abcdef";
+
+/// Digits and dashes are UTF-8.
+fn text(ascii: &[u8]) -> &str {
+    std::str::from_utf8(ascii).unwrap_or_default()
 }
 
 fn hex_digit(byte: u8) -> Option<u8> {
@@ -350,6 +374,25 @@ mod tests {
         assert!(LockName::new(&[0; MAX_NAME_BYTES + 1]).is_err());
         assert!(LockName::new(b"redisson_lock_queue:{x}").is_err());
         assert_eq!(LockName::new(b"a\0\r\n\xff").unwrap().as_bytes(), b"a\0\r\n\xff");
+    }
+
+    /// As the language itself writes them.
+    #[test]
+    fn ids_are_written_in_full() {
+        for bits in [0, 1, u128::MAX, 0x0123_4567_89ab_cdef_0fed_cba9_8765_4321] {
+            assert_eq!(RequestId::from_random(bits).to_string(), format!("{bits:032x}"));
+            let client = ClientId::from_random(bits);
+            let mut text = format!("{:032x}", client.to_bits());
+            for dash in [8, 13, 18, 23] {
+                text.insert(dash, '-');
+            }
+            assert_eq!(client.to_string(), text);
+            for number in [1, MAX_OWNER_NUMBER] {
+                let owner = OwnerId::ours(client, number).unwrap();
+                assert_eq!(owner.to_bytes(), format!("{text}:{number}").as_bytes());
+                assert_eq!(owner.to_string(), format!("{text}:{number}"));
+            }
+        }
     }
 
     /// Whatever the bits: version 8, the variant of RFC 9562, and the other 122 bits as they came.
