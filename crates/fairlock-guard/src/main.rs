@@ -10,8 +10,10 @@ mod server;
 
 use std::process::ExitCode;
 
-/// Every path, with what one time of it is.
-const PATHS: [(&str, fn(u64, Option<&str>)); 9] = [
+/// Goes a path so many times, at the server of the URL where it needs one.
+type Path = fn(u64, Option<&str>);
+
+const PATHS: [(&str, Path); 9] = [
     ("rules-pair", |times, _| rules::pairs(times)),
     ("rules-handover-10", |times, _| rules::handovers(10, times)),
     ("rules-handover-1000", |times, _| rules::handovers(1_000, times)),
