@@ -10,7 +10,9 @@ RTTS = (0, 1, 5, 50)
 
 
 def cell(of, key, form="{:.3g}"):
-    return number(of[key], form) if of and of.get(key) is not None else "-"
+    value = of.get(key) if of else None
+    # What a runtime gave back meanwhile is more than what is looked for.
+    return "-" if value is None or value < 0 else number(value, form)
 
 
 def number(value, form="{:.3g}"):
@@ -248,6 +250,6 @@ BLOCKS = {
     "clients": pictured(clients, ("handovers-in-8", "Hand-overs a second from eight processes")),
     "locks": locks,
     "waiting": waiting,
-    "distance": pictured(distance, ("distance", "Uncontended by distance")),
+    "distance": pictured(distance, ("distance", "Hand-overs a second by distance")),
     "sizing": sizing,
 }

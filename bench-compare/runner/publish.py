@@ -77,7 +77,7 @@ def plots(everything):
     lines = by_distance(everything)
     if lines:
         below = "round-trip time added, ms (0 is drawn at 0.1)"
-        drawn["distance.svg"] = plot.chart("Uncontended acquire and release, ms", below, "p50, ms", lines)
+        drawn["distance.svg"] = plot.chart("Hand-overs a second by distance: 10 waiters", below, "hand-overs a second", lines)
     return drawn
 
 
@@ -95,7 +95,7 @@ def curves(everything, key, processes):
 def by_distance(everything):
     result = {}
     for rtt in grow.RTTS:
-        for rival, of in report.medians(everything, "distance", f"rtt-{rtt}-uncontended-1").items():
-            if of.get("pair_p50_us"):
-                result.setdefault(rival, []).append((max(rtt, 0.1), of["pair_p50_us"] / 1e3))
+        for rival, of in report.medians(everything, "distance", f"rtt-{rtt}-contended-10").items():
+            if of.get("handovers_per_s"):
+                result.setdefault(rival, []).append((max(rtt, 0.1), of["handovers_per_s"]))
     return {rival: points for rival, points in result.items() if len(points) > 1}
