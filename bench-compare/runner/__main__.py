@@ -260,13 +260,13 @@ def main():
                     own(args, place, part, data)
                 else:
                     bad += round_of(place, part, asked, wanted, number, args, data)
-                done = len(data["runs"])
+            done += len(data["runs"])
                 if not args.smoke:
                     report.write_json(os.path.join(args.out, f"{part.name}.json"), data)
     finally:
         place.stop()
     if args.smoke:
-        print(f"smoke: {done} runs of the last part, {bad} bad in all")
+        print(f"smoke: {done} runs, {bad} bad")
         sys.exit(1 if bad else 0)
     publish.render(args.out, False)
 
