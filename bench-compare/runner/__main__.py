@@ -260,9 +260,9 @@ def main():
                     own(args, place, part, data)
                 else:
                     bad += round_of(place, part, asked, wanted, number, args, data)
-            done += len(data["runs"])
                 if not args.smoke:
                     report.write_json(os.path.join(args.out, f"{part.name}.json"), data)
+            done += len(data["runs"])
     finally:
         place.stop()
     if args.smoke:
