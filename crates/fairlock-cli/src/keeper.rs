@@ -107,8 +107,12 @@ pub(crate) fn keep(args: &args::Keep) -> Result<Code, Failure> {
     });
     until_over(&receiver);
     let _ = process::kill_process_group(group, Signal::KILL);
+    // None twice: one that was becoming another program is not found the first time.
+    let mut none = 0;
     for _ in 0..ROUNDS_MAX {
-        if stragglers::signal(&args.owner, group, Some(Signal::KILL)) == 0 {
+        let found = stragglers::signal(&args.owner, group, Some(Signal::KILL));
+        none = if found == 0 { none + 1 } else { 0 };
+        if none == 2 {
             break;
         }
         thread::sleep(PAUSE);

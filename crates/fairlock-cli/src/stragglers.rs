@@ -4,7 +4,9 @@
 //! They must not go on unlocked any more than the group. Whatever a command starts inherits its
 //! environment, and in it the owner of the lock, which no other run has: that finds them, whoever their
 //! parent is by now, and also from the keeper, which is nobody's ancestor. Not found: a process that
-//! left the group AND runs with another environment (`env -i`, `sudo`) or under another user.
+//! left the group AND runs with another environment (`env -i`, `sudo`) or under another user; and for one moment,
+//! a process that is just becoming another program: it has no environment until that one begins. The keeper looks
+//! once more for its sake; a run that ends by itself does not, since it would end later each time.
 //!
 //! Only where `/proc` tells environments, and a process can be held on to while it is looked at
 //! (`pidfd`, Linux 5.3): elsewhere the group is all that is ended.
@@ -86,6 +88,17 @@ mod tests {
         let group = proc::place(rustix::process::getpid()).unwrap().group.unwrap();
         let nobodys = Pid::from_raw(i32::MAX).unwrap();
         let owner = OsStr::new("straggler:1");
+        // A new process has no environment before its program begins: one of some thousand runs failed here.
+        let limit = std::time::Instant::now() + std::time::Duration::from_secs(10);
+        for (process, value) in processes.iter().zip(["straggler:1", "straggler:12", "straggler:"])
+        {
+            let mark = format!("{OWNER_VAR}={value}").into_bytes();
+            let process = Pid::from_raw(process.id().try_into().unwrap()).unwrap();
+            while !has(process, &mark) {
+                assert!(std::time::Instant::now() < limit, "{value} does not begin");
+                std::thread::yield_now();
+            }
+        }
         assert_eq!(signal(owner, group, None), 0, "those in the group are not meant");
         assert_eq!(signal(owner, nobodys, None), 1);
         assert_eq!(signal(owner, nobodys, Some(Signal::KILL)), 1);
