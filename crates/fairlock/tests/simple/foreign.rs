@@ -70,13 +70,19 @@ fn a_free_lock_takes_two_calls() {
     });
 }
 
+/// The next heartbeat is later than any test ends, however slow the machine.
+async fn without_heartbeats(bed: &Bed) -> Client {
+    let minute = Duration::from_secs(60);
+    let config = config(&bed.server.url()).heartbeat(minute).watchdog_lease(5 * minute);
+    Client::with_config(config).await.unwrap()
+}
+
 /// A foreign client says nothing when it lets go, so we look; and its TTL's end is known.
 #[test]
 fn a_waiter_finds_the_lock_free() {
     steady(|| async {
         let Some(bed) = Bed::redis70() else { return };
-        // The next heartbeat is far away.
-        let lock = bed.seldom().await.simple_lock("job");
+        let lock = without_heartbeats(&bed).await.simple_lock("job");
         bed.call(&["SET", "job", "theirs"]);
         let task = tokio::spawn({
             let lock = lock.clone();
@@ -120,9 +126,7 @@ async fn calls_while_waiting(bed: &Bed, client: &Client, waiters: usize) -> f64 
 fn waiting_is_bounded() {
     steady(|| async {
         let Some(bed) = Bed::redis70() else { return };
-        let minute = Duration::from_secs(60);
-        let config = config(&bed.server.url()).heartbeat(minute).watchdog_lease(5 * minute);
-        let waiting = Client::with_config(config).await.unwrap();
+        let waiting = without_heartbeats(&bed).await;
         bed.call(&["SET", "job", "theirs", "PX", "600000"]);
         let rate = calls_while_waiting(&bed, &waiting, 10).await;
         println!("measured: simple: 10 waiters behind a foreign holder: {rate:.1} calls/s");

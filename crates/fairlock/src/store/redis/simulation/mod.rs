@@ -20,6 +20,7 @@ mod faults;
 mod regression;
 mod run;
 mod server;
+mod twins;
 mod wire;
 mod words;
 mod world;
