@@ -40,14 +40,14 @@ impl Pauses {
                 std::thread::sleep(Duration::from_millis(5));
             }
         });
-        Self { seen, before: own_threads() }
+        Self { seen, before: threads_of_the_test() }
     }
 
-    /// The longest so far; or for how long in all one of the process's threads has been ready to run in
-    /// vain, if that is more. A thread that mostly sleeps runs at once when it wakes up, so that the watching
-    /// one does not see this.
+    /// The longest so far; or for how long in all a thread of this process, or of a server that it has
+    /// started, has been ready to run in vain, if that is more. A thread that mostly sleeps runs at once when it
+    /// wakes up, so that the watching one does not see this.
     pub(crate) fn longest(&self) -> Duration {
-        let now = own_threads();
+        let now = threads_of_the_test();
         let waits = threads::since(&self.before, &now).map(|counts| counts.waited);
         waits.fold(Self::look(&self.seen).longest, Duration::max)
     }
@@ -69,9 +69,20 @@ impl Pauses {
     }
 }
 
-/// None where the kernel does not say.
-fn own_threads() -> HashMap<u32, Counts> {
-    threads::threads(std::process::id()).unwrap_or_default()
+/// Of this process and those that it has started. None where the kernel does not say.
+fn threads_of_the_test() -> HashMap<u32, Counts> {
+    let own = std::process::id();
+    let processes = std::fs::read_dir("/proc").into_iter().flatten();
+    let processes = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    let of_the_test = processes.filter(|process| *process == own || parent(*process) == Some(own));
+    // One may be gone by now.
+    of_the_test.filter_map(|process| threads::threads(process).ok()).flatten().collect()
+}
+
+/// The fourth field of `stat`; the second is a name in brackets, with anything in it.
+fn parent(process: u32) -> Option<u32> {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
 /// Tries again what goes wrong while this machine pauses for longer than that; without a pause it must go well.
@@ -91,4 +102,16 @@ pub(crate) async fn unless_it_pauses<T, E: Debug>(
         assert!(number < ATTEMPTS, "this machine pauses all the time: {error:?}");
         number += 1;
     }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn what_a_test_has_started_is_watched_too() {
+    let mut server = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+    let watched = threads_of_the_test();
+    server.kill().unwrap();
+    server.wait().unwrap();
+    assert!(watched.contains_key(&std::process::id()), "this one");
+    assert!(watched.contains_key(&server.id()), "the one it has started");
+    assert!(!watched.contains_key(&1), "another");
 }
