@@ -13,6 +13,17 @@ const LATE_MAX: Duration = Duration::from_millis(250);
 
 const HOLDS: usize = 500;
 
+/// For it an unanswered call takes several leases, and so does the verdict of a ping.
+async fn patient(proxy: &Proxy, lease: Duration) -> Client {
+    let config = config(&proxy.url())
+        .watchdog_lease(lease)
+        .response_timeout(4 * lease)
+        .connect_timeout(lease)
+        .ping_interval(4 * lease)
+        .ping_timeout(4 * lease);
+    Client::with_config(config).await.unwrap()
+}
+
 /// Many, and one that is never renewed and is due among them.
 async fn many_holds(client: &Client) -> Vec<Arc<Guard>> {
     let mut guards = Vec::new();
@@ -34,14 +45,7 @@ fn unanswered_renewals_delay_no_loss() {
         let Some(bed) = Bed::redis70() else { return };
         let proxy = Proxy::start(bed.server.addr());
         let lease = 3 * LEASE;
-        let config = config(&proxy.url())
-            .watchdog_lease(lease)
-            // An unanswered call takes several leases, and so does the verdict of a ping.
-            .response_timeout(4 * lease)
-            .connect_timeout(lease)
-            .ping_interval(4 * lease)
-            .ping_timeout(4 * lease);
-        let client = Client::with_config(config).await.unwrap();
+        let client = patient(&proxy, lease).await;
         let guards = many_holds(&client).await;
         let mut connection = client.connection();
         proxy.delay_to_client(ms(150));
@@ -146,14 +150,7 @@ fn f79_few_renewals_are_under_way_at_once() {
         let Some(bed) = Bed::redis70() else { return };
         let proxy = Proxy::start(bed.server.addr());
         let lease = 2 * LEASE;
-        let config = config(&proxy.url())
-            .watchdog_lease(lease)
-            // An unanswered call takes several leases, and so does the verdict of a ping.
-            .response_timeout(4 * lease)
-            .connect_timeout(lease)
-            .ping_interval(4 * lease)
-            .ping_timeout(4 * lease);
-        let client = Client::with_config(config).await.unwrap();
+        let client = patient(&proxy, lease).await;
         let guards = many_holds(&client).await;
         proxy.black_hole_to_server(true);
         within("all are lost", 2 * lease, async {

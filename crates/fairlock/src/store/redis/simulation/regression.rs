@@ -1,7 +1,7 @@
 //! What the simulation found in the client, each scene in small, at every moment of its window.
 
 use super::run;
-use super::world::{Peer, START_MS, World};
+use super::world::{START_MS, World};
 use crate::random::seeded;
 use crate::{Client, Config, Error, Guard, GuardState, Lock, Release};
 use fairlock_core::{ClientId, LockName, Model};
@@ -169,20 +169,13 @@ impl Scene {
 fn at_every_moment<F: Future<Output = ()>>(until_ms: u64, play: impl Fn(Scene, Duration) -> F) {
     for ms in 0..until_ms {
         seeded::set(Some(ms));
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_time()
-            .start_paused(true)
-            .build()
-            .expect("a runtime");
+        let runtime = run::runtime();
         runtime.block_on(async {
             crate::clock::start_at(START_MS);
             let world = World::begin(ms, true);
             let client = |number: u128| {
                 let id = ClientId::from_random(number);
-                let peer = world.with(|state| {
-                    state.peers.push(Peer::default());
-                    state.book.add_client(id)
-                });
+                let peer = world.add_client(id);
                 run::start(Config::tcp(super::world::host(peer), 6379), id).0
             };
             let (holder, waiter) = (client(1), client(2));

@@ -3,7 +3,7 @@
 use super::actors::{Actor, LOCKS};
 use super::book::{Counts, LEASE_MAX};
 use super::faults::{self, Wish};
-use super::world::{self, Peer, START_MS, State, World};
+use super::world::{self, START_MS, State, World};
 use crate::background::Started;
 use crate::clock;
 use crate::random::{random_bits, seeded};
@@ -17,6 +17,7 @@ use std::collections::BTreeMap;
 use std::panic;
 use std::sync::{Arc, Once, OnceLock, Weak};
 use std::time::Duration;
+use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
@@ -59,14 +60,19 @@ fn notice_panics() {
     PANICS.take();
 }
 
-pub(super) fn play(seed: u64, replay: bool) -> Report {
-    notice_panics();
-    seeded::set(Some(seed));
-    let runtime = tokio::runtime::Builder::new_current_thread()
+/// One thread, whose time passes when everybody waits.
+pub(super) fn runtime() -> Runtime {
+    tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
         .build()
-        .expect("a runtime");
+        .expect("a runtime")
+}
+
+pub(super) fn play(seed: u64, replay: bool) -> Report {
+    notice_panics();
+    seeded::set(Some(seed));
+    let runtime = runtime();
     let (world, mut violations) = runtime.block_on(async {
         clock::start_at(START_MS);
         let world = World::begin(seed, replay);
@@ -167,10 +173,7 @@ impl Run {
 
     fn start_client(&mut self) {
         let id = ClientId::from_random(random_bits().expect("seeded"));
-        let peer = self.world.with(|state| {
-            state.peers.push(Peer::default());
-            state.book.add_client(id)
-        });
+        let peer = self.world.add_client(id);
         self.started += 1;
         // The usual lease, or one that is renewed before a fault is over.
         let lease = self.rng.pick(&[LEASE_MAX, Duration::from_secs(9)]);

@@ -1,7 +1,7 @@
 //! A client that is there twice, as after a snapshot of its machine that was started once more (F13).
 
 use super::run;
-use super::world::{Peer, START_MS, World};
+use super::world::{START_MS, World};
 use crate::random::seeded;
 use crate::{Client, Config, GuardState, Release};
 use fairlock_core::ClientId;
@@ -21,20 +21,13 @@ const SOON: Duration = Duration::from_secs(1);
 /// is told at its next renewal, and what it writes meanwhile has the smaller token.
 #[test]
 fn f13_a_cloned_client_has_one_hold_twice() {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .expect("a runtime");
+    let runtime = run::runtime();
     runtime.block_on(async {
         crate::clock::start_at(START_MS);
         let world = World::begin(DRAWN, false);
         let client = |number: u128| {
             let id = ClientId::from_random(number);
-            let peer = world.with(|state| {
-                state.peers.push(Peer::default());
-                state.book.add_client(id)
-            });
+            let peer = world.add_client(id);
             let config = Config::tcp(super::world::host(peer), 6379).watchdog_lease(LEASE);
             run::start(config, id).0
         };

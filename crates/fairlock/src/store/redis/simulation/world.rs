@@ -7,7 +7,7 @@ use super::server::{Conn, Output, Server};
 use super::wire::{End, Pipe, Stream};
 use crate::clock::lock;
 use crate::hold::Hold;
-use fairlock_core::{Kind, LockName, Model, Op, Rules};
+use fairlock_core::{ClientId, Kind, LockName, Model, Op, Rules};
 use fairlock_testkit::resp::{self, Value};
 use fairlock_testkit::rng::Rng;
 use std::cell::RefCell;
@@ -107,6 +107,14 @@ impl World {
     /// Nothing is awaited, and no client is dropped, in `act`.
     pub(super) fn with<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
         act(&mut lock(&self.state))
+    }
+
+    /// A client with this id begins: its number.
+    pub(super) fn add_client(&self, id: ClientId) -> usize {
+        self.with(|state| {
+            state.peers.push(Peer::default());
+            state.book.add_client(id)
+        })
     }
 
     async fn connect(self: Arc<Self>, peer: usize) -> io::Result<Stream> {
