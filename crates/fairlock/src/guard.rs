@@ -11,6 +11,7 @@ use std::convert::identity;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::task::coop;
 
 /// Holds a lock until it is released or dropped, or the lock is lost.
 ///
@@ -121,6 +122,8 @@ impl Guard {
     /// # Cancel safety
     /// Dropping the future takes the entry back.
     pub async fn reenter(&self) -> Result<Self, Error> {
+        // The store need not be asked for a simple lock: as in `release`, before anything is done.
+        coop::consume_budget().await;
         self.ensure_open()?;
         self.ensure_valid()?;
         let Some(change) = self.hold.enter() else {
@@ -199,6 +202,9 @@ impl Guard {
     /// # Cancel safety
     /// The release goes on when the future is dropped; only its outcome is lost.
     pub async fn release(mut self) -> Result<Release, Error> {
+        // What is released at once must not keep the task from giving way to others. The guard is whole still: dropped
+        // here, it is released like any other.
+        coop::consume_budget().await;
         if self.client.shared().is_left() {
             let error = self.about(Error::forked());
             std::mem::forget(self);

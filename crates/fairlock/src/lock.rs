@@ -18,8 +18,13 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
+use tokio::task::coop;
 
 /// A lock by name. Cheap to make and to clone; nothing happens on the store until it is used.
+///
+/// A store inside this process, or in a file, may answer without any wait. So that a loop of such calls gives way to the
+/// other tasks of its thread, each of them counts on the [budget](tokio::task::coop) that tokio gives to a task, before
+/// it does anything. Outside of tokio there is no budget, and none of them gives way.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -167,6 +172,8 @@ impl Lock {
             let message = "only a fair lock has a queue to stand in; use `fair_lock`, or `lock()`";
             return Err(self.about(Error::misuse(message)));
         }
+        // As in `acquire`.
+        coop::consume_budget().await;
         let (link, signals) = Link::new();
         match self.request(None, false, Some(link))? {
             Request::Granted(guard) => Ok(Turn::granted(self.client.clone(), guard)),
@@ -266,6 +273,9 @@ impl Lock {
     }
 
     async fn acquire(&self, until: Option<Moment>, try_once: bool) -> Result<Option<Guard>, Error> {
+        // A store that answers at once would let a task go on for ever without the others. Nothing has been asked for
+        // yet, so whoever is dropped here leaves nothing behind.
+        coop::consume_budget().await;
         match self.request(until, try_once, None)? {
             Request::Granted(guard) => Ok(Some(guard)),
             Request::Sent(requested) => {

@@ -11,6 +11,7 @@
 //! - `cancel`: futures dropped after every number of polls
 //! - `bad_input`: what cannot work is told, or ignored and counted; nothing is changed by it
 //! - `collisions`: names that look like keys of other locks
+//! - `cooperation`: calls that are answered at once give way to other tasks
 //! - `dependencies`: what all is built of may be used by everybody
 //! - `hostile`: a server that answers anything, at every step
 //! - `identity`: who is who, and cannot be forged
@@ -56,6 +57,7 @@ mod blocking;
 mod cancel;
 mod collisions;
 mod contract;
+mod cooperation;
 mod dependencies;
 mod faults;
 #[cfg(feature = "sqlite")]
