@@ -321,6 +321,7 @@ fn replies_have_the_tags_that_the_page_says() {
     }
     let common = [
         ("short_acquire", vec!["acquire", "plain_acquire"]),
+        ("short_enter", vec!["acquire"]),
         ("short_release", vec!["release"]),
         ("short_plain_release", vec!["plain_release"]),
     ];

@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 pub(crate) struct Script {
     pub(crate) text: &'static str,
     sha: LazyLock<String>,
-    /// Without its common case.
+    /// Without its common cases.
     #[cfg(test)]
     long_way: &'static str,
 }
@@ -19,9 +19,9 @@ macro_rules! script {
     ($operation:literal) => {
         script!(["lua/head.lua", "lua/hash.lua", "lua/rules.lua", $operation])
     };
-    ($operation:literal, common case $first:literal) => {
+    ($operation:literal, common case $($first:literal),+) => {
         script!(
-            ["lua/head.lua", "lua/hash.lua", $first, "lua/rules.lua", $operation],
+            ["lua/head.lua", "lua/hash.lua", $($first),+, "lua/rules.lua", $operation],
             ["lua/head.lua", "lua/hash.lua", "lua/rules.lua", $operation]
         )
     };
@@ -42,7 +42,8 @@ macro_rules! script {
     }};
 }
 
-static ACQUIRE: Script = script!("lua/acquire.lua", common case "lua/short_acquire.lua");
+static ACQUIRE: Script =
+    script!("lua/acquire.lua", common case "lua/short_acquire.lua", "lua/short_enter.lua");
 static BEAT: Script = script!("lua/beat.lua");
 static FORCE: Script = script!("lua/force.lua");
 static INSPECT: Script = script!("lua/inspect.lua");
@@ -72,7 +73,7 @@ pub(crate) enum By {
     Hash,
     /// By its text.
     Text,
-    /// By its text without the common case: the rest must do the same there.
+    /// By its text without the common cases: the rest must do the same there.
     #[cfg(test)]
     LongWay,
 }

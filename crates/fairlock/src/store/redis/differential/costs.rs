@@ -23,12 +23,14 @@ enum Before {
     Free,
     /// Owner 0 has it, and so many of ours stand in the queue.
     Held(u64),
+    /// Owners 0 and 1 take turns; owner 0 has it, and nobody stands in the queue.
+    Turns,
 }
 
 /// A path: the operation gets the token of owner 0's hold.
 type Path = (&'static str, Kind, Before, fn(Token) -> Op);
 
-const PATHS: [Path; 23] = [
+const PATHS: [Path; 24] = [
     ("acquire, first of all", Kind::Fair, Before::Nothing, |_| acquire(Kind::Fair, 1)),
     ("acquire, free", Kind::Fair, Before::Free, |_| acquire(Kind::Fair, 1)),
     ("acquire, free, explicit owner", Kind::Fair, Before::Free, |_| explicit(1)),
@@ -36,6 +38,7 @@ const PATHS: [Path; 23] = [
     ("acquire, first in the queue", Kind::Fair, Before::Held(0), |_| acquire(Kind::Fair, 1)),
     ("acquire, 2nd in the queue", Kind::Fair, Before::Held(1), |_| acquire(Kind::Fair, 101)),
     ("acquire, 101st in the queue", Kind::Fair, Before::Held(100), |_| acquire(Kind::Fair, 101)),
+    ("acquire, one of two in turns", Kind::Fair, Before::Turns, |_| acquire(Kind::Fair, 1)),
     ("release, nobody waits", Kind::Fair, Before::Held(0), |token| release(Kind::Fair, token, 0)),
     ("release, one waits", Kind::Fair, Before::Held(1), |token| release(Kind::Fair, token, 0)),
     ("release, 100 wait", Kind::Fair, Before::Held(100), |token| release(Kind::Fair, token, 0)),
@@ -127,6 +130,18 @@ fn prepare(rig: &mut Rig, kind: Kind, before: Before) -> Token {
             for of in 1..=waiters {
                 rig.call(&Rules::default(), &acquire(kind, of)).expect("queued");
             }
+        }
+        Before::Turns => {
+            rig.call(&Rules::default(), &acquire(kind, 1)).expect("queued");
+            rig.call(&Rules::default(), &release(kind, token, 0)).expect("handed to owner 1");
+            rig.call(&Rules::default(), &acquire(kind, 0)).expect("queued");
+            let granted = rig.messages().into_iter().find_map(|message| match message.payload {
+                Payload::Grant { grant, .. } => Some(grant.token),
+                Payload::Zero => None,
+            });
+            let token = granted.expect("owner 1 was told");
+            let back = Op::Release { kind, owner: owner(1), token, keep: 0, change: 1 };
+            rig.call(&Rules::default(), &back).expect("handed back");
         }
         _ => {
             rig.call(&Rules::default(), &release(kind, token, 0)).expect("released");

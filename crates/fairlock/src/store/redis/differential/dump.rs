@@ -140,7 +140,11 @@ pub(super) fn write(raw: &mut Raw, keys: &Keys, s: &Snapshot) {
         batch.add(&["HSET"], &state, &[owner.to_bytes(), record.into_bytes()]);
     }
     assert_eq!(s.value, None, "no starting state is a simple lock so far");
-    assert_eq!(s.record, SnapshotRecord::default(), "no starting state needs a record so far");
+    let others = SnapshotRecord { given: None, ..s.record.clone() };
+    assert_eq!(others, SnapshotRecord::default(), "no starting state needs more of it so far");
+    if let Some(number) = s.record.given {
+        batch.add(&["HSET"], &state, &[b"given".to_vec(), text(number)]);
+    }
     for (client, beat) in &s.beats {
         batch.add(&["ZADD"], &beats, &[text(beat), text(client)]);
     }

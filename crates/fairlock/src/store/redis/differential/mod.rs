@@ -7,6 +7,7 @@
 //! - `pressure`, `wrong_type`, `limits`: what only a real server refuses (F28, F37, F70, F73);
 //! - `attacks`: interleavings of the design, as far as keys show them;
 //! - `regression`: what all of these found;
+//! - `entering`: a queue entered the short way and the long one, beside all that is not usual;
 //! - `costs`: how many commands each path of a script calls, beside what is on record;
 //! - `vectors`: the golden vectors of `testing/vectors`, the scripts alone.
 //!
@@ -16,6 +17,7 @@
 mod attacks;
 mod costs;
 mod dump;
+mod entering;
 #[cfg(feature = "sqlite")]
 mod host;
 mod limits;

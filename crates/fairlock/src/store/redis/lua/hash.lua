@@ -7,6 +7,14 @@ local inbox_prefix = ARGV[3]
 local HB, D, FAIR_WAIT = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
 local presence = string.find(ARGV[7], 'p', 1, true) ~= nil
 local REGISTRY_TTL = 60000          -- ms, our own keys while somebody waits
+local QUEUE_TTL = 86400000          -- ms, shared queue keys while only ours use them
 local hold = call('HGETALL', lock)  -- owner, count
 local free = #hold == 0
+
+-- Ours: a version-8 UUID, a colon, 1 to 15 digits. Anything else is foreign and opaque.
+local function ours(id)
+  return #id <= 52
+    and string.find(id, '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-8%x%x%x%-[89ab]%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:[1-9]%d*$') ~= nil
+    and string.lower(id) == id
+end
 

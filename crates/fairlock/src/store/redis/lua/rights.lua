@@ -34,7 +34,8 @@ end
 for _, name in ipairs({ 'GET', 'PTTL', 'HGETALL', 'HLEN', 'LLEN', 'ZCARD', 'EXISTS', 'PERSIST', 'LPOP' }) do
   try(name, key)
 end
-for _, name in ipairs({ 'HGET', 'HEXISTS', 'HDEL', 'HMGET', 'LPOS', 'LINDEX', 'ZSCORE', 'ZRANK', 'ZREM' }) do
+for _, name in ipairs({ 'HGET', 'HEXISTS', 'HDEL', 'HMGET', 'LPOS', 'LINDEX', 'ZSCORE', 'ZMSCORE', 'ZRANK',
+  'ZREM' }) do
   try(name, key, '0')
 end
 for _, name in ipairs({ 'GETRANGE', 'LRANGE', 'LREM', 'ZRANGE', 'ZREVRANGE', 'ZREVRANGEBYSCORE',

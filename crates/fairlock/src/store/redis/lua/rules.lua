@@ -5,7 +5,6 @@
 -- Reply as in head.lua
 local LOOKED_AT_MAX = 64            -- members of the queue one call looks at
 local BEATS_KEPT = 60000            -- ms, older beats are forgotten
-local QUEUE_TTL = 86400000          -- ms, shared queue keys while only ours use them
 local MENDED_HOLD = 30000           -- ms at least, a hold whose TTL was taken away
 local HEAD_SCORE = 30000            -- ms at most, what Java waits for a dead head of ours
 local JAVA_PATIENCE = 8000          -- ms, a free lock is kept for a Java head nobody hears
@@ -23,13 +22,6 @@ end
 -- A hold count as replies show it: others may have written anything.
 local function shown(count)
   return string.find(count, '^%d+$') and math.min(tonumber(count), 4294967295) or 0
-end
-
--- Ours: a version-8 UUID, a colon, 1 to 15 digits. Anything else is foreign and opaque.
-local function ours(id)
-  return #id <= 52
-    and string.find(id, '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-8%x%x%x%-[89ab]%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:[1-9]%d*$') ~= nil
-    and not string.find(id, '%u')
 end
 
 local function client_of(id)
