@@ -3,6 +3,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -43,15 +44,19 @@ type lock interface {
 	release() error
 }
 
+// within is the context of a wait that ends after so long; 0: never.
+func within(wait time.Duration) (context.Context, context.CancelFunc) {
+	if wait == 0 {
+		return context.Background(), func() {}
+	}
+	return context.WithTimeout(context.Background(), wait)
+}
+
 type ofRedsync struct{ mutex *redsync.Mutex }
 
 func (l ofRedsync) acquire(wait time.Duration) (bool, error) {
-	ctx := context.Background()
-	if wait > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, wait)
-		defer cancel()
-	}
+	ctx, cancel := within(wait)
+	defer cancel()
 	err := l.mutex.LockContext(ctx)
 	var taken *redsync.ErrTaken
 	if wait > 0 && (errors.Is(err, redsync.ErrFailed) || errors.As(err, &taken) ||
@@ -76,17 +81,9 @@ type ofRedislock struct {
 }
 
 func (l *ofRedislock) acquire(wait time.Duration) (bool, error) {
-	ctx := context.Background()
-	if wait > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, wait)
-		defer cancel()
-	} else {
-		// Without a deadline of the caller's it sets one of its own: the lease.
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, 24*time.Hour)
-		defer cancel()
-	}
+	// Without a deadline of the caller's it sets one of its own: the lease.
+	ctx, cancel := within(cmp.Or(wait, 24*time.Hour))
+	defer cancel()
 	held, err := l.client.Obtain(ctx, l.name, lease, &redislock.Options{
 		RetryStrategy: redislock.LinearBackoff(redislockPause),
 	})
@@ -114,12 +111,8 @@ func (l *ofEtcd) acquire(wait time.Duration) (bool, error) {
 		}
 		l.mutex = concurrency.NewMutex(session, l.name)
 	}
-	ctx := context.Background()
-	if wait > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, wait)
-		defer cancel()
-	}
+	ctx, cancel := within(wait)
+	defer cancel()
 	err := l.mutex.Lock(ctx)
 	if wait > 0 && errors.Is(err, context.DeadlineExceeded) {
 		return false, nil
