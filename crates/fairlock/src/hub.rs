@@ -17,6 +17,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use tokio::sync::{Notify, oneshot};
 
+/// So many former requests of a waiter are remembered: one for each time that it had to return to its place, which
+/// takes a failover, an operator or a Java client with a fast clock.
+const FORMER_MAX: usize = 4;
+
 /// What a waiter's wait comes to.
 #[derive(Debug)]
 pub(crate) enum Outcome {
@@ -54,8 +58,9 @@ struct EntryState {
     order: Option<u64>,
     /// A copy of the present request is unanswered.
     doubt: bool,
-    /// Earlier requests of which a copy is unanswered.
-    doubtful: Vec<RequestId>,
+    /// Earlier requests, the oldest first: a server that takes over without the last writes knows the waiter by one of
+    /// them.
+    former: Vec<RequestId>,
     /// It was granted by a message that could not be used, before the reply that it is queued.
     look_soon: bool,
     outcome: Option<oneshot::Sender<Outcome>>,
@@ -65,7 +70,7 @@ struct EntryState {
 pub(crate) struct Remains {
     pub(crate) request: RequestId,
     pub(crate) doubt: bool,
-    pub(crate) doubtful: Vec<RequestId>,
+    pub(crate) former: Vec<RequestId>,
 }
 
 impl Entry {
@@ -79,7 +84,7 @@ impl Entry {
 
     pub(crate) fn remains(&self) -> Remains {
         let state = lock(&self.state);
-        Remains { request: state.request, doubt: state.doubt, doubtful: state.doubtful.clone() }
+        Remains { request: state.request, doubt: state.doubt, former: state.former.clone() }
     }
 
     fn finish(&self, outcome: Outcome) {
@@ -150,7 +155,7 @@ impl Hub {
                 request,
                 order,
                 doubt: false,
-                doubtful: Vec::new(),
+                former: Vec::new(),
                 look_soon: false,
                 outcome: Some(sender),
             }),
@@ -200,11 +205,11 @@ impl Hub {
     }
 
     fn forget(&self, state: &mut HubState, entry: &Arc<Entry>) {
-        let (request, order) = {
-            let entry = lock(&entry.state);
-            (entry.request, entry.order)
-        };
-        state.by_request.remove(&request);
+        let Remains { request, former, .. } = entry.remains();
+        for request in former.iter().chain([&request]) {
+            state.by_request.remove(request);
+        }
+        let order = entry.order();
         if let (Some(order), Some(queue)) = (order, state.queues.get(&entry.name)) {
             lock(&queue.waiters).remove(&(order, request));
             if queue.oldest_listens.load(Ordering::Relaxed) {
@@ -229,7 +234,10 @@ impl Hub {
             return Some((state.request, order));
         }
         let old = std::mem::replace(&mut state.request, fresh);
-        hub.by_request.remove(&old);
+        state.former.push(old);
+        if state.former.len() > FORMER_MAX {
+            hub.by_request.remove(&state.former.remove(0));
+        }
         hub.by_request.insert(fresh, Arc::clone(entry));
         if let Some(queue) = hub.queues.get(&entry.name) {
             let mut waiters = lock(&queue.waiters);
@@ -258,9 +266,13 @@ impl Hub {
         match base {
             // A guard that is over already is none: the heartbeat brings the waiter back.
             Some(base) if valid_until(base, grant.ttl_ms).left().is_zero() => self.note_odd(),
-            Some(base) => self.grant(&entry, grant.clone(), base, Way::Message),
-            None => {
-                // Before the first reply of all nobody knows the store's time, nor has the queue.
+            Some(base) if entry.remains().request == grant.request => {
+                self.grant(&entry, grant.clone(), base, Way::Message);
+            }
+            // Before the first reply of all nobody knows the store's time, nor has the queue. And a former request may
+            // be granted by what a server knows that took over, or by a message that was long under way while the
+            // server said that the waiter has nothing: the reply to a heartbeat says what is so now.
+            _ => {
                 lock(&entry.state).look_soon = true;
                 self.kick(&entry.name);
             }
@@ -352,7 +364,9 @@ impl Hub {
     #[cfg(test)]
     pub(crate) fn waiting(&self) -> (usize, usize) {
         let state = lock(&self.state);
-        (state.by_request.len(), state.queues.len() + state.plain.len())
+        let waits =
+            |(request, entry): &(&RequestId, &Arc<Entry>)| entry.remains().request == **request;
+        (state.by_request.iter().filter(waits).count(), state.queues.len() + state.plain.len())
     }
 
     pub(crate) fn note_odd(&self) {
@@ -409,5 +423,38 @@ mod tests {
         shared.hub.queued(shared, &entry, order);
         let outcome = tokio::time::timeout(Duration::from_secs(10), outcome).await;
         assert!(matches!(outcome, Ok(Ok(Outcome::Granted { .. }))), "{outcome:?}");
+    }
+
+    /// A message may have been under way while the server said that the waiter has nothing: of a former request it is
+    /// not believed. What a reply says is so.
+    #[test]
+    fn former_requests_are_granted_by_replies_alone_and_bounded() {
+        let hub = Hub::default();
+        let client = fairlock_core::ClientId::from_random(1);
+        let waiter = Waiter {
+            name: LockName::new(b"job").expect("a name"),
+            owner: OwnerId::ours(client, 1).expect("a number"),
+            lease_ms: 30_000,
+            shared_owner: false,
+        };
+        let request = |number: u128| RequestId::from_random(number);
+        let grant = |number| Grant {
+            request: request(number),
+            token: fairlock_core::Token::new(1).expect("a token"),
+            ttl_ms: 30_000,
+        };
+        let (entry, mut outcome) = hub.enter(waiter, request(0), Some(7));
+        let last = FORMER_MAX as u128 + 1;
+        for number in 1..=last {
+            assert!(hub.renew_request(&entry, request(number)).is_some());
+        }
+        assert_eq!(entry.remains().former.len(), FORMER_MAX);
+        assert_eq!((hub.waiting().0, lock(&hub.state).by_request.len()), (1, FORMER_MAX + 1));
+        hub.granted_by_reply(&grant(0), Moment::now());
+        hub.granted_by_message(&grant(1), Some(Moment::now()));
+        assert!(outcome.try_recv().is_err(), "one is forgotten, the other is looked after");
+        hub.granted_by_reply(&grant(1), Moment::now());
+        assert!(matches!(outcome.try_recv(), Ok(Outcome::Granted { .. })));
+        assert!(lock(&hub.state).by_request.is_empty(), "nothing is left of it");
     }
 }

@@ -43,7 +43,7 @@ pub(super) async fn fair(
         let got = wait_fair(shared, wanted, op, &entry, &mut outcome, caller).await;
         shared.hub.remove(&entry);
         let remains = entry.remains();
-        doubtful.extend(remains.doubtful);
+        doubtful.extend(remains.former);
         let outcome = match got {
             Ok(Some(outcome)) => outcome,
             // A grant that came in the very moment of giving up is a grant, unless cancelled.
@@ -76,7 +76,8 @@ pub(super) async fn fair(
                 return Err(error);
             }
         };
-        if remains.doubt {
+        // Granted by a former request, as a server knew it that took over: the present one must not come back either.
+        if remains.doubt || grant.request != remains.request {
             doubtful.push(remains.request);
         }
         match confirm(shared, wanted, &owner, &grant, base, &doubtful).await {

@@ -22,6 +22,9 @@ const TOLD_WITHIN: Duration = Duration::from_millis(1_500);
 /// A lock of one kind.
 type Make = fn(&Client, &'static str) -> Lock;
 
+/// A fair lock of an explicit owner.
+const OWNED: Make = |client, name| client.fair_lock(name).owned_by(&client.owner());
+
 /// A task that waits for its turn.
 type Waits = JoinHandle<Result<Guard, Error>>;
 
@@ -131,6 +134,22 @@ impl Scene {
         let second = tokio::spawn(async move { wanted.lock().await });
         sleep(Duration::from_millis(500)).await;
         (held, first, second)
+    }
+
+    /// A lock that the holder holds, and the waiter's task behind it, which had to return to its place with another
+    /// request. What a replica knows that has it by the first one still.
+    async fn known_by_two_requests(&self, of: Make) -> (Guard, Waits, Model) {
+        let held = of(&self.holder, "job").lock().await.expect("free");
+        let nobody = self.known();
+        let wanted = of(&self.waiter, "job");
+        let waits = tokio::spawn(async move { wanted.lock().await });
+        sleep(Duration::from_millis(500)).await;
+        let first = self.known();
+        self.fail_over(nobody, Duration::ZERO).await;
+        self.connected().await;
+        self.comes_to((1, true), "it returns").await;
+        sleep(Duration::from_millis(500)).await;
+        (held, waits, first)
     }
 
     /// Waits until the server has a new heartbeat of the waiter.
@@ -330,9 +349,8 @@ fn a_waiter_listens_as_soon_as_its_calls_come_through() {
 /// explicit owners it did not: a grant to nobody cost whoever came next 6 s.
 #[test]
 fn who_gave_up_has_no_place_on_the_next_server() {
-    let owned: Make = |client, name| client.fair_lock(name).owned_by(&client.owner());
     at_every_moment(10, |scene, when| async move {
-        for of in [owned, Client::fair_lock] {
+        for of in [OWNED, Client::fair_lock] {
             let (held, waits) = scene.held_and_waited_for(of).await;
             let replica = scene.known();
             waits.abort();
@@ -395,5 +413,57 @@ fn a_guard_that_ended_without_a_server_has_no_place_on_the_next() {
         lets_go.await.expect("no panic");
         scene.connected().await;
         scene.comes_to((0, false), &format!("let go after {after:?} of {down:?}")).await;
+    });
+}
+
+/// A waiter that had to return to its place with another request, and a failover that undid that: the grant named the
+/// former one, which the client had forgotten. It was heard with the next heartbeat, and of an explicit owner when it had
+/// ended, after 8 s. Nothing is left of the other request either when the turn is over, wherever that is known.
+#[test]
+fn a_turn_by_a_former_request_is_heard_at_once() {
+    at_every_moment(10, |scene, when| async move {
+        for of in [OWNED, Client::fair_lock] {
+            let (held, waits, first) = scene.known_by_two_requests(of).await;
+            let second = scene.known();
+            scene.fail_over(first, Duration::ZERO).await;
+            scene.connected().await;
+            sleep(Duration::from_millis(500) + when * 210).await;
+            assert_eq!(held.release().await.expect("answered"), Release::Released);
+            let turn = timeout(TOLD_WITHIN / 10, waits).await;
+            let turn = turn.unwrap_or_else(|_| panic!("not heard after {when:?}"));
+            let guard = turn.expect("no panic").expect("granted");
+            assert_eq!(guard.release().await.expect("answered"), Release::Released);
+            scene.fail_over(second, when * 40).await;
+            scene.connected().await;
+            scene.comes_to((0, false), &format!("it has had its turn, after {when:?}")).await;
+        }
+    });
+}
+
+/// The same when its turn came by the second request, or it gave up: the next server knew its first one, of which nobody
+/// told it.
+#[test]
+fn who_returned_to_its_place_has_none_by_its_first_request() {
+    at_every_moment(10, |scene, when| async move {
+        let all: [(Make, bool); 4] =
+            [(OWNED, true), (OWNED, false), (Client::fair_lock, true), (Client::fair_lock, false)];
+        for (of, gives_up) in all {
+            let (held, waits, first) = scene.known_by_two_requests(of).await;
+            if gives_up {
+                waits.abort();
+                scene.comes_to((0, true), "given up").await;
+            }
+            assert_eq!(held.release().await.expect("answered"), Release::Released);
+            if !gives_up {
+                let guard = waits.await.expect("no panic").expect("granted");
+                assert_eq!(guard.release().await.expect("answered"), Release::Released);
+            }
+            sleep(when * 40).await;
+            scene.fail_over(first, when * 40).await;
+            assert_eq!(scene.queue(), (1, true), "the next server knows its place");
+            scene.connected().await;
+            let story = format!("gave up: {gives_up}, after {when:?}");
+            scene.comes_to((0, false), &story).await;
+        }
     });
 }
