@@ -247,6 +247,11 @@ impl Hub {
         Some((fresh, order))
     }
 
+    /// Whether anybody of this client waits for the fair lock.
+    pub(crate) fn is_wanted(&self, name: &LockName) -> bool {
+        lock(&self.state).queues.contains_key(name)
+    }
+
     /// Ends the shepherd of a lock without waiters; says whether there are none.
     pub(crate) fn retire(&self, queue: &Arc<Queue>) -> bool {
         let mut state = lock(&self.state);

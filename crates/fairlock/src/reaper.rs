@@ -123,6 +123,12 @@ pub(crate) async fn release(shared: &Arc<Shared>, hold: &Arc<Hold>, change: Chan
     let until = valid_until.min(shared.store_deadline());
     let mut copies = Copies::default();
     let result = caller::until_answered(shared, &hold.name, &op, until, &mut copies).await;
+    if hold.kind == Kind::Fair && shared.hub.is_wanted(&hold.name) {
+        // The message to the next one, which may be of this client, came with the reply, on the other connection. Once
+        // round the runtime, and it is read, and goes first: its release must not stand behind what this caller asks
+        // for next, which often is the same lock again.
+        tokio::task::yield_now().await;
+    }
     if change.count == 0 {
         settle(shared, hold, &op, result.as_ref().ok().map(|reply| &reply.answer.body));
         abandon_doubtful(shared, hold);
