@@ -278,7 +278,8 @@ exec 2>/dev/null # where the shell says that TERM ended its sleep
 trap 'echo "worker ends" >>/mnt/log; exit 7' TERM
 sh -c 'sleep 0.05 & exit' # its parent ends at once
 echo "worker has $FAIRLOCK_NAME under $(cat /proc/1/comm)" >>/mnt/log
-n=0; while test $n -lt 200 && grep -sq '(sleep) [ZS]' /proc/[0-9]*/stat; do n=$((n + 1)); sh -c ':'; done
+# In any state: one that is about to end runs.
+n=0; while test $n -lt 200 && grep -sq '(sleep)' /proc/[0-9]*/stat; do n=$((n + 1)); sh -c ':'; done
 grep -sl '(sleep) Z' /proc/[0-9]*/stat >>/mnt/log
 while test -e /mnt/busy; do sleep 0.02; done
 exit 3
