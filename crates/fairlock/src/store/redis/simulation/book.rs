@@ -243,13 +243,22 @@ impl Book {
         let now = Instant::now();
         self.counts.calls += 1;
         let mut lock = self.locks.remove(name).unwrap_or_default();
-        if let (Op::Acquire(asked), Body::Queued { order, .. }) = (op, &answer.body)
+        // Who returns has the place of before, also where it is the first, and gets the lock at once.
+        let is_known =
+            |token: &Token| lock.holder.as_ref().is_some_and(|(_, of)| *of == token.get());
+        let place = match (op, &answer.body) {
+            (Op::Acquire(asked), Body::Queued { order, .. }) => Some((asked, *order)),
+            (Op::Acquire(asked), Body::Granted { token, .. }) if !is_known(token) => {
+                asked.order.map(|order| (asked, order))
+            }
+            _ => None,
+        };
+        if let Some((asked, order)) = place
             && let Some(&peer) = asked.owner.client().and_then(|id| self.clients.get(&id))
             && !lock.waiting.iter().any(|waiting| waiting.owner == asked.owner)
         {
-            // Who returns has the place of before.
-            let place = lock.waiting.partition_point(|waiting| waiting.order < *order);
-            let (owner, order) = (asked.owner.clone(), *order);
+            let place = lock.waiting.partition_point(|waiting| waiting.order < order);
+            let owner = asked.owner.clone();
             lock.waiting.insert(place, Waiting { owner, peer, order, entered: now });
         }
         if let Op::Leave { owner, .. } = op
@@ -575,5 +584,51 @@ mod tests {
         assert_eq!(write(&mut book, 100), 1, "and is over now");
         grant(&mut book, 60);
         assert_eq!((write(&mut book, 60), write(&mut book, 50)), (0, 1));
+    }
+
+    /// Who had to return to its place and got the lock at once, because it was the first by its old number, was said to
+    /// have overtaken those behind it: its place was noted only where it had to wait there.
+    #[tokio::test(start_paused = true)]
+    async fn who_returns_as_the_first_overtakes_nobody() {
+        for (returning, violations) in [(Some(10), 0), (Some(30), 1), (None, 1)] {
+            let mut book = Book::default();
+            book.begin(Instant::now(), false);
+            let ids = [1, 2].map(ClientId::from_random);
+            let [first, second] = ids.map(|id| OwnerId::ours(id, 1).expect("a number"));
+            for id in ids {
+                book.add_client(id);
+            }
+            tokio::time::advance(GRACE + Duration::from_secs(1)).await;
+            let name = LockName::new(b"job").expect("a name");
+            let mut keys = Snapshot { token: Some(6), ..Snapshot::default() };
+            let other = OwnerId::parse(b"other");
+            keys.hold.insert(other.clone(), 1);
+            let mut asks = |owner: &OwnerId, order, body, keys: &Snapshot| {
+                let op = Op::Acquire(fairlock_core::Acquire {
+                    kind: fairlock_core::Kind::Fair,
+                    owner: owner.clone(),
+                    request: fairlock_core::RequestId::from_random(1),
+                    lease_ms: 30_000,
+                    mode: fairlock_core::Mode::Wait,
+                    order,
+                    not_after_ms: u64::MAX,
+                    sure: true,
+                    shared_owner: false,
+                });
+                book.after(&name, &op, &Answer { now_ms: 1, more: false, removed: 0, body }, keys);
+            };
+            let granted = |token| {
+                let token = Token::new(token).expect("a token");
+                Body::Granted { token, ttl_ms: 30_000 }
+            };
+            asks(&other, None, granted(6), &keys);
+            keys.queue.push_back(second.clone());
+            let queued = Body::Queued { order: 20, retry_ms: None, foreign: false, length: 1 };
+            asks(&second, None, queued, &keys);
+            keys.hold = [(first.clone(), 1)].into();
+            keys.token = Some(7);
+            asks(&first, returning, granted(7), &keys);
+            assert_eq!(book.violations.len(), violations, "{returning:?}: {:?}", book.violations);
+        }
     }
 }
