@@ -33,11 +33,16 @@ grep -E ' ok$' "$work/tests" | cut -d' ' -f1 | sort -u >"$work/passed"
 grep -E ' (FAILED|ignored)' "$work/tests" | cut -d' ' -f1 | sort -u >"$work/failed"
 passed_all=$(wc -l <"$work/passed")
 
-pass=0 fail=0 open=0
+pass=0 fail=0 limits=0 open=0
 say() { # verdict id text shown-by figure
     printf '%-9s %-5s %s\n                by: %s\n' "$1" "$2" "$3" "$4"
     [ -z "${5:-}" ] || printf '                figure: %s\n' "$5"
-    case "$1" in PASS) pass=$((pass + 1)) ;; FAIL) fail=$((fail + 1)) ;; *) open=$((open + 1)) ;; esac
+    case "$1" in
+        PASS) pass=$((pass + 1)) ;;
+        FAIL) fail=$((fail + 1)) ;;
+        LIMIT) limits=$((limits + 1)) ;; # accept/speed says what that is
+        *) open=$((open + 1)) ;;
+    esac
 }
 
 # tests ID TEXT FIGURE PATTERN...

@@ -78,6 +78,10 @@ impl Entry {
         lock(&self.state).order
     }
 
+    fn request(&self) -> RequestId {
+        lock(&self.state).request
+    }
+
     pub(crate) fn set_doubt(&self, doubt: bool) {
         lock(&self.state).doubt = doubt;
     }
@@ -205,11 +209,14 @@ impl Hub {
     }
 
     fn forget(&self, state: &mut HubState, entry: &Arc<Entry>) {
-        let Remains { request, former, .. } = entry.remains();
-        for request in former.iter().chain([&request]) {
-            state.by_request.remove(request);
-        }
-        let order = entry.order();
+        let (request, order) = {
+            let entry = lock(&entry.state);
+            for former in &entry.former {
+                state.by_request.remove(former);
+            }
+            (entry.request, entry.order)
+        };
+        state.by_request.remove(&request);
         if let (Some(order), Some(queue)) = (order, state.queues.get(&entry.name)) {
             lock(&queue.waiters).remove(&(order, request));
             if queue.oldest_listens.load(Ordering::Relaxed) {
@@ -271,7 +278,7 @@ impl Hub {
         match base {
             // A guard that is over already is none: the heartbeat brings the waiter back.
             Some(base) if valid_until(base, grant.ttl_ms).left().is_zero() => self.note_odd(),
-            Some(base) if entry.remains().request == grant.request => {
+            Some(base) if entry.request() == grant.request => {
                 self.grant(&entry, grant.clone(), base, Way::Message);
             }
             // Before the first reply of all nobody knows the store's time, nor has the queue. And a former request may
@@ -369,8 +376,7 @@ impl Hub {
     #[cfg(test)]
     pub(crate) fn waiting(&self) -> (usize, usize) {
         let state = lock(&self.state);
-        let waits =
-            |(request, entry): &(&RequestId, &Arc<Entry>)| entry.remains().request == **request;
+        let waits = |(request, entry): &(&RequestId, &Arc<Entry>)| entry.request() == **request;
         (state.by_request.iter().filter(waits).count(), state.queues.len() + state.plain.len())
     }
 

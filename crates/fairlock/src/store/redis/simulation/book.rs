@@ -555,6 +555,7 @@ fn holder(keys: &Snapshot) -> Option<(OwnerId, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use fairlock_core::{Acquire, Kind, Mode, RequestId};
 
     /// A guard of before a loss of the state and a step back of the clock was valid still, and its token was larger
     /// than all that followed: those were called too late for ever, not only while two guards may be valid.
@@ -604,12 +605,12 @@ mod tests {
             let other = OwnerId::parse(b"other");
             keys.hold.insert(other.clone(), 1);
             let mut asks = |owner: &OwnerId, order, body, keys: &Snapshot| {
-                let op = Op::Acquire(fairlock_core::Acquire {
-                    kind: fairlock_core::Kind::Fair,
+                let op = Op::Acquire(Acquire {
+                    kind: Kind::Fair,
                     owner: owner.clone(),
-                    request: fairlock_core::RequestId::from_random(1),
+                    request: RequestId::from_random(1),
                     lease_ms: 30_000,
-                    mode: fairlock_core::Mode::Wait,
+                    mode: Mode::Wait,
                     order,
                     not_after_ms: u64::MAX,
                     sure: true,
