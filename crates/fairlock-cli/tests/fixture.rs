@@ -18,13 +18,25 @@ const POLL: Duration = Duration::from_millis(5);
 /// clock, so that a machine that is loaded, or stood still for a while, fails no test.
 const POLLS_MAX: u32 = 8_000;
 
+/// The program under test.
+pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_fairlock");
+
 /// The program, without settings from the environment of whoever runs the tests.
 pub(crate) fn fairlock<I>(args: I) -> Command
 where
     I: IntoIterator,
     I::Item: AsRef<OsStr>,
 {
-    let mut command = with_default_signals(env!("CARGO_BIN_EXE_fairlock"));
+    fairlock_by(PROGRAM, args)
+}
+
+/// Another version of it.
+pub(crate) fn fairlock_by<I>(program: &str, args: I) -> Command
+where
+    I: IntoIterator,
+    I::Item: AsRef<OsStr>,
+{
+    let mut command = with_default_signals(program);
     command.args(args);
     neutral(&mut command);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -48,7 +60,18 @@ pub(crate) fn with_default_signals(program: &str) -> Command {
 
 /// `fairlock run --url URL OPTIONS NAME -- sh -c SCRIPT`.
 pub(crate) fn run_script(url: &str, options: &[&str], name: &str, script: &str) -> Command {
-    let mut command = fairlock(["run", "--url", url]);
+    run_script_by(PROGRAM, url, options, name, script)
+}
+
+/// The same by another version.
+pub(crate) fn run_script_by(
+    program: &str,
+    url: &str,
+    options: &[&str],
+    name: &str,
+    script: &str,
+) -> Command {
+    let mut command = fairlock_by(program, ["run", "--url", url]);
     command.args(options).args([name, "--", "sh", "-c", script]);
     command
 }

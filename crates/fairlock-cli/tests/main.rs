@@ -21,7 +21,8 @@
 //! - `simple`: the simple lock, beside a client that keeps the same string;
 //! - `documents`: the commands of README and manual, run as written;
 //! - `recipes`: crontab lines, units and containers of docs/recipes.md, run as written;
-//! - `secrets`: passwords get in, and never out.
+//! - `secrets`: passwords get in, and never out;
+//! - `upgrade`: a former version and this one in the same queue.
 
 mod bench;
 mod cluster;
@@ -45,4 +46,5 @@ mod simple;
 mod terminal;
 mod top;
 mod topologies;
+mod upgrade;
 mod usage;

@@ -12,7 +12,8 @@ use rustix::process::{Signal, kill_process};
 use serde_json::Value;
 
 use crate::fixture::{
-    Outcome, Running, finish, is_alive, lines, pid, run_script, with_default_signals,
+    Outcome, PROGRAM, Running, finish, is_alive, lines, pid, run_script, run_script_by,
+    with_default_signals,
 };
 
 /// Adds one to a counter file, the slow and careless way, and writes down who did it. Now and then
@@ -26,19 +27,23 @@ fi"#;
 
 /// Each of `processes` loops takes `turns` turns, one `fairlock run` after the other.
 pub(crate) fn increment(url: &str, processes: usize, turns: usize) {
+    increment_by(&[PROGRAM], url, processes, turns);
+}
+
+/// The same, with the loops in turns by each of these programs.
+pub(crate) fn increment_by(programs: &[&str], url: &str, processes: usize, turns: usize) {
     let dir = TempDir::new();
     fs::write(dir.path().join("count"), "0\n").expect("the folder is there");
-    let increments = || {
+    let increments = |program: &str| {
         for _ in 0..turns {
-            let mut command = run_script(url, &[], "x", INCREMENT);
-            command.current_dir(dir.path()).env("URL", url);
-            command.env("FAIRLOCK", env!("CARGO_BIN_EXE_fairlock"));
+            let mut command = run_script_by(program, url, &[], "x", INCREMENT);
+            command.current_dir(dir.path()).env("URL", url).env("FAIRLOCK", program);
             finish(command).expect(0, "");
         }
     };
     thread::scope(|scope| {
-        for _ in 0..processes {
-            scope.spawn(increments);
+        for program in programs.iter().cycle().take(processes) {
+            scope.spawn(|| increments(program));
         }
     });
     let count = fs::read_to_string(dir.path().join("count")).expect("it is there");
@@ -75,7 +80,7 @@ fn check_order(log: &Path, grants: usize) {
 }
 
 /// The host store in a folder of its own.
-fn host(dir: &TempDir) -> String {
+pub(crate) fn host(dir: &TempDir) -> String {
     format!("sqlite:{}/store/locks.db", dir.path().display())
 }
 
@@ -121,16 +126,17 @@ fn a_host_lock_waits_for_the_commands_processes() {
     );
 }
 
-/// `scripts/contenders URL`; what it prints must not depend on the store.
-fn contenders(url: &str) -> Outcome {
+/// `scripts/contenders URL`; what it prints must not depend on the store. The contenders are by turns these
+/// programs.
+pub(crate) fn contenders(url: &str, [odd, even]: [&str; 2]) -> Outcome {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/contenders");
     let mut command: Command = with_default_signals(script.to_str().expect("UTF-8"));
-    command.arg(url).env("FAIRLOCK", env!("CARGO_BIN_EXE_fairlock"));
+    command.arg(url).env("FAIRLOCK", odd).env("FAIRLOCK_EVEN", even);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     finish(command)
 }
 
-const CONTENDERS: &str = "\
+pub(crate) const CONTENDERS: &str = "\
 contenders: 10, in the order of their numbers
 killed: 7 in the queue, 4 with the lock
 served: 1 2 3 4 5 6 8 9 10
@@ -143,7 +149,7 @@ the lock: free, nobody waits
 #[test]
 fn ten_contenders_on_this_host() {
     let dir = TempDir::new();
-    let outcome = contenders(&host(&dir));
+    let outcome = contenders(&host(&dir), [PROGRAM; 2]);
     outcome.expect(0, "");
     assert_eq!(outcome.stdout, CONTENDERS);
 }
@@ -151,7 +157,7 @@ fn ten_contenders_on_this_host() {
 #[test]
 fn ten_contenders_on_a_server() {
     let Some(server) = Server::start(Generation::Redis70) else { return };
-    let outcome = contenders(&server.url());
+    let outcome = contenders(&server.url(), [PROGRAM; 2]);
     outcome.expect(0, "");
     assert_eq!(outcome.stdout, CONTENDERS);
 }
