@@ -26,6 +26,31 @@ fn a_foreign_holder_keeps_us_out() {
     assert_eq!(raw.call(&["EXISTS", "x"]).int(), 0);
 }
 
+/// D1: a wait for the name of an application's hash gave that a TTL of 30 s and then ran the command;
+/// `unlock --force` deleted it, and a semaphore's string with `--kind simple`.
+#[test]
+fn d01_what_is_no_lock_is_named_and_stays() {
+    let Some(server) = Server::start(Generation::Redis70) else { return };
+    let (url, mut raw) = (server.url(), server.client());
+    raw.call(&["HSET", "user:42", "name", "bob", "mail", "b@x"]);
+    raw.call(&["SET", "permits", "5"]);
+    let says = "user:42` holds a hash with 2 fields, not a lock";
+    for kind in ["fair", "plain"] {
+        for args in [
+            &["run", "--wait", "1s", "--kind", kind, "--url", &url, "user:42", "--", "true"][..],
+            &["unlock", "--force", "--kind", kind, "--url", &url, "user:42"],
+        ] {
+            finish(fairlock(args)).expect(64, says);
+        }
+    }
+    finish(fairlock(["status", "--url", &url, "user:42"])).expect(64, says);
+    assert_eq!(raw.call(&["PTTL", "user:42"]).int(), -1);
+    assert_eq!(raw.call(&["HLEN", "user:42"]).int(), 2);
+    let unlock = ["unlock", "--force", "--kind", "simple", "--url", &url, "permits"];
+    finish(fairlock(unlock)).expect(64, "permits` holds a number without a TTL");
+    assert_eq!(raw.call(&["GET", "permits"]).text(), "5");
+}
+
 #[test]
 fn we_keep_a_foreign_client_out() {
     let Some(server) = Server::start(Generation::Redis70) else { return };

@@ -1,7 +1,7 @@
 //! The invariants of a lock, checked after every operation in debug builds. A state that others
 //! made inconsistent (lost keys, operators) is exempt until it is mended.
 //!
-//! - C1 A hold has at least one owner, a count above zero and a TTL.
+//! - C1 A hold has one owner, a count above zero, and a TTL unless it is foreign.
 //! - C2 A free lock whose head is a judged waiter of ours was handed on, unless the reply said
 //!   MORE or a pause (gathering, a record that was lost) runs.
 //! - C3 Every order number has a record and the other way round.
@@ -9,7 +9,7 @@
 //! - C5 The token never falls, and is below 2^53.
 //! - C6 The holder does not stand in the queue.
 //! - C7 Queue and scores have the same members, each once; ours in it are on record.
-//! - C8 Our own keys have a TTL.
+//! - C8 Our own keys, and a hold of ours, have a TTL.
 
 #![cfg(debug_assertions)]
 
@@ -27,7 +27,8 @@ impl LockState {
         let members: BTreeSet<_> = k.queue.iter().collect();
         let ours: Vec<_> = k.queue.iter().filter(|m| m.is_ours()).collect();
         let c1 = k.hold.is_empty()
-            || (k.hold.len() == 1 && k.hold.values().all(|n| *n > 0) && k.hold_expires.is_some());
+            || (self.not_a_hold().is_none()
+                && (k.hold_expires.is_some() || !self.is_held_by_ours()));
         let c3 = k.order.keys().eq(k.waiters.keys());
         let orders: Vec<_> = ours.iter().map(|m| k.order.get(*m)).collect();
         let c4 = orders.iter().all(Option::is_some) && orders.is_sorted() && !self.has_ties();
@@ -45,11 +46,15 @@ impl LockState {
         self.keys.order.values().collect::<BTreeSet<_>>().len() < self.keys.order.len()
     }
 
+    fn is_held_by_ours(&self) -> bool {
+        self.holder().is_some_and(crate::OwnerId::is_ours)
+    }
+
     /// The first of the lock's and our own keys that has content and no TTL.
     fn without_ttl(&self) -> Option<&'static str> {
         let k = &self.keys;
         let keys = [
-            ("hold", !k.hold.is_empty(), k.hold_expires),
+            ("hold", self.is_held_by_ours(), k.hold_expires),
             ("value", k.value.as_ref().is_some_and(|v| v.is_ours()), k.value_expires),
             ("order", !k.order.is_empty(), k.order_expires),
             ("state", k.has_state(), k.state_expires),

@@ -19,6 +19,7 @@
 //! The invariants C1..C8 are listed in `invariant.rs` and checked after every operation in debug
 //! builds.
 
+mod foreign;
 mod id;
 mod invariant;
 mod liveness;
@@ -35,6 +36,7 @@ mod snapshot;
 mod state;
 mod value;
 
+pub use foreign::NotALock;
 pub use id::{ClientId, IdError, LockName, MAX_NAME_BYTES, MAX_OWNER_NUMBER, OwnerId, RequestId};
 pub use model::Model;
 pub use op::{

@@ -30,10 +30,8 @@ impl LockState {
         if !self.can_mint(now_us) {
             return Err(CoreError::TokenExhausted);
         }
-        let of_another_kind =
-            if op.is_simple() { !self.is_free() } else { self.keys.value.is_some() };
-        if of_another_kind {
-            return Err(CoreError::WrongType);
+        if let Some(refusal) = self.refusal(op) {
+            return Err(refusal);
         }
         let mut cx = Cx {
             now_us,
@@ -375,10 +373,12 @@ impl LockState {
         Some(at.saturating_sub(now_ms))
     }
 
-    /// A hold without a TTL would outlive a dead holder for ever. `lease_ms` is the caller's own:
-    /// the clients of a lock use much the same. A living holder's renewal sets its own again.
+    /// A hold of ours without a TTL would outlive a dead holder for ever. `lease_ms` is the caller's own:
+    /// the clients of a lock use much the same. A living holder's renewal sets its own again. A foreign
+    /// hold may be meant to last, or be another program's data: its TTL is not ours to set.
     fn mend_hold(&mut self, lease_ms: u64, cx: &Cx<'_>) {
-        if !self.is_free() && self.keys.hold_expires.is_none() {
+        let ours = self.holder().is_some_and(OwnerId::is_ours);
+        if ours && self.keys.hold_expires.is_none() {
             self.keys.hold_expires = Some(cx.now_ms + lease_ms.max(crate::MENDED_HOLD_MS));
         }
     }
@@ -419,7 +419,7 @@ impl LockState {
     }
 }
 
-/// A hold count as replies show it: others may have written anything.
+/// A hold count as replies show it. Any other than these was refused.
 fn shown(count: i64) -> u32 {
-    u32::try_from(count.max(0)).unwrap_or(u32::MAX)
+    u32::try_from(count).unwrap_or(crate::MAX_HOLD_COUNT)
 }

@@ -1,5 +1,6 @@
 //! The vocabulary that every store speaks: operations, replies and effects.
 
+use crate::foreign::NotALock;
 use crate::id::{ClientId, OwnerId, RequestId};
 use crate::rules::Token;
 use std::fmt;
@@ -343,6 +344,8 @@ pub enum CoreError {
     TokenExhausted,
     /// The lock is held as another kind: a string where a hash belongs, or the other way round.
     WrongType,
+    /// What stands under the name surely is no lock.
+    NotALock(NotALock),
 }
 
 impl fmt::Display for CoreError {
@@ -353,6 +356,11 @@ impl fmt::Display for CoreError {
                 f,
                 "the name is in use for a lock of another kind (simple beside fair or plain); all \
                  users of a lock must name the same kind"
+            ),
+            Self::NotALock(found) => write!(
+                f,
+                "the name stands for {found}; another program uses it: use another name, or remove \
+                 what stands there if nobody needs it"
             ),
         }
     }

@@ -29,7 +29,8 @@ impl LockState {
         let held =
             self.holder().and_then(OwnerId::client).is_some_and(|holder| !world.gone(holder))
                 && k.hold_expires.is_some_and(|at| now_ms <= at)
-                && k.value.is_none();
+                && k.value.is_none()
+                && self.not_a_hold().is_none();
         let quiet = !rules.ages
             && held
             && self.can_mint(now_us)

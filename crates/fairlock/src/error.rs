@@ -43,7 +43,8 @@ pub enum ErrorKind {
     Lost,
     /// The explicit lease was over before the lock could be handed to the caller, twice.
     LeaseTooShort,
-    /// A key of the lock holds something that is no lock: a wrong type, no number.
+    /// A key of the lock holds something that is no lock: a wrong type, no number, an application's data.
+    /// Nothing of it was changed.
     WrongType,
     /// The server's reply does not fit the protocol: another program uses these keys, a proxy
     /// rewrites replies, or there is a bug. The host store's file is damaged, of another program, or

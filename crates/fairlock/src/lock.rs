@@ -428,7 +428,8 @@ impl Lock {
     /// protect. For operators.
     ///
     /// # Errors
-    /// As [`lock`](Self::lock). A call without an answer is not repeated but
+    /// As [`lock`](Self::lock): what surely is no lock, such as another program's data, stays as it is
+    /// ([`WrongType`](crate::ErrorKind::WrongType)). A call without an answer is not repeated but
     /// [`Unknown`](crate::ErrorKind::Unknown): a second one could hit the next holder.
     ///
     /// # Cancel safety

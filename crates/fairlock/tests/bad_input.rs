@@ -215,18 +215,19 @@ fn foreign_data_in_the_keys() {
 }
 
 /// Hold counts that no client of ours writes, and what an inspection shows.
-const COUNTS: [(&str, Option<u32>); 8] = [
+const COUNTS: [(&str, Option<u32>); 9] = [
     ("1", Some(1)),
-    ("0", Some(0)),
-    ("x", Some(0)),
-    ("", Some(0)),
-    ("99999999999", Some(u32::MAX)),
+    ("2147483647", Some(2_147_483_647)),
+    ("0", None),
+    ("x", None),
+    ("", None),
+    ("99999999999", None),
     ("-5", None),
     ("1e400", None),
     ("nan", None),
 ];
 
-/// Somebody holds the lock, whatever the count says: nobody gets it, and the count stays.
+/// Somebody's count: nobody gets the lock. No count: no lock, and it says so. What stands there stays.
 #[test]
 fn odd_hold_counts() {
     run(At::Server(Generation::Redis70), async |store| {
@@ -237,20 +238,89 @@ fn odd_hold_counts() {
             raw.call(&["HSET", "job", "5f3c1a52-0f4e-4a1b-9c3d-1234567890ab:51", count]);
             raw.call(&["PEXPIRE", "job", "100000"]);
             let before = everything(&mut raw);
-            assert!(lock.try_lock().await.unwrap().is_none(), "{count:?}");
-            let seen = lock.inspect().await;
-            match (seen, shown) {
-                (Ok(status), Some(shown)) => {
-                    let holder = status.holder.unwrap();
-                    assert_eq!((holder.count, holder.ours), (shown, false), "{count:?}");
+            let (tried, seen) = (lock.try_lock().await, lock.inspect().await);
+            if let Some(shown) = shown {
+                assert!(tried.unwrap().is_none(), "{count:?}");
+                let holder = seen.unwrap().holder.unwrap();
+                assert_eq!((holder.count, holder.ours), (shown, false), "{count:?}");
+            } else {
+                for error in [tried.unwrap_err(), seen.unwrap_err()] {
+                    expect(count, &error, WrongType, "one value is no hold count, not a lock");
                 }
-                // No number: told, or shown as something.
-                (Ok(status), None) => assert!(status.holder.is_some(), "{count:?}"),
-                (Err(error), None) => expect(count, &error, Protocol, "job"),
-                (Err(error), Some(_)) => panic!("{count:?}: {error}"),
             }
             assert_eq!(everything(&mut raw), before, "{count:?}");
         }
+    });
+}
+
+/// What an application keeps under a name that somebody locks, and what the error calls it.
+const NO_LOCKS: [(&[&str], &str); 4] = [
+    (
+        &["HSET", "job", "name", "bob", "mail", "b@x"],
+        "`job` holds a hash with 2 fields, not a lock",
+    ),
+    (&["HSET", "job", "name", "bob"], "`job` holds a hash whose one value is no hold count"),
+    (&["HSET", "job", "mode", "read", "x:1", "1"], "`job` holds a hash with a field `mode`"),
+    (&["HSET", "job", "mode", "1"], "`job` holds a hash with a field `mode`"),
+];
+
+/// D1: `run --wait 1s` on the name of an application's hash gave it a TTL of 30 s, and `force_unlock` deleted
+/// it. It is refused by every call, the hash stays, and the error says what it is and what to do.
+#[test]
+fn d01_a_hash_of_an_application_is_no_lock() {
+    run(At::Server(Generation::Redis70), async |store| {
+        let client = store.client_with(no_beats).await;
+        let mut raw = store.raw().unwrap();
+        for (put, says) in NO_LOCKS {
+            raw.call(&["FLUSHALL"]);
+            raw.call(put);
+            let before = everything(&mut raw);
+            for lock in [client.fair_lock("job"), client.plain_lock("job")] {
+                for error in [
+                    soon("an error", lock.lock()).await.unwrap_err(),
+                    soon("an error", lock.try_lock_for(SOON)).await.unwrap_err(),
+                    lock.try_lock().await.unwrap_err(),
+                    lock.inspect().await.unwrap_err(),
+                    lock.force_unlock().await.unwrap_err(),
+                ] {
+                    expect("job", &error, WrongType, says);
+                    let words = error.to_string();
+                    assert!(words.contains("use another one, or remove the key"), "{words}");
+                    assert_eq!(error.lock().unwrap().as_bytes(), b"job");
+                }
+            }
+            assert_eq!(everything(&mut raw), before, "{put:?}");
+        }
+    });
+}
+
+/// D1: what may be a hold of somebody is waited for, and is not given an end; only force takes it away. A
+/// semaphore is no simple lock, whoever forces it.
+#[test]
+fn d01_a_hold_of_somebody_is_waited_for_and_left_alone() {
+    run(At::Server(Generation::Redis70), async |store| {
+        let client = store.client_with(no_beats).await;
+        let mut raw = store.raw().unwrap();
+        let wait = Duration::from_millis(300);
+        for lock in [client.fair_lock("job"), client.plain_lock("job"), client.simple_lock("job")] {
+            raw.call(&["FLUSHALL"]);
+            let simple = lock.kind() == fairlock::Kind::Simple;
+            let put: &[&str] =
+                if simple { &["SET", "job", "theirs"] } else { &["HSET", "job", "somebody", "1"] };
+            raw.call(put);
+            let before = raw.call(&["DUMP", "job"]);
+            assert!(lock.try_lock().await.unwrap().is_none());
+            assert!(lock.try_lock_for(wait).await.unwrap().is_none());
+            let left = (raw.call(&["PTTL", "job"]).int(), raw.call(&["DUMP", "job"]));
+            assert_eq!(left, (-1, before), "{put:?}");
+            assert!(lock.force_unlock().await.unwrap());
+            assert!(lock.try_lock().await.unwrap().is_some());
+        }
+        raw.call(&["FLUSHALL"]);
+        raw.call(&["SET", "job", "5"]);
+        let error = client.simple_lock("job").force_unlock().await.unwrap_err();
+        expect("job", &error, WrongType, "`job` holds a number without a TTL");
+        assert_eq!(raw.call(&["GET", "job"]).text(), "5");
     });
 }
 

@@ -15,6 +15,14 @@ pub(crate) fn is_wrong_type(error: &RedisError) -> bool {
     error.code() == Some("WRONGTYPE") || text(error).contains("WRONGTYPE")
 }
 
+/// What stands under the lock's name, in the script's words, where that surely is no lock.
+pub(crate) fn not_a_lock(error: &RedisError) -> Option<String> {
+    let says = text(error);
+    let (_, found) = says.split_once("FAIRLOCK_KIND")?;
+    // The library shows a code that it does not know in quotes.
+    Some(found.trim_start_matches(['"', ':', ' ']).to_owned())
+}
+
 /// It is a replica.
 pub(crate) fn is_read_only(error: &RedisError) -> bool {
     error.kind() == Kind::Server(Server::ReadOnly) || text(error).contains("READONLY")
@@ -73,7 +81,7 @@ fn by_code(error: &RedisError, message: String) -> StoreError {
     let code = error.code().unwrap_or("");
     // Errors of a script's commands stand inside a general error on older servers.
     let says = |word: &str| code == word || message.contains(word);
-    if says("WRONGTYPE") || says("FAIRLOCK_TOKEN") {
+    if says("WRONGTYPE") || says("FAIRLOCK_TOKEN") || says("FAIRLOCK_KIND") {
         let message = format!("{message}; remove that key, or use another name");
         return StoreError::refused(Error::new(ErrorKind::WrongType, message));
     }

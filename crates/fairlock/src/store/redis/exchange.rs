@@ -70,6 +70,9 @@ impl Call<'_> {
         if classify::is_wrong_type(error) {
             return link::name_wrong_type(conn, self.name, self.op).await.unwrap_or(failure);
         }
+        if let Some(found) = classify::not_a_lock(error) {
+            return link::name_not_a_lock(self.name, &found);
+        }
         if classify::is_permission(error) {
             let keys = script::keys(self.name, self.op);
             return rights::explain(conn, self.name, &keys, self.publishing.command(), error)

@@ -277,6 +277,15 @@ fn is_dead(error: &RedisError) -> bool {
     error.is_io_error() || error.is_connection_dropped() || error.is_timeout()
 }
 
+/// What the script found under the lock's name, and what to do about it.
+pub(crate) fn name_not_a_lock(name: &LockName, found: &str) -> StoreError {
+    let message = format!(
+        "the key `{name}` holds {found}; another program uses that name: use another one, or remove \
+         the key if nobody needs it"
+    );
+    StoreError::refused(Error::new(ErrorKind::WrongType, message).on(name))
+}
+
 /// Finds out which key of the lock has a wrong type: asked only after an error, so that the
 /// common path does not pay for it.
 pub(crate) async fn name_wrong_type(

@@ -57,7 +57,7 @@ fn decode(found: &[Value], now_ms: u64, burials: &BTreeSet<RequestId>) -> Dump {
         hash => (hash, None),
     };
     let mut snapshot = Snapshot {
-        hold: pairs(hash).map(|(k, v)| (OwnerId::parse(&k), integer(&v))).collect(),
+        hold: pairs(hash).map(|(k, v)| (OwnerId::parse(&k), count(&v))).collect(),
         hold_expires: expires(0).filter(|_| value.is_none()),
         value_expires: expires(0).filter(|_| value.is_some()),
         value,
@@ -214,6 +214,12 @@ fn integer(text: &[u8]) -> i64 {
     let number: f64 = text.parse().unwrap_or_else(|_| panic!("{text:?} is no number"));
     assert!(number.fract() == 0.0 && number.abs() < 9e15, "{text} is no whole number");
     number as i64
+}
+
+/// A hold count. Whatever is no number as the core has it is 0, and no count either.
+fn count(text: &[u8]) -> i64 {
+    let number = std::str::from_utf8(text).ok().and_then(|text| text.parse::<i64>().ok());
+    number.filter(|number| number.to_string().as_bytes() == text).unwrap_or(0)
 }
 
 fn unsigned(text: &[u8]) -> u64 {

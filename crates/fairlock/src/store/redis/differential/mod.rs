@@ -5,6 +5,7 @@
 //! - `random`: long random histories with Java beside us, operators and a clock that jumps;
 //! - `small_states`: every small broken queue, and whether it heals (F38);
 //! - `pressure`, `wrong_type`, `limits`: what only a real server refuses (F28, F37, F70, F73);
+//! - `foreign`: data of others under the names of a lock's keys (D1);
 //! - `attacks`: interleavings of the design, as far as keys show them;
 //! - `regression`: what all of these found;
 //! - `entering`: a queue entered the short way and the long one, beside all that is not usual;
@@ -18,6 +19,7 @@ mod attacks;
 mod costs;
 mod dump;
 mod entering;
+mod foreign;
 #[cfg(feature = "sqlite")]
 mod host;
 mod limits;

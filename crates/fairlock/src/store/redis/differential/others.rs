@@ -130,6 +130,15 @@ impl Run<'_> {
                 None => vec![],
                 Some(id) => vec![vec![word("HSET"), lock, id, text(count)]],
             },
+            Fault::Hash(fields, ttl) => {
+                let mut set = vec![word("HSET"), lock.clone()];
+                set.extend(fields.iter().flat_map(|(field, value)| [word(field), word(value)]));
+                let mut commands = vec![vec![word("DEL"), lock.clone()], set];
+                if let Some(ms) = ttl {
+                    commands.push(vec![word("PEXPIREAT"), lock, text((now_ms + ms) as i64)]);
+                }
+                commands
+            }
             Fault::TokenBack(by) => {
                 let back = last.saturating_sub(by).max(1);
                 vec![vec![word("SET"), token, text(back as i64)]]

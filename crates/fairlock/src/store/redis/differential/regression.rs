@@ -121,10 +121,10 @@ fn a_change_in_the_last_millisecond_of_a_hold_keeps_its_number() {
     );
 }
 
-/// Others may write any hold count; the reply must still be one.
+/// Others may write any hold count; the reply must still be one, or say that it is none.
 #[test]
 fn an_odd_hold_count_can_be_shown() {
-    for count in [-1, 0, 4_294_967_296] {
+    for count in [-1, 0, 1, 2_147_483_647, 2_147_483_648, 4_294_967_296] {
         let mut again = acquire(2, Mode::Wait, Place::New);
         let Step::Acquire { request, shared, .. } = &mut again else { unreachable!() };
         (*request, *shared) = (1, true);

@@ -221,6 +221,15 @@ impl<'a> Run<'a> {
                 self.count("refused: wrong type");
                 None
             }
+            (Err(CoreError::NotALock(what)), Err(found))
+                if found.contains("FAIRLOCK_KIND") && found.ends_with(&what.to_string()) =>
+            {
+                if !heard.is_empty() {
+                    return Err(context("messages after a refusal", &"", &heard));
+                }
+                self.count("refused: no lock");
+                None
+            }
             (expected, found) => return Err(context("one refuses", &expected, &found)),
         };
         if *self.core.snapshot() != dump.snapshot || dump.garbage.is_some() {

@@ -66,12 +66,33 @@ pub(super) enum Fault {
     /// So many waiters of a client of ours that is gone, in front of everybody.
     Crowd(u64),
     Count(i64),
+    /// Somebody's hash in the lock's place, with a TTL in ms or without one.
+    Hash(Fields, Option<u64>),
     TokenBack(u64),
     TokenAhead(u64),
     TokenIs(&'static str),
     /// Somebody writes this into the lock's key, with a TTL in ms or without one.
     Value(Written, Option<u64>),
 }
+
+/// Fields and values.
+pub(super) type Fields = &'static [(&'static str, &'static str)];
+
+/// Foreign holds, and what is no hold but for a detail.
+pub(super) const HASHES: [Fields; 12] = [
+    &[("5f3c1a52-0f4e-4a1b-9c3d-1234567890ab:77", "1")],
+    &[("5f3c1a52-0f4e-4a1b-9c3d-1234567890ab:77", "2147483647")],
+    &[("", "3")],
+    &[("Mode", "1")],
+    &[("5f3c1a52-0f4e-4a1b-9c3d-1234567890ab:77", "2147483648")],
+    &[("name", "bob")],
+    &[("visits", "0")],
+    &[("visits", "01")],
+    &[("mode", "1")],
+    &[("mode", "read"), ("5f3c1a52-0f4e-4a1b-9c3d-1234567890ab:77", "1")],
+    &[("name", "bob"), ("mail", "b@x")],
+    &[("00000001-0000-8000-8000-000000000000:1", "1"), ("visits", "1")],
+];
 
 /// What somebody else puts into the lock's key, as a string.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -437,6 +458,9 @@ fn fault(rng: &mut Rng) -> Fault {
         23 => Fault::RecordGone(owner),
         24..26 => Fault::BeatAt(client, rng.pick(&[-70_000, -6_001, -6_000, 1, 100_000])),
         26 => Fault::HolderQueued,
+        27 if rng.chance(50) => {
+            Fault::Hash(rng.pick(&HASHES), rng.pick(&[None, Some(700), Some(5_000)]))
+        }
         27 => Fault::Count(rng.pick(&[0, -1, 1, 2_147_483_647, 4_294_967_296])),
         28 => Fault::TokenBack(rng.pick(&[1, 1_000_000, 1_999_999_999_999_999])),
         32..35 => Fault::Crowd(rng.pick(&[63, 64, 65, 130])),

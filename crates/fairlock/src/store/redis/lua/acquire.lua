@@ -31,7 +31,7 @@ if not free then
   local count = held(owner)
   if count then
     if shared and granted_request() ~= request then
-      return { now, 0, 'self', shown(count) }
+      return { now, 0, 'self', tonumber(count) }
     end
     if call('PTTL', lock) == -1 then call('PEXPIREAT', lock, now + lease) end
     if not last_token or last_token == 0 then write_token(max(1, now_us), false) end

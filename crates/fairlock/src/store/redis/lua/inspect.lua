@@ -20,5 +20,5 @@ for i = 1, math.min(limit, #listed) do
   end
   waiters[#waiters + 1] = { owner, age, number }
 end
-return { now, 0, 'inspected', hold[1] or false, hold[2] and shown(hold[2]) or false,
+return { now, 0, 'inspected', hold[1] or false, tonumber(hold[2] or nil) or false,
   hold_ttl(), last_token and int(last_token), call('LLEN', queue), waiters }

@@ -22,7 +22,7 @@ if not count then
   return { now, 0, 'busy', hold_ttl() }
 end
 if shared and granted_request() ~= request then
-  return { now, 0, 'self', shown(count) }
+  return { now, 0, 'self', tonumber(count) }
 end
 if call('PTTL', lock) == -1 then call('PEXPIREAT', lock, now + lease) end
 if not last_token or last_token == 0 then write_token(max(1, now_us), false) end

@@ -19,11 +19,6 @@ local function int(number)
   return fmt('%.0f', number)
 end
 
--- A hold count as replies show it: others may have written anything.
-local function shown(count)
-  return string.find(count, '^%d+$') and math.min(tonumber(count), 4294967295) or 0
-end
-
 local function client_of(id)
   return string.sub(id, 1, 36)
 end
@@ -370,10 +365,11 @@ local function next_holder()
   return false
 end
 
--- A hold without a TTL would outlive a dead holder for ever. `lease` is the caller's own: the clients
--- of a lock use much the same. A living holder's renewal sets its own again.
+-- A hold of ours without a TTL would outlive a dead holder for ever. `lease` is the caller's own: the clients
+-- of a lock use much the same. A living holder's renewal sets its own again. A foreign hold may be meant to
+-- last, or be another program's data: its TTL is not ours to set.
 local function mend_hold(lease)
-  if not free and call('PTTL', lock) == -1 then
+  if not free and call('PTTL', lock) == -1 and ours(holder()) then
     call('PEXPIREAT', lock, now + max(lease, MENDED_HOLD))
   end
 end

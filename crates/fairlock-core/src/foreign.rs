@@ -1,0 +1,83 @@
+//! What surely is no lock, though it stands under a lock's name. Every operation is refused there, before
+//! anything changes: nothing that is not ours is ever given a TTL or removed. Any other foreign hold is waited
+//! for and left as it is, until somebody takes it by force.
+
+use crate::op::{CoreError, Op};
+use crate::rules::MAX_HOLD_COUNT;
+use crate::state::LockState;
+use crate::value::SimpleValue;
+use std::fmt;
+
+/// Name of the field that marks Redisson's read-write locks, which share keys with no lock of ours.
+const MODE: &[u8] = b"mode";
+
+/// Longest text of a 64-bit number, in bytes.
+const NUMBER_BYTES_MAX: usize = 20;
+
+/// What stands where a lock would.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum NotALock {
+    /// A hash with a field `mode`, as Redisson's read-write lock has.
+    Mode,
+    /// A hash with so many fields: a lock has one, its holder.
+    Fields(usize),
+    /// A hash with one field, whose value is no count from 1 to [`MAX_HOLD_COUNT`].
+    Count,
+    /// A string with a number and without a TTL: it counts something, and locks nobody out.
+    Counter,
+}
+
+impl fmt::Display for NotALock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Mode => {
+                write!(f, "a hash with a field `mode` (a read-write lock of Redisson has one)")?;
+            }
+            Self::Fields(fields) => write!(f, "a hash with {fields} fields")?,
+            Self::Count => write!(f, "a hash whose one value is no hold count")?,
+            Self::Counter => write!(f, "a number without a TTL (a counter or a semaphore)")?,
+        }
+        write!(f, ", not a lock")
+    }
+}
+
+impl LockState {
+    /// Why `op` is not for what stands under the name, if it is not: decided here alone.
+    pub(crate) fn refusal(&self, op: &Op) -> Option<CoreError> {
+        if op.is_simple() {
+            if !self.is_free() {
+                return Some(CoreError::WrongType);
+            }
+            // Whoever waits for a counter harms nobody, and clients of others may lock with a `1`.
+            let taken = matches!(op, Op::Force { .. }) && self.is_counter();
+            return taken.then_some(CoreError::NotALock(NotALock::Counter));
+        }
+        if self.keys.value.is_some() {
+            return Some(CoreError::WrongType);
+        }
+        self.not_a_hold().map(CoreError::NotALock)
+    }
+
+    /// What the hash is, if it is no hold.
+    pub(crate) fn not_a_hold(&self) -> Option<NotALock> {
+        let hold = &self.keys.hold;
+        if hold.keys().any(|owner| !owner.is_ours() && owner.to_bytes() == MODE) {
+            return Some(NotALock::Mode);
+        }
+        if hold.len() > 1 {
+            return Some(NotALock::Fields(hold.len()));
+        }
+        let is_count = |count: &i64| (1..=i64::from(MAX_HOLD_COUNT)).contains(count);
+        (!hold.values().all(is_count)).then_some(NotALock::Count)
+    }
+
+    fn is_counter(&self) -> bool {
+        let Some(SimpleValue::Foreign(bytes)) = &self.keys.value else { return false };
+        let digits = bytes.strip_prefix(b"-").unwrap_or(bytes);
+        self.keys.value_expires.is_none()
+            && bytes.len() <= NUMBER_BYTES_MAX
+            && !digits.is_empty()
+            && digits.iter().all(u8::is_ascii_digit)
+    }
+}
