@@ -3,7 +3,7 @@
 //!
 //! - C1 A hold has one owner, a count above zero, and a TTL unless it is foreign.
 //! - C2 A free lock whose head is a judged waiter of ours was handed on, unless the reply said
-//!   MORE or a pause (gathering, a record that was lost) runs.
+//!   MORE or a pause (gathering, a record that was lost) runs, or no token is left.
 //! - C3 Every order number has a record and the other way round.
 //! - C4 Our waiters stand in the queue in the order of their numbers.
 //! - C5 The token never falls, and is below 2^53.
@@ -95,7 +95,8 @@ impl LockState {
         ) && !op.is_simple();
         let head_is_ours = k.queue.front().is_some_and(crate::OwnerId::is_ours);
         if ends_with_next && head_is_ours && self.is_free() && !more {
-            let paused = self.next_deadline_ms(now_ms, rules).is_some();
+            let paused = self.next_deadline_ms(now_ms, rules).is_some()
+                || !self.can_mint(now_ms.saturating_mul(1_000));
             let refused = matches!(op, Op::Acquire(a) if now_ms > a.not_after_ms
                 || k.buried.contains_key(&a.request));
             assert!(paused || refused, "C2 broken by {op:?}: {k:#?}");

@@ -27,11 +27,15 @@ impl LockState {
         let now_ms = now_us / 1_000;
         self.expire(now_ms);
         self.end_gone(world);
-        if !self.can_mint(now_us) {
+        if self.keys.token.is_some_and(|last| last >= TOKEN_LIMIT) {
             return Err(CoreError::TokenExhausted);
         }
         if let Some(refusal) = self.refusal(op) {
             return Err(refusal);
+        }
+        // Who has the last token of all still renews and releases; nobody else gets one, or waits for one.
+        if matches!(op, Op::Acquire(_) | Op::Beat { .. }) && !self.can_mint(now_us) {
+            return Err(CoreError::TokenExhausted);
         }
         let mut cx = Cx {
             now_us,

@@ -45,6 +45,7 @@ impl LockState {
                 continue;
             }
             match self.judge(&candidate, cx) {
+                Verdict::Grant if !self.can_mint(cx.now_us) => return Door::Closed,
                 Verdict::Grant => {
                     self.grant(&candidate, cx);
                     return Door::Closed;

@@ -351,7 +351,11 @@ pub enum CoreError {
 impl fmt::Display for CoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::TokenExhausted => write!(f, "the lock's token has reached 2^53"),
+            Self::TokenExhausted => write!(
+                f,
+                "the lock's tokens have reached 2^53, and there are none above; use another name, or \
+                 remove the token key"
+            ),
             Self::WrongType => write!(
                 f,
                 "the name is in use for a lock of another kind (simple beside fair or plain); all \

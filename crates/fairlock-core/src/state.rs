@@ -175,7 +175,7 @@ impl LockState {
     pub(crate) fn mint(&mut self, foreign: bool, cx: &Cx<'_>) -> Token {
         let value = (self.keys.token.unwrap_or(0) + 1).max(cx.now_us);
         self.write_token(value, foreign, cx);
-        Token::new(value).expect("can_mint was asked before the operation began")
+        Token::new(value).expect("can_mint was asked before")
     }
 
     /// The next token at a hand-over, which leaves the TTL of the series as it is, or ends it where

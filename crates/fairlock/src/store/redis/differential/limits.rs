@@ -56,16 +56,7 @@ fn all_operations() -> Vec<Op> {
 #[test]
 fn f73_a_token_that_is_none_refuses_every_operation() {
     let Some(mut rig) = Rig::start(Generation::Redis70) else { return };
-    let tokens = [
-        "",
-        "abc",
-        "-1",
-        "1.5",
-        "1e3",
-        "9007199254740991",
-        "9007199254740992",
-        "1234567890123456789",
-    ];
+    let tokens = ["", "abc", "-1", "1.5", "1e3", "9007199254740992", "1234567890123456789"];
     for text in tokens {
         for op in all_operations() {
             rig.reset(START_US);
@@ -104,6 +95,61 @@ fn f73_the_series_ends_below_2_to_the_53() {
     assert_eq!(token.get(), 9_007_199_254_740_991);
     let end = rig.call(&Rules::default(), &acquire(Kind::Plain, 1_000, false));
     assert!(end.is_err_and(|error| error.contains("FAIRLOCK_TOKEN")));
+}
+
+/// D14: the last token of all was granted, and then every operation on its hold was refused: it could neither be
+/// renewed nor released, and a waiter got it from the hand-over as well. Now its holder goes on and lets go; who
+/// waits is refused, and not handed a token that there is not.
+#[test]
+fn d14_the_last_token_of_all_is_renewed_and_released() {
+    let Some(mut rig) = Rig::start(Generation::Redis70) else { return };
+    for kind in [Kind::Fair, Kind::Plain, Kind::Simple] {
+        for long_way in [false, true] {
+            rig.reset(START_US);
+            rig.long_way = long_way;
+            let key = rig.keys.all()[3].clone();
+            rig.raw.call(&[b"SET".as_slice(), &key, b"9007199254740990"]);
+            let mut seen = Seen::new();
+            let mut run = Run::new(&mut rig, Rules::default(), Snapshot::default(), &mut seen);
+            run.adopt();
+            let answer = run.both(&acquire(kind, 30_000, false)).unwrap().unwrap();
+            let Body::Granted { token, .. } = answer.body else { panic!("{answer:?}") };
+            assert_eq!(token.get(), 9_007_199_254_740_991);
+            let holder = owner(0);
+            let renewed = Op::Renew { kind, owner: holder.clone(), token, ttl_ms: 30_000 };
+            assert_eq!(run.both(&renewed).unwrap().unwrap().body, Body::Renewed);
+            // Refused: all that would need another token.
+            let Op::Acquire(other) = acquire(kind, 30_000, false) else { unreachable!() };
+            let other = Acquire { owner: owner(1), request: request(1, 0), ..other };
+            assert_eq!(run.both(&Op::Acquire(other)).unwrap(), None);
+            if kind != Kind::Simple {
+                let client = owner(1).client().unwrap();
+                assert_eq!(run.both(&Op::Beat { client, waiters: vec![owner(1)] }).unwrap(), None);
+            }
+            let release = Op::Release { kind, owner: holder, token, keep: 0, change: 1 };
+            assert_eq!(run.both(&release).unwrap().unwrap().body, Body::Released);
+            assert_eq!(run.both(&acquire(kind, 30_000, false)).unwrap(), None);
+        }
+    }
+    // A waiter that entered before is not served by the release, by the short way nor the long one.
+    for long_way in [false, true] {
+        rig.reset(START_US);
+        rig.long_way = long_way;
+        rig.inbox(owner(1).client().unwrap(), true);
+        let mut seen = Seen::new();
+        let mut run = Run::new(&mut rig, Rules::default(), Snapshot::default(), &mut seen);
+        run.both(&acquire(Kind::Fair, 30_000, false)).unwrap();
+        let Op::Acquire(other) = acquire(Kind::Fair, 30_000, false) else { unreachable!() };
+        let other = Acquire { owner: owner(1), request: request(1, 0), ..other };
+        run.both(&Op::Acquire(other)).unwrap();
+        let key = run.rig.keys.all()[3].clone();
+        run.rig.raw.call(&[b"SET".as_slice(), &key, b"9007199254740991"]);
+        run.adopt();
+        let token = Token::new(9_007_199_254_740_991).unwrap();
+        let release = Op::Release { kind: Kind::Fair, owner: owner(0), token, keep: 0, change: 1 };
+        assert_eq!(run.both(&release).unwrap().unwrap().body, Body::Released);
+        assert!(run.core().snapshot().hold.is_empty());
+    }
 }
 
 /// The shortest and the longest lease, and the largest count, on every path that writes one: the

@@ -9,6 +9,7 @@
 local owner, request, lease = ARGV[8], ARGV[9], tonumber(ARGV[10])
 local returning, sure, shared = tonumber(ARGV[12]), ARGV[14], ARGV[15] == '1'
 
+if exhausted then return redis.error_reply(NO_TOKEN_LEFT) end
 if now > tonumber(ARGV[13]) then return { now, 0, 'late' } end
 if call('EXISTS', KEYS[8]) == 1 then return { now, 0, 'buried' } end
 

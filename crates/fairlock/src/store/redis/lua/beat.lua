@@ -3,6 +3,7 @@
 -- ARGV  8 client   9 and on: waiters that are asked about, the oldest first
 -- Reply {..., 'beat', retry ms or nil, foreign 0/1, granted request or nil, token or nil,
 --        ttl ms or nil, 1/0 for each waiter: stands in the queue}
+if exhausted then return redis.error_reply(NO_TOKEN_LEFT) end
 local client = ARGV[8]
 calling = client
 local length = call('LLEN', queue)

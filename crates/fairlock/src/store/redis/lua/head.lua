@@ -33,14 +33,17 @@ local clock = call('TIME')
 local now_us = clock[1] * 1000000 + clock[2]
 local now = floor(now_us / 1000)
 
+-- The last token of all is given: whoever has it renews and releases, and nobody gets another.
+local exhausted = false
+local NO_TOKEN_LEFT = 'FAIRLOCK_TOKEN the token key has reached 2^53'
+
 local last_token = call('GET', tokens)
 if last_token then
   if #last_token > 16 or not string.find(last_token, '^%d+$') then
     return redis.error_reply('FAIRLOCK_TOKEN the token key does not hold a whole number below 2^53')
   end
   last_token = tonumber(last_token)
-  if last_token >= 9007199254740991 then
-    return redis.error_reply('FAIRLOCK_TOKEN the token key has reached 2^53')
-  end
+  if last_token > 9007199254740991 then return redis.error_reply(NO_TOKEN_LEFT) end
+  exhausted = last_token == 9007199254740991
 end
 

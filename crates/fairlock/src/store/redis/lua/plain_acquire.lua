@@ -4,6 +4,7 @@
 -- Reply {..., 'granted', token, ttl ms} | {..., 'busy', ttl ms or nil} | {..., 'self', count}
 --     | {..., 'late'} | {..., 'buried'}
 local owner, request, lease, shared = ARGV[8], ARGV[9], tonumber(ARGV[10]), ARGV[15] == '1'
+if exhausted then return redis.error_reply(NO_TOKEN_LEFT) end
 if now > tonumber(ARGV[13]) then return { now, 0, 'late' } end
 if call('EXISTS', KEYS[8]) == 1 then return { now, 0, 'buried' } end
 if free then

@@ -349,6 +349,7 @@ local function next_holder()
         local verdict, beat = judge(candidate, known[1], known[2])
         if verdict == 'wait' then return false end
         if verdict == 'grant' then
+          if exhausted then return false end
           grant(candidate, known[1], beat)
           return false
         end

@@ -3,7 +3,7 @@
 -- KEYS as in acquire.lua
 -- ARGV as in acquire.lua
 -- Reply as in acquire.lua
-if free and ARGV[12] == '0' and ARGV[15] == '0' and now <= tonumber(ARGV[13])
+if free and not exhausted and ARGV[12] == '0' and ARGV[15] == '0' and now <= tonumber(ARGV[13])
   and call('EXISTS', queue, KEYS[8]) == 0 then
   local persistent = fleet or (last_token and call('PTTL', tokens) == -1)
   local token = fmt('%.0f', max((last_token or 0) + 1, now_us))

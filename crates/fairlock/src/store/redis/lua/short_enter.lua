@@ -5,7 +5,7 @@
 -- KEYS as in acquire.lua
 -- ARGV as in acquire.lua
 -- Reply as in acquire.lua
-if not free and not hold[3] and hold[1] ~= ARGV[8] and ARGV[11] == 'W' and ARGV[12] == '0'
+if not free and not exhausted and hold[1] ~= ARGV[8] and ARGV[11] == 'W' and ARGV[12] == '0'
   and ARGV[15] == '0' and now <= tonumber(ARGV[13]) and call('EXISTS', KEYS[8]) == 0 then
   local owner = ARGV[8]
   local beat = tonumber(call('ZSCORE', beats, string.sub(owner, 1, 36)) or nil)

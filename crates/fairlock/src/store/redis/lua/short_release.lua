@@ -3,7 +3,7 @@
 -- KEYS as in release.lua
 -- ARGV as in release.lua
 -- Reply as in release.lua
-if hold[1] == ARGV[8] and not hold[3] and ARGV[10] == '0' and last_token == tonumber(ARGV[9]) then
+if hold[1] == ARGV[8] and ARGV[10] == '0' and last_token == tonumber(ARGV[9]) then
   local head = call('LINDEX', queue, 0)
   if not head then
     if call('EXISTS', scores, order, state, beats) == 0 then
@@ -16,7 +16,7 @@ if hold[1] == ARGV[8] and not hold[3] and ARGV[10] == '0' and last_token == tonu
     local record, gathering = known[1], known[2]
     local beat = tonumber(call('ZSCORE', beats, client) or nil)
     local only_ours = call('ZCARD', scores) <= call('ZCARD', order)
-    if only_ours and call('ZSCORE', order, head) and record and not gathering
+    if only_ours and not exhausted and call('ZSCORE', order, head) and record and not gathering
       and beat and beat <= now and now - beat <= D
       and (not presence or string.sub(record, -1) == '1'
         or call('PUBSUB', 'NUMSUB', inbox_prefix .. client)[2] > 0) then

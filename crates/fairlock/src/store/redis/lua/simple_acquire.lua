@@ -3,6 +3,7 @@
 -- ARGV as in acquire.lua; 8 owner   9 request   10 lease ms   11 T/W   13 not after count
 -- Reply {..., 'granted', token, ttl ms} | {..., 'taken', ttl ms or nil, foreign 0/1}
 --     | {..., 'self', count} | {..., 'late'} | {..., 'buried'}
+if exhausted then return redis.error_reply(NO_TOKEN_LEFT) end
 local lease = tonumber(ARGV[10])
 if now > tonumber(ARGV[13]) then return { now, 0, 'late' } end
 if call('EXISTS', KEYS[8]) == 1 then return { now, 0, 'buried' } end
