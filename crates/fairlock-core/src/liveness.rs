@@ -1,6 +1,7 @@
 //! Who is alive: beats, inboxes, what the world knows of the dead, and the amnesty after a silence.
 
 use crate::id::{ClientId, OwnerId};
+use crate::queue::to_score;
 use crate::rules::World;
 use crate::state::{Cx, LockState};
 use crate::value::SimpleValue;
@@ -39,9 +40,8 @@ impl LockState {
         if cx.world.gone(client) {
             return Verdict::Remove;
         }
-        let on_record = self.keys.order.contains_key(owner);
-        let Some(waiter) = self.keys.waiters.get(owner).filter(|_| on_record) else {
-            return self.judge_orphan(owner, cx);
+        let Some(waiter) = self.keys.waiters.get(owner).filter(|_| self.is_on_record(owner)) else {
+            return self.judge_orphan(owner, client, cx);
         };
         // Further ahead than it was ever set: the clock was set back.
         let gathering = |until| cx.now_ms < until && until <= cx.now_ms + cx.rules.beat_ms;
@@ -57,9 +57,15 @@ impl LockState {
         if dead { Verdict::Remove } else { Verdict::Grant }
     }
 
-    /// An entry of ours without a record (its key was lost): the client finds out within a
-    /// heartbeat and enters again, so it gets D before it is taken out.
-    fn judge_orphan(&mut self, owner: &OwnerId, cx: &Cx<'_>) -> Verdict {
+    /// An entry of ours without a record, which was lost or has ended. Judged by what is left, in this
+    /// very call: whoever only tries now and then may find it each time as if for the first time. One that
+    /// lives finds out within a heartbeat and enters again, and gets D for that.
+    fn judge_orphan(&mut self, owner: &OwnerId, client: ClientId, cx: &Cx<'_>) -> Verdict {
+        let calling = cx.calling == Some(client);
+        let sure = self.keys.waiters.get(owner).is_some_and(|waiter| waiter.sure);
+        if cx.rules.presence && !calling && !sure && !cx.world.inbox(client) {
+            return Verdict::Remove;
+        }
         // All of them lost their records together, so the first one's D counts for the others,
         // however many there are. A watch from another loss, or from a clock that was set back,
         // counts for none.
@@ -68,14 +74,35 @@ impl LockState {
                 && watch.since <= cx.now_ms
                 && cx.now_ms < watch.since + cx.rules.dead_ms + crate::JAVA_PASSED_MS
         });
-        match known.map(|watch| watch.since) {
-            Some(since) if cx.now_ms >= since + cx.rules.dead_ms => Verdict::Remove,
-            Some(_) => Verdict::Wait,
-            None => {
-                self.start_watch(owner, 0, cx);
-                Verdict::Wait
-            }
+        let since = known.map(|watch| watch.since);
+        if since.is_some_and(|since| cx.now_ms >= since + cx.rules.dead_ms)
+            || !(calling || self.may_live(owner, client, cx))
+        {
+            return Verdict::Remove;
         }
+        if since.is_none() {
+            self.start_watch(owner, 0, cx);
+        }
+        Verdict::Wait
+    }
+
+    /// Whether somebody without a record was heard not long ago, as far as beats, the list's TTL and its own
+    /// score tell. Its heartbeats keep the score ahead of them; without one it would return anyway.
+    fn may_live(&self, owner: &OwnerId, client: ClientId, cx: &Cx<'_>) -> bool {
+        let silence_ms = cx.rules.silence_ms();
+        let beat = self.beat_of(client).filter(|beat| *beat <= cx.now_ms);
+        if beat.is_some_and(|beat| cx.now_ms - beat <= silence_ms) {
+            return true;
+        }
+        // An entry renews the list's TTL only if its client's last beat did not half a period ago.
+        let grace_ms = silence_ms + cx.rules.beat_ms;
+        if cx.heard_ms.is_some_and(|heard| cx.now_ms > heard + grace_ms) {
+            return false;
+        }
+        let until = |score: i64| {
+            score.saturating_add(to_score(silence_ms)).saturating_sub(to_score(cx.rules.lead_ms()))
+        };
+        self.keys.scores.get(owner).is_some_and(|score| to_score(cx.now_ms) <= until(*score))
     }
 
     fn dead_by_age(&mut self, client: ClientId, cx: &Cx<'_>) -> bool {
@@ -88,10 +115,20 @@ impl LockState {
         if cx.now_ms - beat <= cx.rules.dead_ms {
             return false;
         }
-        self.notice_silence(cx);
+        if !cx.trying {
+            self.notice_silence(cx);
+        }
         // Further ahead than it was ever set: the clock was set back.
-        let over = |until| cx.now_ms >= until || until > cx.now_ms + cx.rules.dead_ms;
-        self.keys.record.amnesty.is_none_or(over)
+        let runs = |until: &u64| cx.now_ms < *until && *until <= cx.now_ms + cx.rules.dead_ms;
+        let Some(amnesty) = self.keys.record.amnesty.filter(runs) else { return true };
+        // It helps who was alive when the silence began, not who had been silent before.
+        if self.keys.record.silence.is_some_and(|last| beat + cx.rules.dead_ms < last) {
+            return true;
+        }
+        // This one gets the lock, for a heartbeat. Until then the others that live are heard, and should
+        // it be dead so are they: one turn is lost, and not one for each.
+        self.keys.record.amnesty = Some(amnesty.min(cx.now_ms + cx.rules.beat_ms));
+        false
     }
 
     /// When nobody was heard for two heartbeats, the server slept or its clock jumped: then age
@@ -109,7 +146,7 @@ impl LockState {
     /// Notes a beat of `client`.
     pub(crate) fn note_beat(&mut self, client: ClientId, cx: &Cx<'_>) {
         self.notice_silence(cx);
-        let oldest = cx.now_ms.saturating_sub(crate::BEATS_KEPT_MS);
+        let oldest = cx.now_ms.saturating_sub(cx.rules.beats_kept_ms());
         self.keys.beats.retain(|_, beat| *beat >= oldest);
         self.keys.beats.insert(client, cx.now_ms);
     }

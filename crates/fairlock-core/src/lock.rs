@@ -44,6 +44,8 @@ impl LockState {
             world,
             caller: None,
             calling: None,
+            trying: matches!(op, Op::Acquire(a) if a.mode == Mode::Try),
+            heard_ms: self.heard_ms(op),
             freed: false,
             more: false,
             removed: 0,
@@ -95,6 +97,19 @@ impl LockState {
         }
     }
 
+    /// When a waiter was last heard: heartbeats and entries renew the TTL of the list, as long as only
+    /// ours stand in it. Nothing follows from it for a waiter who comes back: it was cut off itself, and so
+    /// may be the others.
+    fn heard_ms(&self, op: &Op) -> Option<u64> {
+        let comes_back = match op {
+            Op::Beat { .. } => true,
+            Op::Acquire(a) => a.mode == Mode::Wait && a.order.is_some(),
+            _ => false,
+        };
+        let expires = self.keys.queue_expires.filter(|_| !comes_back)?;
+        Some(expires.saturating_sub(crate::QUEUE_TTL_MS))
+    }
+
     fn acquire(&mut self, a: &Acquire, cx: &mut Cx<'_>) -> Body {
         if cx.now_ms > a.not_after_ms {
             return Body::TooLate;
@@ -133,7 +148,8 @@ impl LockState {
         self.enter(a, cx);
         let length = self.keys.queue.len() as u64;
         let fresh = a.owner.client().is_none_or(|client| self.note_entry(client, cx));
-        let new_keys = self.keys.order.len() == 1 || self.keys.queue.len() == 1;
+        let k = &self.keys;
+        let new_keys = k.order.len() == 1 || k.queue.len() == 1 || k.scores.len() == 1;
         if fresh && !new_keys {
             // The beats of this client renew the rest.
             self.keep_state(cx);
@@ -175,7 +191,7 @@ impl LockState {
     }
 
     fn take_now(&mut self, a: &Acquire, cx: &Cx<'_>) -> Body {
-        let foreign = a.kind == Kind::Fair && self.foreign_waiting() > 0;
+        let foreign = a.kind == Kind::Fair && self.has_foreign();
         let token = self.mint(foreign, cx);
         self.take(&a.owner, a.lease_ms, cx);
         if a.shared_owner {
@@ -211,7 +227,7 @@ impl LockState {
         if self.is_stale(token, change) {
             return Body::Stale;
         }
-        self.set_count(owner, token, count, change, cx.now_ms);
+        self.set_count(owner, token, count, change, cx);
         Body::StillHeld { count }
     }
 
@@ -233,11 +249,11 @@ impl LockState {
             if self.is_stale(token, change) {
                 return Body::Stale;
             }
-            self.set_count(owner, token, keep, change, cx.now_ms);
+            self.set_count(owner, token, keep, change, cx);
             return Body::StillHeld { count: keep };
         }
         self.free(kind, cx);
-        let foreign = kind == Kind::Fair && self.foreign_waiting() > 0;
+        let foreign = kind == Kind::Fair && self.has_foreign();
         self.raise_token(token, foreign, cx);
         self.pass_on(kind, cx);
         Body::Released
@@ -247,10 +263,10 @@ impl LockState {
         self.keys.record.change.is_some_and(|(of, last)| of == token.get() && change < last)
     }
 
-    fn set_count(&mut self, owner: &OwnerId, token: Token, count: u32, change: u64, now_ms: u64) {
+    fn set_count(&mut self, owner: &OwnerId, token: Token, count: u32, change: u64, cx: &Cx<'_>) {
         // The number must live as long as the hold that it protects, and a renewal of a hold in
         // its last millisecond must still find it.
-        let registry = now_ms + crate::REGISTRY_TTL_MS;
+        let registry = cx.now_ms + cx.rules.registry_ms();
         let known = self.keys.state_expires.max(self.keys.hold_expires).unwrap_or(registry);
         self.keys.state_expires = Some(known.max(registry));
         self.keys.hold.insert(owner.clone(), i64::from(count));

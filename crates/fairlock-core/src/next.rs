@@ -51,9 +51,13 @@ impl LockState {
                     return Door::Closed;
                 }
                 Verdict::Remove => {
+                    let on_record = self.is_on_record(&candidate);
                     self.unlist(&candidate);
                     self.drop_order(&candidate);
-                    self.note_removed(cx);
+                    // Without a record state was lost: whoever returns has to find that out.
+                    if on_record {
+                        self.note_removed(cx);
+                    }
                     cx.removed += 1;
                 }
                 Verdict::Wait => return Door::Closed,

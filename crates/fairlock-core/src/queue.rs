@@ -9,15 +9,21 @@ use std::collections::BTreeSet;
 impl LockState {
     /// Whether `owner` stands in the queue, by every key that says so.
     pub(crate) fn is_queued(&self, owner: &OwnerId) -> bool {
-        self.keys.scores.contains_key(owner)
-            && self.keys.order.contains_key(owner)
-            && self.keys.waiters.contains_key(owner)
+        self.keys.scores.contains_key(owner) && self.is_on_record(owner)
+    }
+
+    /// Whether order number and record of `owner` are there.
+    pub(crate) fn is_on_record(&self, owner: &OwnerId) -> bool {
+        self.keys.order.contains_key(owner) && self.keys.waiters.contains_key(owner)
     }
 
     /// Puts the caller into the queue, at the end or back into its place, or notes that its entry
     /// belongs to this request now.
     pub(crate) fn enter(&mut self, a: &Acquire, cx: &Cx<'_>) {
         let waiter = SnapshotWaiter { request: a.request, lease_ms: a.lease_ms, sure: a.sure };
+        if self.keys.order.get(&a.owner).is_some_and(is_no_number) {
+            self.drop_odd_numbers();
+        }
         if self.is_queued(&a.owner) {
             self.keys.waiters.insert(a.owner.clone(), waiter);
             return;
@@ -44,15 +50,20 @@ impl LockState {
                 let tail = self.keys.queue.back().and_then(|tail| self.keys.scores.get(tail));
                 let least = tail.copied().unwrap_or(0);
                 self.keys.queue.push_back(a.owner.clone());
+                if self.by_order.last().is_some_and(|(order, _)| is_no_number(order)) {
+                    self.drop_odd_numbers();
+                }
                 let last = self.by_order.last().map_or(0, |(order, _)| *order);
                 // Who is out of the queue just now has no number in it, and the clock may have gone
                 // back since that was given.
-                let last = last.max(self.keys.record.given.unwrap_or(0));
+                let given = self.keys.record.given.filter(|given| !is_no_number(given));
+                let last = last.max(given.unwrap_or(0));
                 (cx.now_us.max(last + 1), least)
             }
         };
         if cx.rules.ages {
-            self.keys.record.given = self.keys.record.given.max(Some(order));
+            let given = self.keys.record.given.filter(|given| !is_no_number(given));
+            self.keys.record.given = given.max(Some(order));
         }
         self.keys.order.insert(a.owner.clone(), order);
         self.by_order.insert((order, a.owner.clone()));
@@ -61,6 +72,13 @@ impl LockState {
         let floor = to_score(cx.now_ms + cx.rules.fair_wait_ms * (1 + ahead));
         self.keys.scores.insert(a.owner.clone(), floor.max(least));
         self.keys.waiters.insert(a.owner.clone(), waiter);
+    }
+
+    /// Order numbers that cannot have been given are none. The next one would be as large, and no
+    /// reply could say it.
+    fn drop_odd_numbers(&mut self) {
+        self.keys.order.retain(|_, order| !is_no_number(order));
+        self.by_order.retain(|(order, _)| !is_no_number(order));
     }
 
     /// Nothing is known of any waiter of ours. A watch does not count: meeting an entry whose
@@ -209,6 +227,10 @@ impl LockState {
         self.keys.record.removed = Some(cx.now_ms);
         self.keep_state(cx);
     }
+}
+
+fn is_no_number(order: &u64) -> bool {
+    *order >= crate::TOKEN_LIMIT
 }
 
 pub(crate) fn to_score(ms: u64) -> i64 {

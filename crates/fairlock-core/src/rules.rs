@@ -18,7 +18,7 @@ pub const MAX_LEASE_MS: u64 = 10 * 365 * 24 * 3_600_000;
 /// many waiters died.
 pub const LOOKED_AT_MAX: u32 = 64;
 
-/// TTL in milliseconds of our own keys while somebody waits. Every heartbeat renews it; after a
+/// TTL in milliseconds of our own keys while somebody waits, or twice D if that is more. Every heartbeat renews it; after a
 /// silence longer than this the waiters enter again, each in its old place.
 pub const REGISTRY_TTL_MS: u64 = 60_000;
 
@@ -26,7 +26,8 @@ pub const REGISTRY_TTL_MS: u64 = 60_000;
 /// is gone is known. Long, so that heartbeats need seldom be written down.
 pub const SILENT_REGISTRY_TTL_MS: u64 = 600_000;
 
-/// Beats older than this many milliseconds are forgotten; their clients count as dead, as before.
+/// Beats older than this many milliseconds, or than twice D if that is more, are forgotten; their clients
+/// count as dead, as before.
 pub const BEATS_KEPT_MS: u64 = 60_000;
 
 /// TTL in milliseconds of the shared queue keys while nothing foreign was met on the lock.
@@ -40,8 +41,12 @@ pub const TOKEN_TTL_MS: u64 = 7 * 24 * 3_600_000;
 pub const MENDED_HOLD_MS: u64 = 30_000;
 
 /// What a dead head of ours costs Java-only clients, in milliseconds: its score is kept this far
-/// ahead. Less with a fair wait below it, for then a dead Java head costs less as well.
+/// ahead. Less with a fair wait below it, for then a dead Java head costs less as well; never less than D.
 pub const HEAD_SCORE_MS: u64 = 30_000;
+
+/// Queues up to this long are walked over to tell entries of ours that lost their records from foreign
+/// ones, which decides about TTLs. In a longer one what is not on record counts as foreign.
+pub const WALKED_MAX: usize = 1_024;
 
 /// How long the lock stays free for a Java head that has no subscriber, in milliseconds. Java
 /// subscribes within 7.5 s of entering the queue.
@@ -80,12 +85,31 @@ impl Rules {
     /// How far ahead of now a waiter's score must be kept, in milliseconds. Not below D, so that
     /// who lives can be late with a heartbeat.
     pub(crate) fn slack_ms(&self) -> u64 {
-        HEAD_SCORE_MS.min(self.fair_wait_ms.max(self.dead_ms))
+        self.lead_ms().max(self.dead_ms)
     }
 
-    /// TTL in milliseconds of our own keys while somebody waits.
+    /// How far ahead of the last sign of life a score of ours is at least, in milliseconds: what a
+    /// heartbeat gives the head, or an entry if that is less.
+    pub(crate) fn lead_ms(&self) -> u64 {
+        HEAD_SCORE_MS.min(self.fair_wait_ms)
+    }
+
+    /// A waiter whose record is lost, and of which nothing was heard for so many milliseconds, is dead.
+    /// Where beats are not all written down ([`Self::ages`]): of which nothing was written.
+    pub(crate) fn silence_ms(&self) -> u64 {
+        if self.ages { self.dead_ms } else { self.registry_ms() }
+    }
+
+    /// TTL in milliseconds of our own keys while somebody waits: for long enough that who sends heartbeats
+    /// seldom does not outlive its record.
     pub(crate) fn registry_ms(&self) -> u64 {
-        if self.ages { REGISTRY_TTL_MS } else { SILENT_REGISTRY_TTL_MS }
+        let least = if self.ages { REGISTRY_TTL_MS } else { SILENT_REGISTRY_TTL_MS };
+        least.max(2 * self.dead_ms)
+    }
+
+    /// Beats older than this many milliseconds are forgotten.
+    pub(crate) fn beats_kept_ms(&self) -> u64 {
+        BEATS_KEPT_MS.max(2 * self.dead_ms)
     }
 }
 

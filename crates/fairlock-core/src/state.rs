@@ -25,6 +25,11 @@ pub(crate) struct Cx<'a> {
     pub(crate) caller: Option<OwnerId>,
     /// The client whose own call this is: it hears of a grant by the reply, inbox or not.
     pub(crate) calling: Option<ClientId>,
+    /// Somebody tries, and will not wait: who was silent for too long is dead, even if nobody was heard.
+    pub(crate) trying: bool,
+    /// When a waiter was last heard, as the TTL of the list tells. Not where a call that says that
+    /// others were cut off with its sender has just renewed it.
+    pub(crate) heard_ms: Option<u64>,
     /// This call made the lock free: a Java head must be told at once.
     pub(crate) freed: bool,
     pub(crate) more: bool,
@@ -64,12 +69,17 @@ impl LockState {
             return k.hold_expires.map(|at| at + 1);
         }
         let head = k.queue.front()?;
-        if let Some(gather) = k.record.gather.filter(|at| *at > now_ms) {
+        // Further ahead than it was ever set: the clock was set back.
+        let gathering = |at: &u64| *at > now_ms && *at <= now_ms + rules.beat_ms;
+        if let Some(gather) = k.record.gather.filter(gathering) {
             return Some(gather);
         }
         let ours = head.is_ours();
         let watch = k.record.watch.as_ref();
         let watch = watch.filter(|watch| watch.id == *head || (ours && watch.id.is_ours()))?;
+        if watch.since > now_ms {
+            return None;
+        }
         let patience = if head.is_ours() { rules.dead_ms } else { crate::JAVA_HEAD_PATIENCE_MS };
         Some(watch.since + patience).filter(|at| *at > now_ms)
     }
@@ -156,9 +166,17 @@ impl LockState {
         self.keys.hold.contains_key(owner) && self.keys.token.is_none_or(|last| last <= token.get())
     }
 
-    /// The number of foreign members in the queue.
+    /// The number of members that are not on record: foreign ones, as a rule.
     pub(crate) fn foreign_waiting(&self) -> u64 {
         (self.keys.queue.len() as u64).saturating_sub(self.keys.order.len() as u64)
+    }
+
+    /// Whether a foreign member stands in the queue. An entry of ours that lost its record is none,
+    /// though [`Self::foreign_waiting`] counts it: what it leaves behind has to end by itself.
+    pub(crate) fn has_foreign(&self) -> bool {
+        let k = &self.keys;
+        k.queue.len() > k.order.len()
+            && (k.queue.len() > crate::WALKED_MAX || k.queue.iter().any(|member| !member.is_ours()))
     }
 
     pub(crate) fn foreign_near(&self) -> bool {
@@ -182,7 +200,7 @@ impl LockState {
     /// others than ours have a score.
     pub(crate) fn mint_in_queue(&mut self, cx: &Cx<'_>) -> Token {
         let before = self.keys.token.map(|_| self.keys.token_expires);
-        let foreign = self.keys.scores.len() > self.keys.order.len();
+        let foreign = self.keys.scores.len() > self.keys.order.len() && self.has_foreign();
         let token = self.mint(foreign, cx);
         if let Some(expires) = before
             && !foreign
@@ -229,7 +247,7 @@ impl LockState {
 
     /// The shared queue keys live a day while only ours use them, and for ever beside Java.
     pub(crate) fn keep_queue(&mut self, cx: &Cx<'_>) {
-        let persistent = cx.rules.java_fleet || self.foreign_waiting() > 0;
+        let persistent = cx.rules.java_fleet || self.has_foreign();
         let until = if persistent { None } else { Some(cx.now_ms + crate::QUEUE_TTL_MS) };
         self.keys.queue_expires = until;
         self.keys.scores_expires = until;

@@ -3,7 +3,7 @@
 
 use crate::client::{Call, Client, Stage};
 use crate::sim::{Message, Reply, Sim};
-use fairlock_core::{Body, Op, Payload, Snapshot};
+use fairlock_core::{Body, Op, OwnerId, Payload, QUEUE_TTL_MS, Snapshot};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// Distances beyond these bounds (in milliseconds) make no difference to anybody.
@@ -147,6 +147,10 @@ fn orders_of(sim: &Sim) -> Vec<u64> {
     orders
 }
 
+fn is_orphan(k: &Snapshot, owner: &OwnerId) -> bool {
+    owner.is_ours() && !(k.order.contains_key(owner) && k.waiters.contains_key(owner))
+}
+
 impl Canon {
     /// By the clients' clock.
     fn at_client(&self, at: u64) -> i64 {
@@ -188,8 +192,12 @@ impl Canon {
         k.token.map(|token| self.token(token)).hash(h);
         k.queue.hash(h);
         for (owner, score) in &k.scores {
-            // Scores are for Java alone; ours only pass the tail's on.
-            (owner, self.java.then(|| (score - self.server_now).max(-PAST))).hash(h);
+            // Scores are for Java, and for whoever has lost its record; ours only pass the tail's on.
+            let counts = self.java || is_orphan(k, owner);
+            (owner, counts.then(|| (score - self.server_now).max(-PAST))).hash(h);
+        }
+        if k.queue.iter().any(|owner| is_orphan(k, owner)) {
+            k.queue_expires.map(|at| self.at(at.saturating_sub(QUEUE_TTL_MS))).hash(h);
         }
         for (owner, order) in &k.order {
             (owner, self.order(Some(*order))).hash(h);
@@ -199,6 +207,9 @@ impl Canon {
         r.grant.map(|(token, request)| (self.token(token), request)).hash(h);
         (self.later(r.amnesty), self.later(r.gather), r.removed.is_some()).hash(h);
         (r.silence.is_some() && r.silence == k.beats.values().copied().max()).hash(h);
+        if self.later(r.amnesty) > 0 {
+            r.silence.map(|at| self.at(at)).hash(h);
+        }
         // Behind a clock that never goes back the last number counts for nothing.
         let now_us = self.server_now * 1_000;
         let ahead = r.given.filter(|last| i64::try_from(*last).unwrap() >= now_us);

@@ -16,6 +16,7 @@ mod property;
 mod quiet;
 mod search;
 mod sim;
+mod silences;
 mod simple;
 mod stale;
 mod support;

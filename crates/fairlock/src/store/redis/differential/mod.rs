@@ -32,6 +32,7 @@ mod rig;
 mod rng;
 mod run;
 mod shrink;
+mod silences;
 mod small_states;
 mod step;
 mod vectors;

@@ -45,7 +45,8 @@ if free and length == 0 and returning == 0 then return take_now(false) end
 
 if ARGV[11] == 'T' then
   check_types()
-  if next_holder() then return take_now(foreign_waiting() > 0) end
+  trying = true
+  if next_holder() then return take_now(has_foreign()) end
   return { now, more, 'busy', not free and hold_ttl() }
 end
 
@@ -53,9 +54,24 @@ end
 local listed = call('ZSCORE', scores, owner)
 local had_order = call('ZSCORE', order, owner)
 local known = call('HMGET', state, owner, 'given')
-local record, given = known[1], tonumber(known[2] or nil) or 0
+local record, given = read_record(known[1]), whole(known[2]) or 0
 local own_beat = tonumber(call('ZSCORE', beats, client_of(owner)) or nil)
 local new_record = request .. ' ' .. ARGV[10] .. ' ' .. sure
+-- Numbers that cannot have been given are none: the next one would be as large, and no reply could say it.
+local function drop_odd_numbers()
+  call('ZREMRANGEBYSCORE', order, '9007199254740992', '+inf')
+end
+
+-- When a waiter was last heard: this call may renew that.
+if returning > 0 then
+  list_ttl = false
+elseif free then
+  list_ttl = call('PTTL', queue)
+end
+if had_order and tonumber(had_order) >= 9007199254740992 then
+  drop_odd_numbers()
+  had_order = false
+end
 local number = had_order
 
 if listed and had_order and record then
@@ -72,7 +88,7 @@ else
   -- those that have returned already do not.
   local stood = returning > 0 and listed and not had_order and call('LPOS', queue, owner)
   if returning > 0 or shared or listed then unlist(owner) end
-  if had_order or record then drop_order(owner) end
+  if had_order or known[1] then drop_order(owner) end
   local ahead, least = foreign_waiting(), 0
   if returning > 0 then
     number = returning
@@ -99,6 +115,10 @@ else
     local tail = call('LINDEX', queue, -1)
     least = tail and tonumber(call('ZSCORE', scores, tail) or 0) or 0
     local last = call('ZREVRANGE', order, 0, 0, 'WITHSCORES')[2]
+    if last and tonumber(last) >= 9007199254740992 then
+      drop_odd_numbers()
+      last = call('ZREVRANGE', order, 0, 0, 'WITHSCORES')[2]
+    end
     -- Who is out of the queue just now has no number in it, and the clock may have gone back since
     -- that was given.
     number = max(now_us, max(tonumber(last) or 0, given) + 1)
@@ -115,7 +135,7 @@ end
 local fresh = own_beat and own_beat <= now and now - own_beat < HB / 2
 if not fresh then note_beat(client_of(owner)) end
 local n_queue, n_order = call('LLEN', queue), call('ZCARD', order)
-if fresh and n_order ~= 1 and n_queue ~= 1 then
+if fresh and n_order ~= 1 and n_queue ~= 1 and call('ZCARD', scores) ~= 1 then
   renew_state()
 else
   keep_registry()

@@ -6,6 +6,8 @@
 if exhausted then return redis.error_reply(NO_TOKEN_LEFT) end
 local client = ARGV[8]
 calling = client
+-- It was cut off itself, if nobody was heard, and so may be the others.
+list_ttl = false
 local length = call('LLEN', queue)
 local scored = call('ZCARD', scores)
 local ordered = call('ZCARD', order)
@@ -49,14 +51,14 @@ end
 
 -- Beyond what foreign members before it can take; as head exactly, else at least. Not below D, so
 -- that who lives can be late.
-local slack = math.min(HEAD_SCORE, max(FAIR_WAIT, D))
+local slack = max(math.min(HEAD_SCORE, FAIR_WAIT), D)
 local queued = {}
 local foreign = foreign_waiting()
 local head = call('LINDEX', queue, 0)
 for i = 9, #ARGV do
   local waiter = ARGV[i]
   local score = call('ZSCORE', scores, waiter)
-  local stands = score and call('ZSCORE', order, waiter) and call('HEXISTS', state, waiter) == 1
+  local stands = score and call('ZSCORE', order, waiter) and read_record(call('HGET', state, waiter)) ~= nil
   if stands then
     local kept = now + slack + FAIR_WAIT * foreign_ahead(waiter, foreign)
     if head == waiter or tonumber(score) < kept then call('ZADD', scores, kept, waiter) end
@@ -88,8 +90,8 @@ if not free then
     request, ttl = false, false
   end
 end
-local oldest = ARGV[9] and call('HGET', state, ARGV[9])
-if oldest then mend_hold(tonumber(string.match(oldest, '^%x+ (%d+) '))) end
+local _, oldest_lease = read_record(ARGV[9] and call('HGET', state, ARGV[9]))
+if oldest_lease then mend_hold(oldest_lease) end
 
 local reply = { now, more, 'beat', retry(), foreign_near(), request, token, ttl }
 for i, stands in ipairs(queued) do reply[8 + i] = stands end

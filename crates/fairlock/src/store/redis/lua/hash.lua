@@ -6,7 +6,8 @@ local queue, scores, order, state, beats = KEYS[2], KEYS[3], KEYS[5], KEYS[6], K
 local inbox_prefix = ARGV[3]
 local HB, D, FAIR_WAIT = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
 local presence = string.find(ARGV[7], 'p', 1, true) ~= nil
-local REGISTRY_TTL = 60000          -- ms, our own keys while somebody waits
+local REGISTRY_TTL = 60000          -- ms, our own keys while somebody waits; twice D if that is more
+if REGISTRY_TTL < 2 * D then REGISTRY_TTL = 2 * D end
 local QUEUE_TTL = 86400000          -- ms, shared queue keys while only ours use them
 local hold = call('HGETALL', lock)  -- owner, count
 local free = #hold == 0

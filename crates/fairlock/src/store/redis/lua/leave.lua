@@ -5,11 +5,11 @@
 local owner, request, bury, shared = ARGV[8], ARGV[9], tonumber(ARGV[10]), ARGV[11] == '1'
 check_types()
 local listed = call('ZSCORE', scores, owner)
-local record = call('HGET', state, owner)
+local waiting = read_record(call('HGET', state, owner))
 
 touch_state()
 local body = 'nothing'
-if (record and string.sub(record, 1, 32) == request) or (not record and listed) then
+if waiting == request or (not waiting and listed) then
   unlist(owner)
   drop_order(owner)
   body = 'left'

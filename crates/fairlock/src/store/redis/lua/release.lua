@@ -21,7 +21,7 @@ if keep > 0 then
 end
 wipe()
 freed = true
-if not last_token or last_token < token then write_token(token, foreign_waiting() > 0) end
+if not last_token or last_token < token then write_token(token, has_foreign()) end
 if not alone then
   next_holder()
   tidy()

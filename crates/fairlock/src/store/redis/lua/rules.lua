@@ -4,7 +4,8 @@
 -- ARGV as in head.lua
 -- Reply as in head.lua
 local LOOKED_AT_MAX = 64            -- members of the queue one call looks at
-local BEATS_KEPT = 60000            -- ms, older beats are forgotten
+local WALKED_MAX = 1024             -- members; longer queues are not walked over to tell who is foreign
+local BEATS_KEPT = 60000            -- ms, older beats are forgotten; twice D if that is more
 local MENDED_HOLD = 30000           -- ms at least, a hold whose TTL was taken away
 local HEAD_SCORE = 30000            -- ms at most, what Java waits for a dead head of ours
 local JAVA_PATIENCE = 8000          -- ms, a free lock is kept for a Java head nobody hears
@@ -15,8 +16,28 @@ local JAVA_PING = 1000              -- ms, between messages to a head that liste
 -- caller, calling: the owner and the client whose own call this is; they hear by the reply.
 local freed, wiped, more, caller, calling = false, false, 0, nil, nil
 
+-- trying: somebody tries, and will not wait: who was silent for too long is dead, even if nobody was heard.
+-- list_ttl: what the list has left, which tells when a waiter was last heard. Nil: not looked at yet.
+-- False: a call renews it that says that others were cut off with its sender.
+local trying, list_ttl = false, nil
+
 local function int(number)
   return fmt('%.0f', number)
+end
+
+-- A number of ours, or nil: others may have written anything into the state.
+local function whole(text)
+  if not text or #text > 16 or not string.find(text, '^%d+$') then return nil end
+  local number = tonumber(text)
+  return number < 9007199254740992 and number or nil
+end
+
+-- Request, lease and sure of a waiter's record, or nil: what does not match is no record.
+local function read_record(text)
+  if not text then return nil end
+  local request, lease, sure = string.match(text, '^([0-9a-f]+) ([1-9]%d*) ([01])$')
+  if not request or #request ~= 32 or #lease > 12 then return nil end
+  return request, tonumber(lease), sure
 end
 
 local function client_of(id)
@@ -64,8 +85,21 @@ local function holds(owner, token)
   return held(owner) and (not last_token or last_token <= token)
 end
 
+-- Members that are not on record: foreign ones, as a rule.
 local function foreign_waiting()
   return max(0, call('LLEN', queue) - call('ZCARD', order))
+end
+
+-- Whether a foreign member stands in the queue. An entry of ours that lost its record is none: what it
+-- leaves behind has to end by itself.
+local function has_foreign()
+  local length = call('LLEN', queue)
+  if length <= call('ZCARD', order) then return false end
+  if length > WALKED_MAX then return true end
+  for _, member in ipairs(call('LRANGE', queue, 0, -1)) do
+    if not ours(member) then return true end
+  end
+  return false
 end
 
 -- How many of the foreign members stand before a waiter of ours: only these can still take anything from
@@ -101,7 +135,7 @@ end
 
 -- A hand-over leaves the TTL of the series as it is, or ends it where others than ours have a score.
 local function mint_in_queue()
-  local foreign = call('ZCARD', scores) > call('ZCARD', order)
+  local foreign = call('ZCARD', scores) > call('ZCARD', order) and has_foreign()
   if foreign or fleet or not last_token then return write_token(next_token(), foreign) end
   last_token = next_token()
   call('SET', tokens, int(last_token), 'KEEPTTL')
@@ -131,7 +165,7 @@ local function keep_registry()
 end
 
 local function keep_queue()
-  if fleet or foreign_waiting() > 0 then
+  if fleet or has_foreign() then
     call('PERSIST', queue)
     call('PERSIST', scores)
   else
@@ -146,7 +180,7 @@ end
 local function tidy()
   if free and call('EXISTS', queue) == 0 then
     local known = call('HMGET', state, 'removed', 'given')
-    if not known[1] and (tonumber(known[2] or nil) or 0) <= now_us then
+    if not known[1] and (whole(known[2]) or 0) <= now_us then
       call('DEL', order, state, beats)
     end
   end
@@ -192,7 +226,7 @@ end
 
 local function note_beat(client)
   notice_silence()
-  call('ZREMRANGEBYSCORE', beats, '-inf', '(' .. int(now - BEATS_KEPT))
+  call('ZREMRANGEBYSCORE', beats, '-inf', '(' .. int(now - max(BEATS_KEPT, 2 * D)))
   call('ZADD', beats, now, client)
 end
 
@@ -228,32 +262,64 @@ local function next_holder()
       call('ZADD', beats, now, client)
     end
     if now - beat <= D then return false end
-    notice_silence()
-    local amnesty = tonumber(call('HGET', state, 'amnesty') or nil)
+    if not trying then notice_silence() end
+    local known = call('HMGET', state, 'amnesty', 'silence')
+    local amnesty, silence = whole(known[1]), tonumber(known[2] or nil)
     -- Further ahead than it was ever set: the clock was set back.
-    return not amnesty or now >= amnesty or amnesty > now + D
+    if not amnesty or now >= amnesty or amnesty > now + D then return true end
+    -- It helps who was alive when the silence began, not who had been silent before.
+    if silence and beat + D < silence then return true end
+    -- This one gets the lock, for a heartbeat. Until then the others that live are heard, and should it
+    -- be dead so are they: one turn is lost, and not one for each.
+    call('HSET', state, 'amnesty', int(math.min(amnesty, now + HB)))
+    return false
   end
 
-  -- 'grant', 'remove' or 'wait', and the last beat of its client.
-  local function judge(owner, record, gather)
-    local client = client_of(owner)
-    if not record or not call('ZSCORE', order, owner) then
-      -- All of them lost their records together, so the first one's D counts for the others,
-      -- however many there are. A watch from another loss, or from a clock that was set back,
-      -- counts for none.
-      local watch = read_watch()
-      if watch and ours(watch.id) and watch.since <= now
-        and now < watch.since + D + JAVA_PASSED then
-        return now >= watch.since + D and 'remove' or 'wait'
-      end
-      set_watch({ since = now, pinged = now, score = '0', id = owner })
-      return 'wait'
+  -- Whether somebody without a record was heard not long ago, as far as beats, the list's TTL and its own
+  -- score tell. Its heartbeats keep the score ahead of them; without one it would return anyway.
+  local function may_live(client, score)
+    local beat = tonumber(call('ZSCORE', beats, client) or nil)
+    if beat and beat <= now and now - beat <= D then return true end
+    if list_ttl == nil then list_ttl = call('PTTL', queue) end
+    -- An entry renews the list's TTL only if its client's last beat did not half a period ago.
+    if list_ttl and list_ttl >= 0 and list_ttl + D + HB < QUEUE_TTL then return false end
+    return score and now <= tonumber(score) + D - math.min(HEAD_SCORE, FAIR_WAIT)
+  end
+
+  -- An entry of ours without a record, which was lost or has ended. Judged by what is left, in this very
+  -- call: whoever only tries now and then may find it each time as if for the first time. One that lives finds
+  -- out within a heartbeat and enters again, and gets D for that.
+  local function judge_orphan(owner, score, client, sure)
+    if presence and calling ~= client and sure ~= '1'
+      and call('PUBSUB', 'NUMSUB', inbox_prefix .. client)[2] == 0 then
+      return 'forget'
     end
-    gather = tonumber(gather or nil)
+    -- All of them lost their records together, so the first one's D counts for the others,
+    -- however many there are. A watch from another loss, or from a clock that was set back,
+    -- counts for none.
+    local watch = read_watch()
+    if watch and (not ours(watch.id) or watch.since > now
+      or now >= watch.since + D + JAVA_PASSED) then
+      watch = nil
+    end
+    if watch and now >= watch.since + D or not (calling == client or may_live(client, score)) then
+      return 'forget'
+    end
+    if not watch then set_watch({ since = now, pinged = now, score = '0', id = owner }) end
+    return 'wait'
+  end
+
+  -- 'grant', 'remove', 'forget' (there is no record of it) or 'wait', and the last beat of its client.
+  local function judge(owner, score, request, sure, gather)
+    local client = client_of(owner)
+    if not request or not call('ZSCORE', order, owner) then
+      return judge_orphan(owner, score, client, sure)
+    end
+    gather = whole(gather)
     -- Further ahead than it was ever set: the clock was set back.
     if gather and now < gather and gather <= now + HB then return 'wait' end
     -- A call of its own is proof enough, and the reply needs no inbox.
-    if presence and calling ~= client and string.sub(record, -1) ~= '1'
+    if presence and calling ~= client and sure ~= '1'
       and call('PUBSUB', 'NUMSUB', inbox_prefix .. client)[2] == 0 then
       return 'remove'
     end
@@ -262,9 +328,8 @@ local function next_holder()
   end
 
   -- Makes a waiter of ours the holder, and tells its client unless this is its own call.
-  local function grant(owner, record, beat)
-    local request, lease = string.match(record, '^(%x+) (%d+) ')
-    lease, beat = tonumber(lease), math.min(beat, now)
+  local function grant(owner, request, lease, beat)
+    beat = math.min(beat, now)
     local ttl = lease
     if caller ~= owner then
       ttl = math.min(max(beat + D - now, HB), lease)
@@ -330,8 +395,9 @@ local function next_holder()
   for _ = 1, LOOKED_AT_MAX do
     local at_head, score = true, call('ZSCORE', scores, candidate)
     local known = call('HMGET', state, candidate, 'gather')
+    local request, lease, sure = read_record(known[1])
     -- Only ours have records; their fields are longer than any other of the hash.
-    if not (known[1] and #candidate > 37) and not ours(candidate) then
+    if not (request and #candidate > 37) and not ours(candidate) then
       local offer = offer_to_foreign(candidate, score)
       if offer == 'waiting' then return false end
       candidate = nil
@@ -340,22 +406,24 @@ local function next_holder()
         if not candidate then return true end
         at_head, score = false, call('ZSCORE', scores, candidate)
         known = call('HMGET', state, candidate, 'gather')
+        request, lease, sure = read_record(known[1])
       end
     end
     if candidate then
       if not at_head and not score then
         drop_lost(candidate)
       else
-        local verdict, beat = judge(candidate, known[1], known[2])
+        local verdict, beat = judge(candidate, score, request, sure, known[2])
         if verdict == 'wait' then return false end
         if verdict == 'grant' then
           if exhausted then return false end
-          grant(candidate, known[1], beat)
+          grant(candidate, request, lease, beat)
           return false
         end
         unlist(candidate)
         drop_order(candidate)
-        note_removed()
+        -- Without a record state was lost: whoever returns has to find that out.
+        if verdict == 'remove' then note_removed() end
         more = more + 2
       end
     end
@@ -383,11 +451,11 @@ local function retry()
   end
   local head = call('LINDEX', queue, 0)
   if not head then return false end
-  local gather = call('HGET', state, 'gather')
-  if gather and tonumber(gather) > now then return gather - now end
+  local gather = whole(call('HGET', state, 'gather'))
+  if gather and gather > now and gather <= now + HB then return gather - now end
   local watch = read_watch()
   local mine = ours(head)
-  if not watch or (watch.id ~= head and not (mine and ours(watch.id))) then return false end
+  if not watch or watch.since > now or (watch.id ~= head and not (mine and ours(watch.id))) then return false end
   local left = watch.since + (mine and D or JAVA_PATIENCE) - now
   return left > 0 and left
 end
@@ -396,8 +464,8 @@ end
 local function granted_request()
   local text = call('HGET', state, 'grant')
   if not text or not last_token then return nil end
-  local token, request = string.match(text, '^(%d+) (%x+)$')
-  if token and tonumber(token) == last_token then return request end
+  local token, request = string.match(text, '^(%d+) ([0-9a-f]+)$')
+  if token and #request == 32 and tonumber(token) == last_token then return request end
   return nil
 end
 

@@ -12,13 +12,16 @@ if not free and not exhausted and hold[1] ~= ARGV[8] and ARGV[11] == 'W' and ARG
   -- Where the last number is known, a record of the owner's own is not the only field, and may be written over.
   local given = beat and beat <= now and now - beat < HB / 2 and call('HGET', state, 'given')
   local ttl = given and call('PTTL', lock)
-  local tail = ttl and ttl >= 0 and (call('LINDEX', queue, '-1') or owner)
-  local scored = tail and call('ZMSCORE', scores, owner, tail)
-  if scored and not scored[1] then
-    local last = call('ZREVRANGE', order, '0', '0', 'WITHSCORES')[2] or 0
-    local number = fmt('%.0f', max(now_us, max(tonumber(last), tonumber(given) or 0) + 1))
+  local behind = ttl and ttl >= 0
+  local tail = behind and call('LINDEX', queue, '-1')
+  local scored = behind and call('ZMSCORE', scores, owner, tail or owner)
+  if scored and not scored[1] and (not tail or scored[2]) then
+    local last = call('ZREVRANGE', order, '0', '0', 'WITHSCORES')[2]
+    local number = max(now_us, max(tonumber(last or 0), tonumber(given) or 0) + 1)
+    local plain = number < 9007199254740992 and (not tail or last)
+    number = fmt('%.0f', number)
     -- The first write, and the last question: had it an order number, nothing is written.
-    if call('ZADD', order, 'NX', number, owner) == 1 then
+    if plain and call('ZADD', order, 'NX', number, owner) == 1 then
       local length = call('RPUSH', queue, owner)
       local ordered = call('ZCARD', order)
       local ahead = max(0, length - ordered)
@@ -27,10 +30,10 @@ if not free and not exhausted and hold[1] ~= ARGV[8] and ARGV[11] == 'W' and ARG
       if call('PTTL', state) <= REGISTRY_TTL then
         call('PEXPIREAT', state, now + REGISTRY_TTL)
       end
-      if length == 1 or ordered == 1 then
+      if length == 1 then
         call('PEXPIREAT', order, now + REGISTRY_TTL)
         call('PEXPIREAT', beats, now + REGISTRY_TTL)
-        if fleet or ahead > 0 then
+        if fleet then
           call('PERSIST', queue)
           call('PERSIST', scores)
         else

@@ -13,14 +13,14 @@ if hold[1] == ARGV[8] and ARGV[10] == '0' and last_token == tonumber(ARGV[9]) th
   elseif #head > 37 then
     local client = string.sub(head, 1, 36)
     local known = call('HMGET', state, head, 'gather')
-    local record, gathering = known[1], known[2]
+    local request, lease, sure =
+      string.match(known[1] or '', '^([0-9a-f]+) ([1-9]%d*) ([01])$')
     local beat = tonumber(call('ZSCORE', beats, client) or nil)
     local only_ours = call('ZCARD', scores) <= call('ZCARD', order)
-    if only_ours and not exhausted and call('ZSCORE', order, head) and record and not gathering
-      and beat and beat <= now and now - beat <= D
-      and (not presence or string.sub(record, -1) == '1'
+    if only_ours and not exhausted and call('ZSCORE', order, head) and request and #request == 32
+      and #lease <= 12 and not known[2] and beat and beat <= now and now - beat <= D
+      and (not presence or sure == '1'
         or call('PUBSUB', 'NUMSUB', inbox_prefix .. client)[2] > 0) then
-      local request, lease = string.match(record, '^(%x+) (%d+) ')
       local ttl = math.min(max(beat + D - now, HB), tonumber(lease))
       local token = fmt('%.0f', max(last_token + 1, now_us))
       call('DEL', lock)
