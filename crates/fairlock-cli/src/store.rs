@@ -74,9 +74,10 @@ impl Store {
         }
     }
 
-    /// The client is not shown to others: it neither holds nor waits.
+    /// For who only looks. The client is not shown to others: it neither holds nor waits. A store that is not
+    /// there is said to be missing, and not made.
     pub(crate) fn silent(mut self) -> Self {
-        self.config = self.config.announce(false);
+        self.config = self.config.announce(false).create(false);
         self
     }
 

@@ -49,6 +49,8 @@ pub struct Config {
     pub(crate) database: u32,
     pub(crate) client_name: Option<String>,
     pub(crate) connect_timeout: Duration,
+    /// Whether the host store's file is made where there is none.
+    pub(crate) create: bool,
     pub(crate) response_timeout: Duration,
     pub(crate) store_timeout: Duration,
     pub(crate) watchdog_lease: Duration,
@@ -196,6 +198,20 @@ impl Config {
         self
     }
 
+    /// Whether connecting makes the host store's file, and its folder, where there is none; a program that
+    /// only looks says no. Without the file, connecting is then an error of kind
+    /// [`Unavailable`](crate::ErrorKind::Unavailable), "there is no store at ...", and nothing is made. Without
+    /// effect on other stores. Default: true.
+    ///
+    /// ```
+    /// let config = fairlock::Config::host("/var/lib/billing/locks").create(false);
+    /// ```
+    #[must_use]
+    pub fn create(mut self, yes: bool) -> Self {
+        self.create = yes;
+        self
+    }
+
     /// The server that Sentinels watch under the name `master`, whichever it is at the time: each
     /// Sentinel as host and port. All are asked before each connection.
     ///
@@ -235,6 +251,7 @@ impl Config {
             database: 0,
             client_name: None,
             connect_timeout: Duration::from_secs(5),
+            create: true,
             response_timeout: Duration::from_secs(3),
             store_timeout: Duration::from_secs(30),
             watchdog_lease: Duration::from_secs(30),

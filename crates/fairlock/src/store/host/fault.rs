@@ -1,5 +1,6 @@
 //! SQLite's errors as ours: what happened, to which file, what to do.
 
+use super::place;
 use crate::error::{Error, ErrorKind};
 use crate::store::StoreError;
 use rusqlite::ErrorCode;
@@ -37,10 +38,11 @@ pub(super) fn of(path: &Path, error: &rusqlite::Error, commit: bool) -> StoreErr
             passing(format!("{at}: the file is locked by another process"), false)
         }
         // Frames without the mark of a commit are no transaction: nothing was done.
-        Some(ErrorCode::DiskFull) => passing(
-            format!("{at}: the disk is full; locks cannot change until there is space"),
-            false,
-        ),
+        Some(ErrorCode::DiskFull) => passing(place::full(path), false),
+        // Of the index, which is mapped, it is told in another way.
+        Some(ErrorCode::SystemIoFailure) if !commit && is_full(path) => {
+            passing(place::full(path), false)
+        }
         Some(ErrorCode::ReadOnly) => refused(
             ErrorKind::Denied,
             format!("{at}: the file, its folder or its file system is read-only ({error})"),
@@ -60,6 +62,24 @@ pub(super) fn of(path: &Path, error: &rusqlite::Error, commit: bool) -> StoreErr
             format!("{at}: the file is not as this version of fairlock makes it: {error}"),
         ),
     }
+}
+
+/// An error with what lies beside the file under its name and `ending`.
+#[cold]
+pub(super) fn of_io(path: &Path, ending: &str, error: &std::io::Error) -> StoreError {
+    let error = place::io_error(&place::named(path, ending), error);
+    if error.kind() == ErrorKind::Unavailable {
+        return StoreError { error, doubt: false, passing: true };
+    }
+    refused(error.kind(), error.to_string())
+}
+
+/// Whether the file system has no space even for an index of SQLite's log.
+fn is_full(path: &Path) -> bool {
+    const INDEX_BYTES: u64 = 32 * 1_024;
+    let Some(folder) = path.parent() else { return false };
+    rustix::fs::statvfs(folder)
+        .is_ok_and(|at| at.f_bavail.saturating_mul(at.f_frsize) < INDEX_BYTES)
 }
 
 /// The file is damaged, or no file of SQLite.

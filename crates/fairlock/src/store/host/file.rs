@@ -1,9 +1,11 @@
 //! The transactions.
 
 use super::boot::Boot;
-use super::forks::User;
+use super::folder::Folder;
 use super::schema::{self, Schema};
-use super::{codec, fault, opening};
+use super::users::User;
+use super::views::{Apart, Views};
+use super::{codec, fault, forks, opening};
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
 use crate::store::StoreError;
@@ -14,8 +16,8 @@ use rusqlite::{CachedStatement, Connection, ErrorCode, OptionalExtension, params
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::fs::File;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// States that are kept decoded, at most: so many locks are in use in one process at a time.
@@ -32,8 +34,8 @@ const SWEEP_ROWS: u32 = 128;
 
 /// First and longest pause before the file is tried again while another process has it locked. A
 /// transaction takes some 30 us.
-const PAUSE_MIN: Duration = Duration::from_micros(20);
-const PAUSE_MAX: Duration = Duration::from_millis(2);
+pub(super) const PAUSE_MIN: Duration = Duration::from_micros(20);
+pub(super) const PAUSE_MAX: Duration = Duration::from_millis(2);
 
 /// How a file is used.
 #[derive(Clone, Debug)]
@@ -42,6 +44,8 @@ pub(crate) struct OpenOptions {
     pub(crate) shared_with_group: bool,
     /// Longest wait for another process that has the file locked. Calls block their thread so long.
     pub(crate) busy: Duration,
+    /// Whether a file that is not there is made.
+    pub(crate) create: bool,
 }
 
 impl OpenOptions {
@@ -57,8 +61,14 @@ impl OpenOptions {
 pub(crate) struct HostFile {
     pub(super) db: Connection,
     path: PathBuf,
-    /// Device and number of the file, to notice that it was replaced.
-    node: (u64, u64),
+    /// To notice that it, or what belongs to it, was replaced.
+    views: Views,
+    /// What its users have beside it.
+    folder: Arc<Folder>,
+    /// Held while the file is open: see [`users`](super::users).
+    user: User,
+    /// Its user has left.
+    closed: bool,
     schema: Schema,
     boot: Boot,
     /// Host time when the machine was started, in microseconds since 1970.
@@ -68,7 +78,7 @@ pub(crate) struct HostFile {
     in_use: File,
     /// Goes after the connection.
     #[allow(dead_code, reason = "its end counts")]
-    user: User,
+    in_process: forks::User,
     busy: Duration,
     cache: HashMap<LockName, Cached>,
     /// The disk was full when this transaction was written.
@@ -116,16 +126,31 @@ impl HostFile {
     }
 
     pub(super) fn new(opened: opening::Opened) -> Self {
-        let opening::Opened { db, path, node, schema, boot, epoch_us, in_use, busy, user } = opened;
-        Self {
+        let opening::Opened {
             db,
             path,
-            node,
+            views,
+            folder,
+            user,
             schema,
             boot,
             epoch_us,
             in_use,
+            busy,
+            in_process,
+        } = opened;
+        Self {
+            db,
+            path,
+            views,
+            folder,
             user,
+            closed: false,
+            schema,
+            boot,
+            epoch_us,
+            in_use,
+            in_process,
             busy,
             cache: HashMap::new(),
             full: Cell::new(false),
@@ -147,6 +172,24 @@ impl HostFile {
     /// Where the file is.
     pub(crate) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// What the clients of the file have beside it.
+    pub(super) fn folder(&self) -> &Arc<Folder> {
+        &self.folder
+    }
+
+    /// Closes the file; every call is refused from now on. The last one to leave removes the log.
+    pub(crate) fn close(&mut self) {
+        // An open connection has to stand there.
+        if self.closed {
+            return;
+        }
+        let Ok(nothing) = Connection::open_in_memory() else { return };
+        self.closed = true;
+        let db = std::mem::replace(&mut self.db, nothing);
+        self.user.leave(&self.path, &self.folder, || drop(db));
+        let _ = rustix::fs::flock(&self.in_use, rustix::fs::FlockOperation::Unlock);
     }
 
     /// Carries out `op` in one transaction. The effects are the caller's to deliver: the operation is
@@ -345,16 +388,22 @@ impl HostFile {
     }
 
     fn check_place(&self) -> Result<(), StoreError> {
-        let found = std::fs::symlink_metadata(&self.path).ok().map(|at| (at.dev(), at.ino()));
-        if found != Some(self.node) {
-            let message = format!(
-                "{}: the file was removed or replaced while it was in use; connect again to use what \
-                 is there now",
-                self.path.display()
-            );
-            return Err(StoreError::refused(Error::new(ErrorKind::Unavailable, message)));
+        if self.closed {
+            return Err(StoreError::refused(Error::closed()));
         }
-        Ok(())
+        self.views.look().map_err(|apart| self.replaced(apart))
+    }
+
+    #[cold]
+    fn replaced(&self, apart: Apart) -> StoreError {
+        let rest = if apart == Apart::File {
+            "the file was removed or replaced while it was in use; connect again to use what is there now"
+        } else {
+            "this part of the file was removed or replaced while it was in use, so that its users would not \
+             see each other's locks; nothing more is written. End them all, then connect again"
+        };
+        let message = format!("{}{}: {rest}", self.path.display(), apart.ending());
+        StoreError::refused(Error::new(ErrorKind::Unavailable, message))
     }
 
     fn version(&self) -> rusqlite::Result<i32> {
@@ -536,6 +585,12 @@ impl HostFile {
             self.cache.clear();
         }
         self.cache.insert(name.clone(), cached);
+    }
+}
+
+impl Drop for HostFile {
+    fn drop(&mut self) {
+        self.close();
     }
 }
 

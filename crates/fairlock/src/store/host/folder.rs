@@ -8,17 +8,19 @@
 //! - `<hash of a lock's name>.base/<client>`: the client waits for the lock, which has no queue.
 //! - `*.new`: on its way to one of these names.
 
-use super::file::OpenOptions;
+use super::file::{OpenOptions, PAUSE_MAX, PAUSE_MIN};
 use super::place;
+use crate::clock::Moment;
 use crate::error::Error;
 use fairlock_core::{ClientId, LockName};
-use rustix::fs::{self, AtFlags, FileType, Gid, Mode, OFlags};
+use rustix::fs::{self, AtFlags, FileType, FlockOperation, Gid, Mode, OFlags, flock};
 use rustix::io::Errno;
 use std::fs::DirBuilder;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::time::Duration;
 
 pub(super) const ALIVE: &str = "alive";
 pub(super) const DEAD: &str = "dead";
@@ -42,10 +44,29 @@ pub(super) struct Folder {
 impl Folder {
     /// Opens the folder beside the file `path`, and makes it if it is not there.
     pub(super) fn open(path: &Path, options: &OpenOptions) -> Result<Self, Error> {
-        let mut name = path.as_os_str().to_owned();
-        name.push("-clients");
-        let at = PathBuf::from(name);
-        Self::open_at(&at, options).map_err(|error| place::io_error(&at, &error))
+        let at = place::named(path, "-clients");
+        let folder = Self::open_at(&at, options).map_err(|error| place::io_error(&at, &error))?;
+        // What was opened, not what has the name now.
+        let found =
+            std::fs::File::from(folder.fd.try_clone().map_err(|e| place::io_error(&at, &e))?);
+        let found = found.metadata().map_err(|error| place::io_error(&at, &error))?;
+        place::check_beside(&at, &found, options)?;
+        Ok(folder)
+    }
+
+    /// The kernel's lock on the folder: one at a time comes to the file, or leaves it.
+    pub(super) fn gate(&self, patience: Duration) -> rustix::io::Result<Gate<'_>> {
+        let until = Moment::now().plus(patience);
+        let mut pause = PAUSE_MIN;
+        loop {
+            match flock(&self.fd, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => return Ok(Gate(self)),
+                Err(Errno::WOULDBLOCK) if Moment::now() < until => std::thread::sleep(pause),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error),
+            }
+            pause = (pause * 3 / 2).min(PAUSE_MAX);
+        }
     }
 
     fn open_at(at: &Path, options: &OpenOptions) -> io::Result<Self> {
@@ -190,6 +211,16 @@ impl Folder {
     fn open_folder(&self, name: &str) -> rustix::io::Result<OwnedFd> {
         let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::RDONLY | OFlags::CLOEXEC;
         fs::openat(&self.fd, name, flags, Mode::empty())
+    }
+}
+
+/// See [`Folder::gate`]. It opens again when this is dropped.
+#[derive(Debug)]
+pub(super) struct Gate<'a>(&'a Folder);
+
+impl Drop for Gate<'_> {
+    fn drop(&mut self) {
+        let _ = flock(&self.0.fd, FlockOperation::Unlock);
     }
 }
 

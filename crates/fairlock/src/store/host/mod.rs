@@ -5,11 +5,13 @@
 //! docs/host.md says what the file promises.
 //!
 //! - `place`: whether the path can be trusted, and what makes the file;
+//! - `mounts`: that it and what belongs to it are no mounts of their own;
 //! - `boot`: the time that all processes of the host share, and who still lives in an older one;
 //! - `schema`: what is in the file, and files of other versions or other programs;
 //! - `codec`: a lock's state as bytes;
 //! - `opening`: from a path to a file of the right version in the right boot;
 //! - `file`: the transactions;
+//! - `users`: who uses the file, and that all of them have the same one; `views`: whether they still have;
 //! - `forks`: who may use SQLite at all;
 //! - `clients`: what clients say of themselves;
 //! - `fault`: SQLite's errors as ours;
@@ -27,11 +29,14 @@ mod file;
 mod folder;
 mod forks;
 mod life;
+mod mounts;
 mod opening;
 mod place;
 mod schema;
 mod store;
 mod sweep;
+mod users;
+mod views;
 mod watch;
 
 #[cfg(test)]

@@ -3,9 +3,11 @@
 use super::boot::Boot;
 use super::codec::Damaged;
 use super::file::{self, HostFile, OpenOptions, patiently, set_value, value};
-use super::forks::User;
+use super::folder::Folder;
 use super::schema::{self, Found, Schema};
-use super::{codec, fault, place};
+use super::users::{self, User};
+use super::views::Views;
+use super::{codec, fault, forks, place};
 use crate::clock::{Moment, lock};
 use crate::error::{Error, ErrorKind};
 use crate::store::StoreError;
@@ -15,9 +17,8 @@ use rusqlite::{Connection, OpenFlags, params};
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use rustix::io::Errno;
 use std::fs::File;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// One at a time in this process: a file that was just made is closed before SQLite opens it, and
@@ -46,13 +47,15 @@ const REBOOT_ROWS: u32 = 1_000;
 pub(super) struct Opened {
     pub(super) db: Connection,
     pub(super) path: PathBuf,
-    pub(super) node: (u64, u64),
+    pub(super) views: Views,
+    pub(super) folder: Arc<Folder>,
+    pub(super) user: User,
     pub(super) schema: Schema,
     pub(super) boot: Boot,
     pub(super) epoch_us: u64,
     pub(super) in_use: File,
     pub(super) busy: Duration,
-    pub(super) user: User,
+    pub(super) in_process: forks::User,
 }
 
 pub(super) fn open(
@@ -61,28 +64,68 @@ pub(super) fn open(
     boot: Boot,
     schema: Schema,
 ) -> Result<HostFile, StoreError> {
-    let user = User::new().map_err(StoreError::refused)?;
+    let in_process = forks::User::new().map_err(StoreError::refused)?;
     let _one = lock(&ONE_AT_A_TIME);
     let path = place::prepare(path, options).map_err(StoreError::refused)?;
-    let db = connect(&path).map_err(|error| fault::of(&path, &error, false))?;
     let busy = options.busy;
-    if db.is_readonly("main").map_err(|error| fault::of(&path, &error, false))? {
-        return Err(read_only(&path));
+    let folder = Arc::new(Folder::open(&path, options).map_err(StoreError::refused)?);
+    let users::Entered { db, views, user } = users::enter(&path, options, &folder, &schema)?;
+    match make_ready(&db, &path, options, &boot, &schema) {
+        Ok((in_use, epoch_us)) => Ok(HostFile::new(Opened {
+            db,
+            path,
+            views,
+            folder,
+            user,
+            schema,
+            boot,
+            epoch_us,
+            in_use,
+            busy,
+            in_process,
+        })),
+        Err(error) => {
+            user.leave(&path, &folder, || drop(db));
+            Err(error)
+        }
     }
-    if patiently(&path, busy, || schema::look(&db, &path, &schema))?? == Found::Empty
-        || journal(&db, &path, busy)? != "wal"
+}
+
+/// Brings the file to this version and this boot, whose epoch comes back.
+fn make_ready(
+    db: &Connection,
+    path: &Path,
+    options: &OpenOptions,
+    boot: &Boot,
+    schema: &Schema,
+) -> Result<(File, u64), StoreError> {
+    let busy = options.busy;
+    patiently(path, busy, || set_up(db))?;
+    bring(db, path, busy, schema)?;
+    check_whole(db, path, busy)?;
+    let in_use = place::beside(path, "-boot", options).map_err(StoreError::refused)?;
+    let epoch_us = enter_boot(db, path, busy, boot, &in_use)?;
+    Ok((in_use, epoch_us))
+}
+
+/// Connects SQLite to the file, if it is ours or empty, and to its log, both of which it makes and opens at the
+/// first look.
+pub(super) fn connect_log(
+    path: &Path,
+    busy: Duration,
+    schema: &Schema,
+) -> Result<Connection, StoreError> {
+    let db = connect(path).map_err(|error| fault::of(path, &error, false))?;
+    if db.is_readonly("main").map_err(|error| fault::of(path, &error, false))? {
+        return Err(read_only(path));
+    }
+    if patiently(path, busy, || schema::look(&db, path, schema))?? == Found::Empty
+        || journal(&db, path, busy)? != "wal"
     {
-        start_log(&db, &path, busy)?;
+        start_log(&db, path, busy)?;
+        patiently(path, busy, || schema::look(&db, path, schema))??;
     }
-    patiently(&path, busy, || set_up(&db))?;
-    bring(&db, &path, busy, &schema)?;
-    check_whole(&db, &path, busy)?;
-    let in_use = place::beside(&path, "-boot", options).map_err(StoreError::refused)?;
-    let epoch_us = enter_boot(&db, &path, busy, &boot, &in_use)?;
-    let at = std::fs::symlink_metadata(&path)
-        .map_err(|error| StoreError::refused(place::io_error(&path, &error)))?;
-    let node = (at.dev(), at.ino());
-    Ok(HostFile::new(Opened { db, path, node, schema, boot, epoch_us, in_use, busy, user }))
+    Ok(db)
 }
 
 fn connect(path: &Path) -> rusqlite::Result<Connection> {
@@ -206,7 +249,9 @@ fn enter_boot(
         // Somebody lives on without having the file open. Others must not wait for this process.
         let _ = flock(in_use, FlockOperation::Unlock);
         if Moment::now() >= until {
-            return Err(other_boot(path));
+            let boot = patiently(path, busy, || value::<String>(db, "boot"))?;
+            let is_new = boot.as_deref() == Some(schema::NO_BOOT);
+            return Err(if is_new { other_file(path) } else { other_boot(path) });
         }
         std::thread::sleep(BOOT_PAUSE);
     }
@@ -214,10 +259,8 @@ fn enter_boot(
 
 /// Whether a client is alive, or a command that goes on after it: each has the kernel's lock on a file
 /// of its own in the folder beside the store's. What a machine leaves when it stops has no locks.
-fn is_lived_in(path: &Path) -> bool {
-    let mut folder = path.as_os_str().to_owned();
-    folder.push("-clients");
-    let found = match std::fs::read_dir(&folder) {
+pub(super) fn is_lived_in(path: &Path) -> bool {
+    let found = match std::fs::read_dir(place::named(path, "-clients")) {
         Ok(found) => found,
         Err(error) => return error.kind() != std::io::ErrorKind::NotFound,
     };
@@ -302,6 +345,17 @@ fn read_only(path: &Path) -> StoreError {
     let message =
         format!("{}: the file or its file system is read-only for this program", path.display());
     StoreError::refused(Error::new(ErrorKind::Denied, message))
+}
+
+/// A new file, and users all the same.
+#[cold]
+fn other_file(path: &Path) -> StoreError {
+    let message = format!(
+        "{}: the file is new, but programs use one that was there before it: that was removed or replaced \
+         while it was in use; locks cannot be shared with them. End them, then try again",
+        path.display()
+    );
+    StoreError::refused(Error::new(ErrorKind::Unavailable, message))
 }
 
 #[cold]

@@ -4,6 +4,7 @@
 //! another user of SQLite in this process, has on it.
 
 use super::file::OpenOptions;
+use super::mounts;
 use crate::error::{Error, ErrorKind};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 use std::fs::{self, DirBuilder, File, Metadata, Permissions};
@@ -13,8 +14,11 @@ use std::os::unix::fs::{
 };
 use std::path::{Path, PathBuf};
 
-/// Where the file is, with the folder's symbolic links resolved: SQLite finds the files beside it by
-/// name, so all processes must use the same one.
+/// What lies beside the file and is found by its name.
+const BESIDE: [&str; 4] = ["-wal", "-shm", "-boot", "-users"];
+
+/// Where the file is, or will be, with the folder's symbolic links resolved: SQLite finds the files beside it
+/// by name, so all processes must use the same one. Without [`OpenOptions::create`] nothing is made.
 pub(super) fn prepare(path: &Path, options: &OpenOptions) -> Result<PathBuf, Error> {
     let (folder, name) = match (path.parent(), path.file_name()) {
         (Some(folder), Some(name)) if path.is_absolute() => (folder, name),
@@ -22,22 +26,49 @@ pub(super) fn prepare(path: &Path, options: &OpenOptions) -> Result<PathBuf, Err
             return Err(misuse(path, "the path of the host store must be absolute, and of a file"));
         }
     };
-    make_folder(folder, options)?;
+    if options.create {
+        make_folder(folder, options)?;
+    } else if is_missing(path) || is_missing(folder) {
+        return Err(no_store(path));
+    }
     let folder = fs::canonicalize(folder).map_err(|error| io_error(folder, &error))?;
     check_folder(&folder, options)?;
     check_file_system(&folder)?;
     // The log is made beside the file, and removed by the last who leaves.
     check_access(&folder, Access::WRITE_OK | Access::EXEC_OK)?;
     let path = folder.join(name);
-    match fs::symlink_metadata(&path) {
-        Ok(found) => {
-            check_file(&path, &found, options)?;
-            check_access(&path, Access::READ_OK | Access::WRITE_OK)?;
-        }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => make_file(&path, options)?,
-        Err(error) => return Err(io_error(&path, &error)),
+    if let Some(found) = metadata(&path)? {
+        check_file(&path, &found, options)?;
+        check_access(&path, Access::READ_OK | Access::WRITE_OK)?;
     }
+    let beside = BESIDE.map(|ending| named(&path, ending));
+    for path in &beside {
+        if let Some(found) = metadata(path)? {
+            check_beside(path, &found, options)?;
+        }
+    }
+    mounts::check(&folder, [path.clone(), named(&path, "-clients")].iter().chain(&beside))?;
     Ok(path)
+}
+
+/// What has the name, if anything has.
+fn metadata(path: &Path) -> Result<Option<Metadata>, Error> {
+    match fs::symlink_metadata(path) {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(io_error(path, &error)),
+    }
+}
+
+fn is_missing(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+}
+
+/// What belongs to the file `path`, and has its name and `ending`.
+pub(super) fn named(path: &Path, ending: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(ending);
+    PathBuf::from(name)
 }
 
 /// Permissions, but also file systems that are mounted read-only.
@@ -48,9 +79,7 @@ fn check_access(path: &Path, needed: Access) -> Result<(), Error> {
 
 /// Opens, and makes, a file that lies beside the store's, with the same permissions.
 pub(super) fn beside(path: &Path, ending: &str, options: &OpenOptions) -> Result<File, Error> {
-    let mut name = path.as_os_str().to_owned();
-    name.push(ending);
-    let path = PathBuf::from(name);
+    let path = named(path, ending);
     let mut open = File::options();
     open.read(true).write(true).custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32);
     // Made and found by others at the same time: whoever comes second opens it.
@@ -78,7 +107,11 @@ fn make_folder(folder: &Path, options: &OpenOptions) -> Result<(), Error> {
         .map_err(|error| io_error(folder, &error))
 }
 
-fn make_file(path: &Path, options: &OpenOptions) -> Result<(), Error> {
+/// Makes the file, unless it is there.
+pub(super) fn make_file(path: &Path, options: &OpenOptions) -> Result<(), Error> {
+    if !options.create && is_missing(path) {
+        return Err(no_store(path));
+    }
     let made = File::options().write(true).create_new(true).mode(options.file_mode()).open(path);
     match made {
         Ok(file) => give_to_group(path, &file, options).map_err(|error| io_error(path, &error)),
@@ -125,6 +158,26 @@ fn check_folder(folder: &Path, options: &OpenOptions) -> Result<(), Error> {
         return check_group(folder, &found, 0o2070, "the folder", "chmod 2770");
     }
     check_owner(folder, &found, "the folder")
+}
+
+/// Whether what lies beside the file is safe from others. It may be on its way to its permissions, so only too
+/// many of them count.
+pub(super) fn check_beside(
+    path: &Path,
+    found: &Metadata,
+    options: &OpenOptions,
+) -> Result<(), Error> {
+    if found.file_type().is_symlink() {
+        return Err(misuse(path, "this is a symbolic link; remove it"));
+    }
+    if found.mode() & 0o002 != 0 {
+        let mode = if options.shared_with_group { "o-w" } else { "go-w" };
+        return Err(denied(path, &format!("everybody can write to this; chmod {mode}")));
+    }
+    if options.shared_with_group {
+        return Ok(());
+    }
+    check_owner(path, found, "this part of the store")
 }
 
 fn check_file(path: &Path, found: &Metadata, options: &OpenOptions) -> Result<(), Error> {
@@ -280,6 +333,7 @@ pub(super) fn io_error(path: &Path, error: &io::Error) -> Error {
     let kind = match error.kind() {
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => ErrorKind::Denied,
         io::ErrorKind::NotADirectory => ErrorKind::Misuse,
+        io::ErrorKind::StorageFull => return Error::new(ErrorKind::Unavailable, full(path)),
         _ => ErrorKind::Unavailable,
     };
     // O_NOFOLLOW says so.
@@ -291,7 +345,21 @@ pub(super) fn io_error(path: &Path, error: &io::Error) -> Error {
     Error::new(kind, format!("{}: {error}{hint}", path.display()))
 }
 
-fn misuse(path: &Path, what: &str) -> Error {
+/// No space for `path`.
+pub(super) fn full(path: &Path) -> String {
+    format!("{}: the disk is full; locks cannot change until there is space", path.display())
+}
+
+#[cold]
+fn no_store(path: &Path) -> Error {
+    let message = format!(
+        "there is no store at {}, so no lock of it was ever used; is that the right place?",
+        path.display()
+    );
+    Error::new(ErrorKind::Unavailable, message)
+}
+
+pub(super) fn misuse(path: &Path, what: &str) -> Error {
     Error::misuse(format!("{}: {what}", path.display()))
 }
 

@@ -74,6 +74,14 @@ pub(super) fn look(
     // One moment for all that is read: another process may be making the tables.
     db.execute_batch("SAVEPOINT look")?;
     let found = look_once(db, path, schema);
+    if found.is_err() {
+        // After some errors SQLite has rolled everything back by itself, and knows of no savepoint any more.
+        // What went wrong is to be told, not that.
+        if !db.is_autocommit() {
+            let _ = db.execute_batch("RELEASE look");
+        }
+        return found;
+    }
     db.execute_batch("RELEASE look")?;
     found
 }

@@ -88,9 +88,13 @@ impl HostStore {
         let Address::Sqlite { path, shared } = &config.address else {
             return Err(Error::misuse("this is no host store"));
         };
-        let options = OpenOptions { shared_with_group: *shared, busy: config.connect_timeout };
+        let options = OpenOptions {
+            shared_with_group: *shared,
+            busy: config.connect_timeout,
+            create: config.create,
+        };
         let mut file = HostFile::open(path, &options)?;
-        let folder = Arc::new(Folder::open(file.path(), &options)?);
+        let folder = Arc::clone(file.folder());
         let at = file.path().to_owned();
         let bell = Bell::hang(&folder, client).map_err(|error| no_fifo(&at, &error))?;
         let begun = Life::begin(&folder, client, config.children_keep_alive);
@@ -531,7 +535,12 @@ impl Store for HostStore {
         let done = self.patiently(|inner| {
             // What is still held ends with its lease, as it would on a server.
             life::farewell(&inner.folder, inner.client);
-            inner.file().farewell(inner.client)
+            let mut file = inner.file();
+            let done = file.farewell(inner.client);
+            // Here, where it is waited for: the program may end before this store is dropped, and would leave
+            // the log behind.
+            file.close();
+            done
         });
         Box::pin(async move {
             // Whoever comes later sweeps.

@@ -48,7 +48,7 @@ impl Bed {
 }
 
 pub(super) fn options() -> OpenOptions {
-    OpenOptions { shared_with_group: false, busy: BUSY }
+    OpenOptions { shared_with_group: false, busy: BUSY, create: true }
 }
 
 pub(super) fn open(path: &Path) -> Result<HostFile, crate::Error> {

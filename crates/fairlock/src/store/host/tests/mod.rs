@@ -7,6 +7,7 @@
 //! - `versions`: other versions, other programs, damage;
 //! - `time`: reboots, wall clocks that move, namespaces with a clock of their own;
 //! - `trouble`: a full disk, a user that is stopped, a file that is replaced;
+//! - `views`: mounts, removed and replaced parts, changed modes: what one process sees and another does not;
 //! - `kills`: processes that are killed at random moments.
 //!
 //! `bed` opens files; `worker` is a process of its own: this test binary once more.
@@ -20,4 +21,5 @@ mod time;
 mod transactions;
 mod trouble;
 mod versions;
+mod views;
 mod worker;

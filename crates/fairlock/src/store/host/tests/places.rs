@@ -114,7 +114,7 @@ fn the_umask_decides_nothing() {
         let mut worker = Worker::run(&mut command);
         assert_eq!(worker.says().as_deref(), Some("blocks"));
         assert_eq!(mode(&folder), 0o700, "umask {umask}");
-        for file in ["locks", "locks-wal", "locks-shm", "locks-boot"] {
+        for file in ["locks", "locks-wal", "locks-shm", "locks-boot", "locks-users"] {
             assert_eq!(mode(&folder.join(file)), 0o600, "{file}, umask {umask}");
         }
     }
@@ -159,7 +159,7 @@ fn other_users_are_kept_out_unless_a_group_shares_the_file() {
     assert_eq!(one.says().as_deref(), Some("opened"));
     let mut two = worker_as("shared", &path, 64_002, GROUP);
     assert_eq!(two.says().as_deref(), Some("opened"));
-    for file in ["locks", "locks-wal", "locks-shm", "locks-boot"] {
+    for file in ["locks", "locks-wal", "locks-shm", "locks-boot", "locks-users"] {
         let path = folder.join(file);
         let group = fs::metadata(&path).unwrap().gid();
         assert_eq!((mode(&path), group), (0o660, GROUP), "{file}");

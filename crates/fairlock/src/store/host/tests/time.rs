@@ -90,7 +90,6 @@ fn another_boot_beside_a_living_command_is_refused() {
     let bed = Bed::new();
     take(&mut bed.open(), "job", 1);
     let clients = bed.dir.path().join("locks-clients");
-    std::fs::create_dir(&clients).unwrap();
     let alive = std::fs::File::create(clients.join("somebody.alive")).unwrap();
     std::fs::write(clients.join("another.alive"), "").unwrap();
     let next = restarted("a-container");

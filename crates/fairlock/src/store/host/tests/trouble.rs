@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 fn a_stopped_writer_is_waited_for_so_long_and_no_longer() {
     let bed = Bed::new();
     let busy = Duration::from_millis(300);
-    let options = OpenOptions { shared_with_group: false, busy };
+    let options = OpenOptions { busy, ..options() };
     let mut file = HostFile::open(&bed.path(), &options).unwrap();
     let token = take(&mut file, "job", 1);
     let mut worker = Worker::start("block", &bed.path());

@@ -173,7 +173,7 @@ fn flipped_bits_are_found_or_mean_nothing() {
         let mut bytes = whole.clone();
         bytes[at] ^= 1 << (at % 8);
         fs::write(bed.path(), &bytes).unwrap();
-        for beside in ["-wal", "-shm", "-boot"] {
+        for beside in ["-wal", "-shm", "-boot", "-users"] {
             let _ = fs::remove_file(bed.dir.path().join(format!("locks{beside}")));
         }
         let error = match open(&bed.path()) {

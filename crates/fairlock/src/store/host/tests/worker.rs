@@ -109,6 +109,14 @@ fn worker() {
             Ok(_) => say("opened"),
             Err(error) => say(&format!("{error:?}")),
         },
+        "held" => {
+            // It has left when it says so.
+            let held = open(&path).map(|mut file| state(&mut file, "job").hold.len());
+            match held {
+                Ok(held) => say(&format!("holds: {held}")),
+                Err(error) => say(&format!("{error:?}")),
+            }
+        }
         "shared" => {
             let options = super::super::OpenOptions { shared_with_group: true, ..options() };
             match super::super::HostFile::open(&path, &options) {

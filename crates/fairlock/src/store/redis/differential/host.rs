@@ -22,7 +22,8 @@ pub(super) struct Host {
 impl Host {
     pub(super) fn new(name: LockName) -> Self {
         let dir = TempDir::new();
-        let options = OpenOptions { shared_with_group: false, busy: Duration::from_secs(5) };
+        let options =
+            OpenOptions { shared_with_group: false, busy: Duration::from_secs(5), create: true };
         let file = HostFile::open(&dir.path().join("locks"), &options).expect("a file of our own");
         Self { file, name, calls: 0, _dir: dir }
     }

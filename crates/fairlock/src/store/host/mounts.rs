@@ -1,0 +1,110 @@
+//! Whether the file, or what belongs to it, is a mount of its own.
+//!
+//! A container may be given the file alone (`-v /host/locks.db:/locks.db`, a `subPath`). It is the same file,
+//! but what is found by its name beside it is not: the log, its index, who is alive. Each side would have its
+//! own, and its own holders. Only the mounts tell.
+
+use super::place;
+use crate::error::Error;
+use std::path::{Path, PathBuf};
+
+/// Refuses what is not of the folder's own mount.
+pub(super) fn check<'a>(
+    folder: &Path,
+    names: impl Iterator<Item = &'a PathBuf>,
+) -> Result<(), Error> {
+    let around = platform::mount_of(folder);
+    for name in names {
+        if platform::is_apart(around, name) {
+            return Err(place::misuse(
+                name,
+                "this is mounted by itself (a bind mount, a `subPath`), so that others who use the store would \
+                 have another log beside it, and other locks; mount the folder that it is in instead",
+            ));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+mod platform {
+    use super::is_mounted_at;
+    use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
+    use std::path::Path;
+
+    /// The number of the mount, where the kernel tells it (since Linux 5.8).
+    pub(super) fn mount_of(path: &Path) -> Option<u64> {
+        let at = statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::MNT_ID).ok()?;
+        let told = at.stx_mask & StatxFlags::MNT_ID.bits() != 0;
+        told.then_some(at.stx_mnt_id)
+    }
+
+    /// Whether `path` is there, and of another mount than `around`, that of its folder.
+    pub(super) fn is_apart(around: Option<u64>, path: &Path) -> bool {
+        if around.is_some() {
+            return mount_of(path).is_some_and(|mount| Some(mount) != around);
+        }
+        std::fs::read("/proc/self/mountinfo").is_ok_and(|mounts| is_mounted_at(&mounts, path))
+    }
+}
+
+/// Only Linux has host stores that open.
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+mod platform {
+    use std::path::Path;
+
+    pub(super) fn mount_of(_: &Path) -> Option<u64> {
+        None
+    }
+
+    pub(super) fn is_apart(_: Option<u64>, _: &Path) -> bool {
+        false
+    }
+}
+
+/// Whether something is mounted on `path` itself.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn is_mounted_at(mountinfo: &[u8], path: &Path) -> bool {
+    use std::os::unix::ffi::OsStrExt as _;
+    let point = |line: &[u8]| line.split(|byte| *byte == b' ').nth(4).map(unescaped);
+    let path = path.as_os_str().as_bytes();
+    mountinfo.split(|byte| *byte == b'\n').any(|line| point(line).as_deref() == Some(path))
+}
+
+/// Blanks, tabs, line ends and backslashes are written as `\` and three octal digits.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn unescaped(text: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((first, after)) = rest.split_first() {
+        let digits = after.get(..3).and_then(|digits| std::str::from_utf8(digits).ok());
+        match digits.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            Some(byte) if *first == b'\\' => {
+                bytes.push(byte);
+                rest = &after[3..];
+            }
+            _ => {
+                bytes.push(*first);
+                rest = after;
+            }
+        }
+    }
+    bytes
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    /// Where the kernel does not number its mounts.
+    #[test]
+    fn what_is_mounted_is_found_in_the_list_of_mounts() {
+        let mounts = b"22 1 8:1 / / rw - ext4 /dev/sda1 rw\n\
+            40 22 8:1 /h/locks.db /c/my\\040locks.db rw shared:5 - ext4 /dev/sda1 rw\nbroken line\n";
+        let is = |path: &str| is_mounted_at(mounts, Path::new(path));
+        assert!(is("/c/my locks.db"));
+        assert!(!is("/c") && !is("/c/my") && !is("/h/locks.db") && !is("line"));
+        let own = std::fs::read("/proc/self/mountinfo").unwrap();
+        assert!(is_mounted_at(&own, Path::new("/proc")));
+    }
+}

@@ -1,0 +1,286 @@
+//! Who uses the file, and which files they have: `FILE-users`.
+//!
+//! SQLite finds its log (`-wal`) and the index of it (`-shm`) by name. Whoever opens the store after one of
+//! them was removed gets a new one, and neither sees what the other writes: two holders. So every user has the
+//! kernel's shared lock on `FILE-users`, for as long as it has the file open, and in it stands which file, log
+//! and index they have. The invariant: all who have the lock have the same three files.
+//!
+//! - The first user, who can have the lock alone, takes what the names lead to, and writes it down.
+//! - A later one must find it so, before it opens anything and after it. Else it is refused.
+//! - A user looks before each operation whether the names still lead there (`views`), and ends if not.
+//! - The last one that leaves in order writes that nothing is left.
+//!
+//! Coming and going is one at a time: at the gate, which is the kernel's lock on the folder of the clients.
+
+use super::file::OpenOptions;
+use super::folder::{Folder, Gate};
+use super::opening::{connect_log, is_lived_in};
+use super::schema::Schema;
+use super::views::{Apart, Ids, Views};
+use super::{fault, place};
+use crate::clock::Moment;
+use crate::error::{Error, ErrorKind};
+use crate::store::StoreError;
+use rusqlite::Connection;
+use rustix::fs::{FlockOperation, Mode, OFlags, flock};
+use rustix::io::Errno;
+use std::fs::File;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::path::Path;
+use std::time::Duration;
+
+/// How long an opening waits for one that leaves, or dies, in the middle of it.
+const PATIENCE: Duration = Duration::from_secs(2);
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// Longest wait of one that leaves. What it would have written down is only missing then.
+const LEAVING: Duration = Duration::from_millis(100);
+
+/// The record has always so many bytes, so that it is overwritten where it stands, also on a full disk.
+const RECORD_BYTES: usize = 160;
+
+/// Written by the last who has left in order: the log is in the file, and was removed.
+const NOTHING_LEFT: &str = "fairlock 1 nothing left";
+
+/// What stands in `FILE-users`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Record {
+    /// Nothing, or nothing that this version has written.
+    Unknown,
+    /// The last user has left in order.
+    NothingLeft,
+    /// These are in use, or the last users were killed.
+    Used(Ids),
+}
+
+/// This user. The kernel's lock goes with it.
+#[derive(Debug)]
+pub(super) struct User(File);
+
+/// The file is open, and its log and index are those of all others.
+pub(super) struct Entered {
+    pub(super) db: Connection,
+    pub(super) views: Views,
+    pub(super) user: User,
+}
+
+/// Opens the file as one of its users.
+pub(super) fn enter(
+    path: &Path,
+    options: &OpenOptions,
+    folder: &Folder,
+    schema: &Schema,
+) -> Result<Entered, StoreError> {
+    let until = Moment::now().plus(PATIENCE);
+    loop {
+        let apart = {
+            let _gate = gate(path, folder, options.busy)?;
+            let users = place::beside(path, "-users", options).map_err(StoreError::refused)?;
+            if !is_at(&users, path) {
+                Apart::Users
+            } else if flock(&users, FlockOperation::NonBlockingLockExclusive).is_ok() {
+                match enter_alone(path, options, users, schema)? {
+                    Ok(entered) => return Ok(entered),
+                    Err(apart) => apart,
+                }
+            } else {
+                match enter_beside(path, options, users, schema)? {
+                    Ok(entered) => return Ok(entered),
+                    Err(apart) => apart,
+                }
+            }
+        };
+        if Moment::now() >= until {
+            return Err(refused(path, apart));
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// Nobody else of this version has the file open.
+fn enter_alone(
+    path: &Path,
+    options: &OpenOptions,
+    users: File,
+    schema: &Schema,
+) -> Result<Result<Entered, Apart>, StoreError> {
+    let before = read(&users);
+    // Somebody may live on all the same: a command whose `fairlock run` was killed, or a process with an older
+    // version. What it holds is in the log.
+    let missing = match before {
+        Record::NothingLeft => None,
+        Record::Used(ids) => ids.apart(path),
+        Record::Unknown => Ids::missing(path),
+    };
+    if let Some(apart) = missing
+        && (is_lived_in(path) || has_boot_in_use(path))
+    {
+        return Ok(Err(apart));
+    }
+    let opened = place::make_file(path, options)
+        .map_err(StoreError::refused)
+        .and_then(|()| connect_log(path, options.busy, schema))
+        .and_then(|db| Ok((db, Views::of(path)?)));
+    let (db, views) = match opened {
+        Ok(opened) => opened,
+        Err(error) => {
+            if before == Record::Unknown && error.error.kind() == ErrorKind::Protocol {
+                // It is another program's file: nothing of ours stays beside it.
+                let _ = std::fs::remove_file(place::named(path, "-users"));
+                let _ = std::fs::remove_dir(place::named(path, "-clients"));
+            } else if Ids::gone(path) {
+                // SQLite has written the log of the killed into the file, before it closed that.
+                let _ = write(path, &users, Record::NothingLeft);
+            }
+            return Err(error);
+        }
+    };
+    write(path, &users, Record::Used(views.ids()))?;
+    // Not in one step, but whoever comes waits at the gate.
+    if flock(&users, FlockOperation::NonBlockingLockShared).is_err() {
+        return Ok(Err(Apart::Users));
+    }
+    Ok(Ok(Entered { db, views, user: User(users) }))
+}
+
+/// Others have the file open.
+fn enter_beside(
+    path: &Path,
+    options: &OpenOptions,
+    users: File,
+    schema: &Schema,
+) -> Result<Result<Entered, Apart>, StoreError> {
+    if flock(&users, FlockOperation::NonBlockingLockShared).is_err() {
+        return Ok(Err(Apart::Users));
+    }
+    let Record::Used(ids) = read(&users) else { return Ok(Err(Apart::Users)) };
+    // Before anything is opened, which would make what is missing.
+    if let Some(apart) = ids.apart(path) {
+        return Ok(Err(apart));
+    }
+    let db = connect_log(path, options.busy, schema)?;
+    let views = Views::of(path)?;
+    Ok(match ids.differs(views.ids()) {
+        Some(apart) => Err(apart),
+        None => Ok(Entered { db, views, user: User(users) }),
+    })
+}
+
+impl User {
+    /// Leaves: `close` closes the file.
+    pub(super) fn leave(&self, path: &Path, folder: &Folder, close: impl FnOnce()) {
+        // Without the gate nothing is written down, and whoever comes next has to look who lives.
+        let gate = folder.gate(LEAVING).ok();
+        close();
+        let _ = flock(&self.0, FlockOperation::Unlock);
+        if gate.is_some()
+            && is_at(&self.0, path)
+            && flock(&self.0, FlockOperation::NonBlockingLockExclusive).is_ok()
+        {
+            if Ids::gone(path) {
+                let _ = write(path, &self.0, Record::NothingLeft);
+            }
+            let _ = flock(&self.0, FlockOperation::Unlock);
+        }
+    }
+}
+
+fn gate<'a>(path: &Path, folder: &'a Folder, busy: Duration) -> Result<Gate<'a>, StoreError> {
+    folder.gate(busy).map_err(|error| {
+        if error == Errno::WOULDBLOCK {
+            let message = format!(
+                "{}: another process has been opening the file for {busy:?}; is it stopped?",
+                path.display()
+            );
+            return StoreError::unavailable(message, false);
+        }
+        StoreError::refused(place::io_error(&place::named(path, "-clients"), &error.into()))
+    })
+}
+
+/// Whether `FILE-users` is this one, and nobody has removed it meanwhile.
+fn is_at(users: &File, path: &Path) -> bool {
+    let id = |at: std::fs::Metadata| (at.dev(), at.ino());
+    let named = std::fs::symlink_metadata(place::named(path, "-users")).ok().map(id);
+    named.is_some() && named == users.metadata().ok().map(id)
+}
+
+/// Whether a process of any version has the file open.
+fn has_boot_in_use(path: &Path) -> bool {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let boot = rustix::fs::open(place::named(path, "-boot"), flags, Mode::empty());
+    boot.is_ok_and(|boot| {
+        flock(&boot, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK)
+    })
+}
+
+fn read(users: &File) -> Record {
+    let mut bytes = [0; RECORD_BYTES];
+    if users.read_exact_at(&mut bytes, 0).is_err() {
+        return Record::Unknown;
+    }
+    let Ok(text) = std::str::from_utf8(&bytes) else { return Record::Unknown };
+    let text = text.trim_end();
+    if text == NOTHING_LEFT {
+        return Record::NothingLeft;
+    }
+    Ids::parse(text).map_or(Record::Unknown, Record::Used)
+}
+
+fn write(path: &Path, users: &File, record: Record) -> Result<(), StoreError> {
+    let text = match record {
+        Record::Used(ids) => ids.to_string(),
+        _ => NOTHING_LEFT.to_owned(),
+    };
+    let text = format!("{text:<width$}\n", width = RECORD_BYTES - 1);
+    users.write_all_at(text.as_bytes(), 0).map_err(|error| fault::of_io(path, "-users", &error))
+}
+
+#[cold]
+fn refused(path: &Path, apart: Apart) -> StoreError {
+    let at = path.display();
+    let message = match apart {
+        Apart::Users => format!("{at}-users: others keep coming and going; try again"),
+        Apart::File => format!(
+            "{at}: the file was removed or replaced while programs use it, and they go on with the old one; \
+             locks cannot be shared with them. End them, then try again"
+        ),
+        Apart::Log | Apart::Index => format!(
+            "{at}{}: this part of the file was removed or replaced while programs use it, and they go on with \
+             the old one; locks cannot be shared with them. End them (the commands too that `fairlock run` \
+             runs), then try again",
+            apart.ending()
+        ),
+    };
+    StoreError::refused(Error::new(ErrorKind::Unavailable, message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fairlock_testkit::tempdir::TempDir;
+
+    #[test]
+    fn what_was_written_down_is_read_and_nothing_else() {
+        let dir = TempDir::new();
+        let path = dir.path().join("locks");
+        let open = || {
+            let mut options = File::options();
+            options.read(true).write(true).create(true).truncate(false);
+            options.open(place::named(&path, "-users")).unwrap()
+        };
+        assert_eq!(read(&open()), Record::Unknown);
+        let longest = Ids::new([(u64::MAX, u64::MAX); 3]);
+        for record in
+            [Record::Used(longest), Record::NothingLeft, Record::Used(Ids::new([(1, 2); 3]))]
+        {
+            write(&path, &open(), record).unwrap();
+            assert_eq!(read(&open()), record);
+        }
+        for other in ["fairlock 2 nothing left", "fairlock 1 1:2 1:2", "fairlock 1 1:2 1:2 1:x"] {
+            let text = format!("{other:<159}\n");
+            std::fs::write(place::named(&path, "-users"), text).unwrap();
+            assert_eq!(read(&open()), Record::Unknown, "{other}");
+        }
+    }
+}
