@@ -1,10 +1,12 @@
 //! The host store: who is told what, and when, by whose death, in processes that share a file.
 
+mod crowd;
 mod deaths;
 mod group;
 mod idle;
 mod leftovers;
 mod limits;
+mod views;
 mod wakes;
 
 use crate::faults::bed::measured;

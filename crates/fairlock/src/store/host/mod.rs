@@ -16,6 +16,7 @@
 //! - `clients`: what clients say of themselves;
 //! - `fault`: SQLite's errors as ours;
 //! - `store`: the store of one client, on top of all that;
+//! - `hand`: the thread of a client that may block;
 //! - `folder`: what its clients have beside the file; `life`: who is alive; `watch`: who hears of whose
 //!   death; `bell`: messages between clients; `alarm`: when heartbeats are due; `sweep`: what the dead left.
 
@@ -28,6 +29,7 @@ mod fault;
 mod file;
 mod folder;
 mod forks;
+mod hand;
 mod life;
 mod mounts;
 mod opening;

@@ -8,6 +8,7 @@ use super::alarm::Alarm;
 use super::bell::{self, Bell, Message};
 use super::file::{HostFile, OpenOptions};
 use super::folder::{self, Folder};
+use super::hand::Hand;
 use super::life::{self, Kernel, Life, Sign};
 use super::sweep;
 use super::watch::Watches;
@@ -28,6 +29,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, SystemTime};
 use tokio::runtime::Handle;
+use tokio::sync::oneshot;
 
 /// How long a call waits for the file on the caller's own thread: about ten transactions of others.
 const AT_ONCE: Duration = Duration::from_micros(300);
@@ -63,8 +65,10 @@ struct Inner {
     patience: Duration,
     folder: Arc<Folder>,
     file: Mutex<HostFile>,
-    /// Whose turn it is to wait for the file on a thread of its own.
-    turn: Arc<tokio::sync::Mutex<()>>,
+    /// Who waits for the file.
+    hand: Hand,
+    /// Longest wait for that.
+    limit: Duration,
     watches: Arc<Watches>,
     alarm: Alarm,
     /// Fair locks that this client waits for, and at which place, as far as the last look showed.
@@ -114,7 +118,8 @@ impl HostStore {
             alarm,
             folder,
             file: Mutex::new(file),
-            turn: Arc::default(),
+            hand: Hand::default(),
+            limit: config.store_timeout,
             waits: Mutex::default(),
             listened: Mutex::default(),
             hears: AtomicBool::new(true),
@@ -139,7 +144,8 @@ impl HostStore {
             }
         });
         let swept = Arc::clone(&inner);
-        runtime.spawn_blocking(move || sweep::sweep(&swept.folder, &swept.file));
+        // Without a thread whoever comes next sweeps.
+        let _ = inner.hand.run(move || sweep::sweep(&swept.folder, &swept.file));
         Ok((Arc::new(Self(inner)), (now, now_ms)))
     }
 
@@ -150,15 +156,30 @@ impl HostStore {
     ) -> Boxed<'static, Result<T, StoreError>> {
         let inner = Arc::clone(&self.0);
         Box::pin(async move {
-            let turn = Arc::clone(&inner.turn).lock_owned().await;
-            let runtime = inner.runtime.clone();
-            let done = runtime.spawn_blocking(move || {
-                let _turn = turn;
-                work(&inner)
-            });
-            done.await.unwrap_or_else(|_| {
-                Err(StoreError::unavailable("the client's thread has ended".into(), true))
-            })
+            let (done, result) = oneshot::channel();
+            let (doing, runtime) = (Arc::clone(&inner), inner.runtime.clone());
+            let job = move || {
+                if done.is_closed() {
+                    return;
+                }
+                let _entered = runtime.enter();
+                let did = work(&doing);
+                // Before the answer: what this client ends with is then the caller's.
+                drop(doing);
+                let _ = done.send(did);
+            };
+            inner.hand.run(job).map_err(|error| no_thread(&error))?;
+            match tokio::time::timeout(inner.limit, result).await {
+                Ok(Ok(did)) => did,
+                Ok(Err(_)) => {
+                    let message = "a call has panicked, which is a defect of fairlock".into();
+                    Err(StoreError::unavailable(message, true))
+                }
+                Err(_) => {
+                    let message = format!("the file has not answered for {:?}", inner.limit);
+                    Err(StoreError::unavailable(message, true))
+                }
+            }
         })
     }
 }
@@ -438,6 +459,12 @@ fn beats_apart(place: Option<usize>, heartbeat: Duration) -> Duration {
 
 fn no_alarm(error: &std::io::Error) -> Error {
     Error::new(ErrorKind::Unavailable, format!("the kernel gives no timer ({error})"))
+}
+
+fn no_thread(error: &std::io::Error) -> StoreError {
+    let message =
+        format!("no thread can be started to wait for the file ({error}); is a limit reached?");
+    StoreError::unavailable(message, false)
 }
 
 fn no_fifo(path: &Path, error: &std::io::Error) -> Error {

@@ -24,7 +24,7 @@ fn refused(path: &Path, kind: ErrorKind, word: &str) {
 }
 
 /// `None`, loudly, without the right to be somebody else.
-fn as_root() -> Option<()> {
+pub(super) fn as_root() -> Option<()> {
     if !rustix::process::geteuid().is_root() {
         let _ = writeln!(std::io::stderr(), "SKIPPED: other users need root");
         return None;
@@ -121,7 +121,7 @@ fn the_umask_decides_nothing() {
 }
 
 /// Starts a worker as another user.
-fn worker_as(order: &str, path: &Path, user: u32, group: u32) -> Worker {
+pub(super) fn worker_as(order: &str, path: &Path, user: u32, group: u32) -> Worker {
     let script = "umask 077 && exec \"$0\" \"$@\"";
     let mut command = worker::command_under("sh", &["-c", script], order, path);
     command.current_dir("/").uid(user).gid(group);

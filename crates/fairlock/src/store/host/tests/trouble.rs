@@ -1,11 +1,13 @@
 use super::super::{HostFile, OpenOptions};
 use super::bed::*;
+use super::places::{as_root, worker_as};
 use super::worker::Worker;
 use crate::ErrorKind;
 use fairlock_core::{Body, Kind, Mode, Op};
 use fairlock_testkit::disk::Disk;
 use rustix::process::Signal;
 use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::time::{Duration, Instant};
 
 /// Another user of the file is stopped in the middle of a transaction: a call ends in time, with an
@@ -142,4 +144,18 @@ fn a_disk_that_is_read_only_is_refused() {
     assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
     assert!(error.to_string().contains("Read-only"), "{error}");
     drop(disk);
+}
+
+/// For some seconds no thread could be started. The call that needed one panicked, and kept the client's turn at
+/// the file: every later call waited for ever.
+#[test]
+fn d41_a_client_outlives_a_lack_of_threads() {
+    let Some(()) = as_root() else { return };
+    let bed = Bed::new();
+    fs::set_permissions(bed.dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let folder = bed.dir.path().join("own");
+    fs::create_dir(&folder).unwrap();
+    chown(&folder, Some(64_041), Some(64_041)).unwrap();
+    let mut worker = worker_as("threads", &folder.join("locks"), 64_041, 64_041);
+    assert_eq!(worker.says().as_deref(), Some("works again"));
 }

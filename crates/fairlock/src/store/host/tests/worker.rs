@@ -5,7 +5,7 @@ use fairlock_core::{Body, Channel, ClientId, Kind, Mode, Op, OwnerId, Payload, R
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 const ORDER: &str = "FAIRLOCK_HOST_WORKER";
 const PATH: &str = "FAIRLOCK_HOST_PATH";
@@ -130,6 +130,7 @@ fn worker() {
                 Err(error) => say(&format!("{error:?}")),
             }
         }
+        "threads" => threads(&path),
         "block" => {
             let file = open(&path).unwrap();
             file.db.execute_batch("BEGIN IMMEDIATE").unwrap();
@@ -147,6 +148,42 @@ fn worker() {
         "spin" => spin(&path, number.parse().unwrap()),
         other => panic!("no such order: {other}"),
     }
+}
+
+/// A client whose process may start no thread for a while.
+fn threads(path: &Path) {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    const SOON: Duration = Duration::from_secs(30);
+    let count = || {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("Threads:")).unwrap();
+        line.trim().parse::<u32>().unwrap()
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let own = count();
+        let client = crate::Client::with_config(crate::Config::host(path)).await.unwrap();
+        client.ping().await.unwrap();
+        // The thread that may block ends by itself; then only the client's own is left.
+        let began = std::time::Instant::now();
+        while count() > own + 1 {
+            assert!(began.elapsed() < SOON, "{} threads", count());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        let limit = getrlimit(Resource::Nproc);
+        setrlimit(Resource::Nproc, Rlimit { current: Some(1), ..limit }).unwrap();
+        for _ in 0..3 {
+            let pong = tokio::time::timeout(SOON, client.ping()).await.expect("no answer");
+            assert_eq!(pong.unwrap_err().kind(), crate::ErrorKind::Unavailable);
+            let seen = tokio::time::timeout(SOON, client.fair_lock("job").inspect()).await;
+            seen.expect("no answer").unwrap();
+        }
+        setrlimit(Resource::Nproc, limit).unwrap();
+        client.ping().await.unwrap();
+        client.fair_lock("job").lock().await.unwrap().release().await.unwrap();
+        client.shutdown().await;
+    });
+    say("works again");
 }
 
 /// Locks and unlocks, waits and gives up, comes and goes, until it is killed. Says every token.
