@@ -26,49 +26,51 @@ const AT_ONCE: usize = 64;
 /// What was given back lately, the oldest first.
 #[derive(Default)]
 pub(crate) struct Lately {
-    known: Mutex<Known>,
-}
-
-#[derive(Default)]
-struct Known {
-    given: VecDeque<Given>,
-    /// A connection is lost: what is to be told to the next one is not forgotten before.
-    lost: bool,
+    given: Mutex<VecDeque<Given>>,
 }
 
 struct Given {
     at: Moment,
     name: LockName,
     op: Op,
+    /// The connection of its lock is lost: it is not forgotten before the next one was told. Of a Cluster some are
+    /// lost and others are not.
+    lost: bool,
 }
 
 impl Lately {
     /// The store has answered `op`, or cannot be reached: the lock was released, or the request left.
-    pub(crate) fn note(&self, name: &LockName, op: &Op) {
+    pub(crate) fn note(&self, name: &LockName, op: &Op, reached: bool) {
         let at = Moment::now();
-        let Known { given, lost } = &mut *lock(&self.known);
-        let is_over = |old: &Given| !*lost && at.since(old.at) > KEPT;
+        let mut given = lock(&self.given);
+        let is_over = |old: &Given| !old.lost && at.since(old.at) > KEPT;
         while given.len() >= KEPT_MAX || given.front().is_some_and(is_over) {
             given.pop_front();
         }
-        given.push_back(Given { at, name: name.clone(), op: op.clone() });
+        given.push_back(Given { at, name: name.clone(), op: op.clone(), lost: !reached });
     }
 
     /// The connection of these locks is lost: what is old by now is not told to the next one.
     pub(crate) fn connection_lost(&self, scope: &Scope) {
         let now = Moment::now();
-        let told = |given: &Given| !scope.has(&given.name) || now.since(given.at) <= KEPT;
-        let mut known = lock(&self.known);
-        known.lost = true;
-        known.given.retain(told);
+        lock(&self.given).retain_mut(|given| {
+            // One that was lost before is still waited for.
+            let is_over = now.since(given.at) > KEPT && !given.lost;
+            let is_meant = scope.has(&given.name);
+            given.lost |= is_meant;
+            !(is_meant && is_over)
+        });
     }
 
     /// The connection of these locks is made: what the server has to be told.
     fn found(&self, scope: &Scope) -> Vec<(LockName, Op)> {
-        let mut known = lock(&self.known);
-        known.lost = false;
-        let given = known.given.iter().filter(|given| scope.has(&given.name));
-        given.map(|given| (given.name.clone(), given.op.clone())).collect()
+        let mut given = lock(&self.given);
+        let given = given.iter_mut().filter(|given| scope.has(&given.name));
+        let told = given.map(|given| {
+            given.lost = false;
+            (given.name.clone(), given.op.clone())
+        });
+        told.collect()
     }
 }
 
@@ -107,13 +109,13 @@ mod tests {
         let lately = Lately::default();
         let name = |n: usize| LockName::new(n.to_string().as_bytes()).unwrap();
         for n in 0..KEPT_MAX + 5 {
-            lately.note(&name(n), &Op::Nudge);
+            lately.note(&name(n), &Op::Nudge, true);
         }
         let all = lately.found(&Scope::All);
         assert_eq!((all.len(), &all[0].0), (KEPT_MAX, &name(5)));
         lately.connection_lost(&Scope::All);
         assert_eq!(lately.found(&Scope::All).len(), KEPT_MAX);
-        for given in lock(&lately.known).given.iter_mut().take(7) {
+        for given in lock(&lately.given).iter_mut().take(7) {
             given.at = given.at.minus_ms(KEPT.as_millis() as u64 + 1);
         }
         lately.connection_lost(&Scope::All);
@@ -124,17 +126,53 @@ mod tests {
     #[test]
     fn what_ends_without_a_connection_waits_for_the_next() {
         let lately = Lately::default();
-        let note = |name: &[u8]| {
-            lately.note(&LockName::new(name).unwrap(), &Op::Nudge);
-            for given in lock(&lately.known).given.iter_mut() {
-                given.at = given.at.minus_ms(KEPT.as_millis() as u64 + 1);
-            }
+        let note = |name: &[u8], reached| {
+            lately.note(&LockName::new(name).unwrap(), &Op::Nudge, reached);
+            age(&lately);
         };
         lately.connection_lost(&Scope::All);
-        note(b"one");
-        note(b"two");
+        note(b"one", false);
+        note(b"two", false);
         assert_eq!(lately.found(&Scope::All).len(), 2);
-        note(b"three");
+        note(b"three", true);
         assert_eq!(lately.found(&Scope::All).len(), 1, "the others were told, and are old");
+    }
+
+    /// All of it is old by now.
+    fn age(lately: &Lately) {
+        for given in lock(&lately.given).iter_mut() {
+            given.at = given.at.minus_ms(KEPT.as_millis() as u64 + 1);
+        }
+    }
+
+    /// D14: two nodes of a Cluster are lost, one comes back. What was noted for the other one was forgotten with the
+    /// next release, and the other one never told.
+    #[test]
+    #[cfg(feature = "redis")]
+    fn d14_the_return_of_one_node_forgets_nothing_of_another() {
+        let lately = Lately::default();
+        let of = |node: &'static [u8]| {
+            Scope::These(Arc::new(move |name: &LockName| name.as_bytes().starts_with(node)))
+        };
+        let note = |name: &[u8], reached| {
+            lately.note(&LockName::new(name).unwrap(), &Op::Nudge, reached);
+        };
+        note(b"a1", true);
+        note(b"b1", true);
+        lately.connection_lost(&of(b"a"));
+        lately.connection_lost(&of(b"b"));
+        note(b"b2", false);
+        age(&lately);
+        assert_eq!(lately.found(&of(b"a")).len(), 1);
+        note(b"a2", true);
+        note(b"a3", true);
+        // It is lost again, by another look at the map.
+        lately.connection_lost(&of(b"b"));
+        let told = lately.found(&of(b"b"));
+        let told: Vec<_> = told.iter().map(|(name, _)| name.as_bytes()).collect();
+        assert_eq!(told, [b"b1", b"b2"]);
+        age(&lately);
+        note(b"b3", true);
+        assert_eq!(lately.found(&Scope::All).len(), 1, "all others were told, and are old");
     }
 }

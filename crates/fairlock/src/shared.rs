@@ -156,7 +156,7 @@ impl Shared {
     /// The store has answered an operation that gives back a lock or a place.
     pub(crate) fn gave_back(&self, name: &LockName, op: &Op) {
         if self.store.can_move() {
-            self.lately.note(name, op);
+            self.lately.note(name, op, self.reaches(name));
         }
     }
 
