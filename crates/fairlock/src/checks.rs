@@ -34,10 +34,21 @@ pub enum Check {
     /// read-only file system in memory, as secrets of containers and services are: who sees that is decided
     /// elsewhere. Default: warn.
     PasswordFile,
+    /// The server of the commands does not see where the client listens: something between them leads each connection
+    /// to another server. Waiters are served in order all the same, but by their heartbeats, and the end of their process
+    /// is noticed late. Default: warn. Ignore leaves such waiters to be taken for dead at their turn.
+    Inbox,
+    /// Behind Sentinels: a primary that is cut off goes on giving locks for as long as that lasts, because neither
+    /// [`Config::replicas`](crate::Config::replicas) nor its own `min-replicas-to-write` forbids it. Default: warn.
+    Failover,
+    /// No majority of the Sentinels can be reached: this client may be on the wrong side of a split, and go on with a
+    /// primary that was replaced. Default: warn. Refuse makes no connection then, and tries again; one that is there
+    /// stays.
+    Sentinels,
 }
 
 impl Check {
-    pub(crate) const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 10] = [
         Self::Rights,
         Self::Eviction,
         Self::Version,
@@ -45,6 +56,9 @@ impl Check {
         Self::Cluster,
         Self::Clock,
         Self::PasswordFile,
+        Self::Inbox,
+        Self::Failover,
+        Self::Sentinels,
     ];
 
     /// As in URLs and logs.
@@ -57,12 +71,20 @@ impl Check {
             Self::Cluster => "cluster",
             Self::Clock => "clock",
             Self::PasswordFile => "password-file",
+            Self::Inbox => "inbox",
+            Self::Failover => "failover",
+            Self::Sentinels => "sentinels",
         }
     }
 
     fn default_reaction(self) -> Reaction {
         match self {
-            Self::Eviction | Self::Clock | Self::PasswordFile => Reaction::Warn,
+            Self::Eviction
+            | Self::Clock
+            | Self::PasswordFile
+            | Self::Inbox
+            | Self::Failover
+            | Self::Sentinels => Reaction::Warn,
             _ => Reaction::Refuse,
         }
     }

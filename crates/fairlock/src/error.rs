@@ -15,6 +15,8 @@ pub struct Error(Arc<Inner>);
 struct Inner {
     kind: ErrorKind,
     message: Cow<'static, str>,
+    /// The part of the message that another program has said, where that is known.
+    outside: Option<Box<str>>,
     lock: Option<LockName>,
     owner: Option<OwnerId>,
     holder: Option<OwnerId>,
@@ -66,6 +68,7 @@ impl Error {
         Self(Arc::new(Inner {
             kind,
             message: message.into(),
+            outside: None,
             lock: None,
             owner: None,
             holder: None,
@@ -100,6 +103,7 @@ impl Error {
         let mut inner = Inner {
             kind: self.0.kind,
             message: self.0.message.clone(),
+            outside: self.0.outside.clone(),
             lock: self.0.lock.clone(),
             owner: self.0.owner.clone(),
             holder: self.0.holder.clone(),
@@ -118,13 +122,26 @@ impl Error {
         self.change(|inner| inner.message = format!("{place}: {}", inner.message).into())
     }
 
-    /// Takes a secret out of the text: a server may repeat what it was told.
+    /// Says which part of the message another program has said; none, where it is empty.
+    #[cfg(feature = "redis")]
+    pub(crate) fn quoting(self, outside: &str) -> Self {
+        self.change(|inner| inner.outside = Some(outside.into()))
+    }
+
+    /// Takes a secret out of the text: a server may repeat what it was told. Our own words stay, a password may be one
+    /// of them; where it is not known which those are, all is searched.
     #[cfg(feature = "redis")]
     pub(crate) fn without(self, secret: &str) -> Self {
-        if secret.is_empty() || !self.0.message.contains(secret) {
+        let said = self.0.outside.as_deref().unwrap_or(&self.0.message);
+        if secret.is_empty() || !said.contains(secret) {
             return self;
         }
-        self.change(|inner| inner.message = inner.message.replace(secret, "***").into())
+        self.change(|inner| {
+            let said = inner.outside.as_deref().unwrap_or(&inner.message).to_owned();
+            let masked = said.replace(secret, "***");
+            inner.message = inner.message.replace(&said, &masked).into();
+            inner.outside = inner.outside.is_some().then(|| masked.into());
+        })
     }
 
     pub(crate) fn by(self, owner: &OwnerId) -> Self {
@@ -183,5 +200,25 @@ impl std::error::Error for Error {}
 impl From<fairlock_core::IdError> for Error {
     fn from(error: fairlock_core::IdError) -> Self {
         Self::misuse(error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// D40: a password that is a word of ours was masked there: "*** Sentinel names a master".
+    #[test]
+    #[cfg(feature = "redis")]
+    fn d40_a_password_is_masked_where_others_have_said_it() {
+        let error = || Error::new(ErrorKind::Denied, "no way: the server says: no such user no");
+        let quoted = error().quoting("no such user no").at("no Sentinel").without("no");
+        assert_eq!(quoted.to_string(), "no Sentinel: no way: the server says: *** such user ***");
+        assert_eq!(quoted.without("no").to_string().matches("***").count(), 2, "once is enough");
+        // Nobody has said anything.
+        assert_eq!(error().quoting("").without("no").to_string(), error().to_string());
+        // Where that is not known, rather too much than too little.
+        assert!(!error().without("no").to_string().contains("no"));
+        assert_eq!(error().without("").to_string(), error().to_string());
     }
 }

@@ -215,6 +215,7 @@ impl Shared {
             Event::InboxUp(scope) => self.hub.check(&scope),
             Event::InboxDown => {}
             Event::Checked(found) => self.note_warnings(found),
+            Event::Found(check, found) => self.note_found(check, found),
         }
     }
 
@@ -224,6 +225,20 @@ impl Shared {
         // Said once, however often a connection is made.
         for warning in found.iter().filter(|warning| !before.contains(warning)) {
             observe::warned(warning);
+        }
+    }
+
+    /// What one check has found while the connection lasts; the latest counts.
+    fn note_found(&self, check: Check, found: Option<Warning>) {
+        let is_new = {
+            let mut warnings = lock(&self.warnings);
+            let is_new = found.as_ref().is_some_and(|found| !warnings.contains(found));
+            warnings.retain(|known| known.check() != check);
+            warnings.extend(found.clone());
+            is_new
+        };
+        if let Some(warning) = found.filter(|_| is_new) {
+            observe::warned(&warning);
         }
     }
 

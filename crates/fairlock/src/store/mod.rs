@@ -9,7 +9,7 @@ pub(crate) mod memory;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
 
-use crate::checks::Warning;
+use crate::checks::{Check, Warning};
 use crate::client_info::ClientInfo;
 use crate::clock::{Moment, ServerClock};
 use crate::error::{Error, ErrorKind};
@@ -136,6 +136,8 @@ pub(crate) enum Event {
     InboxDown,
     /// A connection was made to a server that is gone on with, whatever is wrong with it.
     Checked(Vec<Warning>),
+    /// What one check has found since, or that it finds nothing any more.
+    Found(Check, Option<Warning>),
 }
 
 /// How far a listing of a store's locks has come.

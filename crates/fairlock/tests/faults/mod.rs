@@ -9,8 +9,10 @@
 //! - `restarts`: the server loses its memory, or keeps it
 //! - `operators`: keys are removed, changed and replaced behind our back
 //! - `addresses`: names of servers that lead elsewhere, names of locks in two databases
+//! - `several`: a name leads to several servers, an address to another one each time
 //! - `stalls`: the server stands still, is kept by a script, or pauses
 //! - `refusals`: the server loads its data, has no connection left, cannot write its disk
+//! - `limits`: threads and descriptors of the client's process run out for seconds
 //! - `crowd`: a thousand waiters lose their server at once
 //! - `load`: scripts and connections are lost under load
 //! - `flood`: messages without number
@@ -38,6 +40,7 @@ mod java;
 mod jumps;
 mod late;
 mod leaving;
+mod limits;
 mod load;
 mod messages;
 mod operators;
@@ -47,5 +50,6 @@ mod processes;
 mod refusals;
 mod replies;
 mod restarts;
+mod several;
 mod slow;
 mod stalls;

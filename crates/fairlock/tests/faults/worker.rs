@@ -202,6 +202,10 @@ impl Worker {
         bed.joined(name, &before)
     }
 
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     pub(crate) fn kill9(&mut self) {
         self.signal(Signal::KILL);
         // Its connections are closed by the system before it can be waited for.

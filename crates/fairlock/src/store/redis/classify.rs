@@ -50,7 +50,12 @@ pub(super) fn text(error: &RedisError) -> String {
 }
 
 pub(crate) fn classify(error: &RedisError) -> StoreError {
-    let message = text(error);
+    let said = text(error);
+    let failure = judge(error, said.clone());
+    StoreError { error: failure.error.quoting(&said), ..failure }
+}
+
+fn judge(error: &RedisError, message: String) -> StoreError {
     match error.kind() {
         Kind::AuthenticationFailed => denied(message),
         Kind::Io => StoreError::unavailable(format!("the connection failed: {message}"), true),
@@ -68,7 +73,10 @@ pub(crate) fn classify(error: &RedisError) -> StoreError {
         Kind::Parse | Kind::UnexpectedReturnType => StoreError {
             error: Error::new(
                 ErrorKind::Protocol,
-                format!("{message}; is it a Redis or Valkey server?"),
+                format!(
+                    "the server's reply cannot be read ({message}): it has another form than RESP3, or text that \
+                     is not UTF-8; is it a Redis or Valkey server, and does anything on the way rewrite replies?"
+                ),
             ),
             doubt: true,
             passing: false,
@@ -97,9 +105,14 @@ fn by_code(error: &RedisError, message: String) -> StoreError {
     if busy.iter().any(|word| says(word)) || message.contains("max number of clients") {
         return StoreError::unavailable(format!("the server cannot serve now: {message}"), false);
     }
+    let hint = if message.to_ascii_lowercase().contains("unknown command") {
+        "is it a Sentinel (`redis+sentinel://`), or older than Redis 6.2?"
+    } else {
+        "is it Redis 6.2 or later, or Valkey?"
+    };
     StoreError::refused(Error::new(
         ErrorKind::Protocol,
-        format!("the server refused the call: {message}; is it Redis 6.2 or later, or Valkey?"),
+        format!("the server refused the call: {message}; {hint}"),
     ))
 }
 

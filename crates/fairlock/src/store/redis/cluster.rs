@@ -4,11 +4,14 @@
 //! every resend has to be known, and the loss of one node must put the holds of that node, and no
 //! others, in doubt at once.
 
+use super::aside::Aside;
 use super::confirm::Confirmer;
 use super::dial::{self, Endpoint, Target, Tls};
+use super::kept::kept;
 use super::link::Link;
 use super::login::Login;
 use super::place::Place;
+use super::route::{self, Route};
 use super::slots::{Addr, SLOTS, SlotMap, SlotSet, slot_of};
 use crate::clock::{Moment, ServerClock, lock};
 use crate::config::{Address, Config};
@@ -33,6 +36,8 @@ pub(crate) struct Cluster {
     /// One for all nodes: whoever is asked for a password is asked once at a time.
     pub(super) login: Arc<Login>,
     tls: Option<Arc<Tls>>,
+    /// Where the names of nodes are looked up.
+    looks: Arc<Aside>,
     state: Mutex<State>,
     events: Events,
     /// Changes with the map, and with every connection that is made or lost.
@@ -99,6 +104,7 @@ impl Cluster {
             config: config.clone(),
             login: Arc::new(Login::of_servers(config)),
             tls,
+            looks: route::looks(),
             state: Mutex::new(State {
                 map: Arc::default(),
                 nodes: BTreeMap::new(),
@@ -169,7 +175,8 @@ impl Cluster {
     /// Where a node is, and who connects to it.
     pub(super) fn endpoint(&self, addr: &Addr) -> Endpoint {
         let target = Target::Tcp(addr.host.as_ref().to_owned(), addr.port);
-        Endpoint { target, login: Arc::clone(&self.login), tls: self.tls.clone() }
+        let route = Route::new(Arc::clone(&self.looks), self.config.connect_timeout);
+        Endpoint { target, login: Arc::clone(&self.login), tls: self.tls.clone(), route }
     }
 
     /// The number of the connection by which calls for a slot go; 0: there is none.
@@ -300,7 +307,7 @@ impl Cluster {
             confirmer,
             number: AtomicU64::new(0),
             used: Mutex::new(Moment::now()),
-            task: tokio::spawn(Arc::clone(&link).run()),
+            task: tokio::spawn(kept(Arc::clone(&link), Link::run)),
             link,
         })
     }

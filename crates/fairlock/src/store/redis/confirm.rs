@@ -16,6 +16,7 @@
 
 use super::classify::{self, classify};
 use super::dial::Connection;
+use super::kept::kept;
 use super::keys::{Keys, Publishing};
 use super::link::Link;
 use super::place::Place;
@@ -96,8 +97,8 @@ impl Confirmer {
         settings.ping_timeout += config.replicas_timeout;
         // The commands' own connection looks at the server.
         settings.on = Reactions::ignoring();
-        let link = Link::new(Arc::clone(place), &settings, None, Arc::new(|_| {}));
-        let keep = tokio::spawn(Arc::clone(&link).run());
+        let link = Link::beside(Arc::clone(place), &settings);
+        let keep = tokio::spawn(kept(Arc::clone(&link), Link::run));
         let (line, items) = mpsc::channel(LINE_MAX);
         let worker = Worker {
             link,

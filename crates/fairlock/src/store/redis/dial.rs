@@ -1,26 +1,30 @@
 //! Makes connections: the one place where a stream to a server is opened, whatever the topology.
 //!
 //! The streams are ours rather than redis-rs's: what is sent before a stream is ready is decided
-//! here, and each connection asks for the server's address anew.
+//! here, and to which of the addresses of a name it goes (`route.rs`).
 
 use super::bounded::Heard;
 use super::classify::classify;
+use super::greeting;
 use super::link::made;
 use super::login::Login;
+use super::route::Route;
 use super::tapped::{Listener, Tapped};
+use crate::clock::Moment;
 use crate::config::Config;
 use crate::error::{Error, ErrorKind};
 use crate::store::StoreError;
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, ErrorKind as Kind, RedisConnectionInfo, RedisError};
+use redis::{AsyncConnectionConfig, RedisConnectionInfo, RedisError, Value};
 use std::fmt;
 use std::io;
+use std::net::SocketAddr;
 use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::task::AbortHandle;
 
 /// Where a server listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,10 +75,31 @@ pub(crate) struct Endpoint {
     pub(crate) login: Arc<Login>,
     /// With it, nothing goes to the server in plain text.
     pub(crate) tls: Option<Arc<Tls>>,
+    /// To which of the addresses of its name.
+    pub(crate) route: Arc<Route>,
 }
 
 impl Endpoint {
-    /// A new connection, logged in. The caller bounds the time.
+    /// A new connection, logged in, for commands: it chooses the address for all connections of the client. Of
+    /// several the first that is no replica. The caller bounds the time.
+    pub(crate) async fn lead(
+        &self,
+        config: AsyncConnectionConfig,
+    ) -> Result<Connection, StoreError> {
+        self.dial(&self.login.now().await?, config, true).await
+    }
+
+    /// One to the address that the command connection has chosen, or is about to. The caller bounds the time.
+    pub(crate) async fn follow(
+        &self,
+        config: AsyncConnectionConfig,
+    ) -> Result<Connection, StoreError> {
+        let Some((host, _)) = self.name() else { return self.connect(config).await };
+        let addr = self.route.chosen().await;
+        self.at(host, addr, &self.login.now().await?, config).await
+    }
+
+    /// One to the first address that can be reached, logged in. The caller bounds the time.
     pub(crate) async fn connect(
         &self,
         config: AsyncConnectionConfig,
@@ -88,25 +113,107 @@ impl Endpoint {
         login: &RedisConnectionInfo,
         config: AsyncConnectionConfig,
     ) -> Result<Connection, StoreError> {
+        self.dial(login, config, false).await
+    }
+
+    /// The name that has to be looked up: an address has nothing to choose.
+    fn name(&self) -> Option<(&str, u16)> {
         match &self.target {
-            Target::Tcp(host, port) => {
+            Target::Tcp(host, port) if host.parse::<std::net::IpAddr>().is_err() => {
                 #[cfg(all(test, feature = "test-util"))]
-                if let Some(stream) = super::simulation::stream_to(host) {
-                    let stream = stream.await.map_err(|error| unreached(error.into()))?;
-                    return plain(stream, login, config).await;
+                if super::simulation::is_simulated(host) {
+                    return None;
                 }
-                let stream = tcp(host, *port).await.map_err(unreached)?;
-                match &self.tls {
-                    None => plain(stream, login, config).await,
-                    Some(tls) => encrypted(tls, host, stream, login, config).await,
-                }
+                Some((host, *port))
             }
-            Target::Unix(path) => {
-                let stream = unix(path).await.map_err(unreached)?;
-                made(Connection::over(stream, login, config).await)
-            }
+            _ => None,
         }
     }
+
+    async fn dial(
+        &self,
+        login: &RedisConnectionInfo,
+        config: AsyncConnectionConfig,
+        leads: bool,
+    ) -> Result<Connection, StoreError> {
+        let (host, port) = match &self.target {
+            Target::Unix(path) => {
+                let stream = unix(path).await.map_err(unreached)?;
+                return made(Connection::over(stream, login, config).await);
+            }
+            Target::Tcp(host, port) => (host, *port),
+        };
+        #[cfg(all(test, feature = "test-util"))]
+        if let Some(stream) = super::simulation::stream_to(host) {
+            let stream = stream.await.map_err(|error| unreached(error.into()))?;
+            return plain(stream, login, config).await;
+        }
+        let addrs = self.route.addresses(host, port).await?;
+        if let [only] = addrs[..] {
+            let conn = self.at(host, only, login, config).await?;
+            if leads {
+                self.route.choose(only);
+            }
+            return Ok(conn);
+        }
+        let until = Moment::now().plus(self.route.patience);
+        let (mut replica, mut failure) = (None, None);
+        for (addr, left) in addrs.iter().zip((1..=addrs.len() as u32).rev()) {
+            let attempt = async {
+                let mut conn = self.at(host, *addr, login, config.clone()).await?;
+                let is_replica = leads && is_replica(&mut conn).await?;
+                Ok((conn, is_replica))
+            };
+            // One that is dead must not use up the time of the others.
+            let attempt = tokio::time::timeout(until.left() / left, attempt).await;
+            match attempt.unwrap_or_else(|_| Err(late(self.tls.is_some()))) {
+                Ok((conn, false)) => {
+                    if leads {
+                        self.route.choose(*addr);
+                    }
+                    return Ok(conn);
+                }
+                Ok((conn, true)) => replica = replica.or(Some((conn, *addr))),
+                // Somebody is there and refuses: the next one is another server.
+                Err(refused) if !refused.passing => return Err(at_address(addr, refused)),
+                Err(unreached) => failure = failure.or(Some(at_address(addr, unreached))),
+            }
+        }
+        if let Some((conn, addr)) = replica {
+            // Whether one may be used is for whoever looks at the server to say.
+            self.route.choose(addr);
+            return Ok(conn);
+        }
+        Err(failure
+            .unwrap_or_else(|| StoreError::unavailable("the host has no address".into(), false)))
+    }
+
+    /// A new connection to one of the addresses of the host.
+    async fn at(
+        &self,
+        host: &str,
+        addr: SocketAddr,
+        login: &RedisConnectionInfo,
+        config: AsyncConnectionConfig,
+    ) -> Result<Connection, StoreError> {
+        let stream = tcp(addr).await.map_err(unreached)?;
+        match &self.tls {
+            None => plain(stream, login, config).await,
+            Some(tls) => encrypted(tls, host, stream, login, config).await,
+        }
+    }
+}
+
+/// Says of a name with several addresses which one it was.
+fn at_address(addr: &SocketAddr, failure: StoreError) -> StoreError {
+    StoreError { error: failure.error.at(addr), ..failure }
+}
+
+/// `HELLO` needs no right. What says nothing of it is none.
+async fn is_replica(conn: &mut Connection) -> Result<bool, StoreError> {
+    let hello = made(conn.send_packed_command(&redis::cmd("HELLO")).await)?;
+    let hello = hello.extract_error().unwrap_or(Value::Nil);
+    Ok(greeting::field(&hello, "role").is_some_and(|role| role != "master"))
 }
 
 async fn plain<S>(
@@ -118,13 +225,9 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let opening = Arc::new(Opening::default());
-    let stream = Tapped::new(stream, Sniffer(Some(Arc::clone(&opening))));
+    let stream = Tapped::new(stream, Sniffer::new(&opening));
     let connected = Connection::over(stream, login, config).await;
-    if connected.is_err() && opening.0.get() == Some(&Opening::ALERT) {
-        let message = "the server speaks TLS here: use `rediss://`, or the port that is without";
-        return Err(StoreError::refused(Error::new(ErrorKind::Tls, message)));
-    }
-    made(connected)
+    opening.judge(connected, made)
 }
 
 #[cfg(feature = "tls")]
@@ -136,7 +239,10 @@ async fn encrypted(
     config: AsyncConnectionConfig,
 ) -> Result<Connection, StoreError> {
     let (stream, ends) = tls.over(host, stream).await?;
-    Connection::over(stream, login, config).await.map_err(|error| ends.of_login(error))
+    let opening = Arc::new(Opening::default());
+    let stream = Tapped::new(stream, Sniffer::new(&opening));
+    let connected = Connection::over(stream, login, config).await;
+    opening.judge(connected, |connected| connected.map_err(|error| ends.of_login(error)))
 }
 
 #[cfg(not(feature = "tls"))]
@@ -157,9 +263,14 @@ pub(crate) fn late(encrypted: bool) -> StoreError {
         "; does the server speak TLS on this port? One that does not may never answer (`redis://` is \
          for those)"
     } else {
-        ""
+        "; does a Redis or Valkey server listen there, and without TLS (`rediss://` is for those with it)?"
     };
-    StoreError::unavailable(format!("connecting took too long{hint}"), false)
+    own(StoreError::unavailable(format!("connecting took too long{hint}"), false))
+}
+
+/// Nothing in it was said by another program.
+pub(super) fn own(failure: StoreError) -> StoreError {
+    StoreError { error: failure.error.quoting(""), ..failure }
 }
 
 /// Nobody was there to say anything to.
@@ -167,26 +278,11 @@ fn unreached(error: RedisError) -> StoreError {
     StoreError { doubt: false, ..classify(&error) }
 }
 
-/// To whichever of the host's addresses answers first: one that is dead must not use up the time.
-async fn tcp(host: &str, port: u16) -> Result<TcpStream, RedisError> {
-    let mut attempts = JoinSet::new();
-    for addr in tokio::net::lookup_host((host, port)).await? {
-        attempts.spawn(TcpStream::connect(addr));
-    }
-    let mut failure = None;
-    while let Some(attempt) = attempts.join_next().await {
-        match attempt {
-            Ok(Ok(stream)) => {
-                // Small messages that must not wait for each other's acknowledgement.
-                stream.set_nodelay(true)?;
-                return Ok(stream);
-            }
-            Ok(Err(error)) => failure = Some(error.into()),
-            // Nobody aborts an attempt, and connecting does not panic.
-            Err(_) => {}
-        }
-    }
-    Err(failure.unwrap_or_else(|| (Kind::Io, "the host has no address").into()))
+async fn tcp(addr: SocketAddr) -> Result<TcpStream, RedisError> {
+    let stream = TcpStream::connect(addr).await?;
+    // Small messages that must not wait for each other's acknowledgement.
+    stream.set_nodelay(true)?;
+    Ok(stream)
 }
 
 #[cfg(unix)]
@@ -196,28 +292,77 @@ async fn unix(path: &std::path::Path) -> Result<tokio::net::UnixStream, RedisErr
 
 #[cfg(not(unix))]
 async fn unix(_: &std::path::Path) -> Result<TcpStream, RedisError> {
-    Err((Kind::InvalidClientConfig, "this system has no Unix sockets").into())
+    Err((redis::ErrorKind::InvalidClientConfig, "this system has no Unix sockets").into())
 }
 
-/// What came first on a stream without TLS: enough to know a server that wants it.
+/// What came first on a stream: enough to know who is there, if it is no server of ours.
 #[derive(Default)]
-struct Opening(OnceLock<[u8; 2]>);
+struct Opening(OnceLock<Vec<u8>>);
 
 impl Opening {
     /// How a record begins with which a server of TLS refuses: an alert, of any version.
     const ALERT: [u8; 2] = [0x15, 0x03];
+
+    /// So much of it is kept, and shown.
+    const BYTES_MAX: usize = 24;
+
+    /// Why there is no connection: who answers otherwise than any Redis or Valkey server is told apart.
+    fn judge<T>(
+        &self,
+        connected: Result<T, RedisError>,
+        otherwise: impl FnOnce(Result<T, RedisError>) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let heard = self.0.get().map_or(&[][..], Vec::as_slice);
+        let refused = |kind, message: &str, said: &str| {
+            Err(StoreError::refused(Error::new(kind, message.to_owned()).quoting(said)))
+        };
+        if connected.is_ok() {
+            return otherwise(connected);
+        }
+        if heard.starts_with(&Self::ALERT) {
+            let message =
+                "the server speaks TLS here: use `rediss://`, or the port that is without";
+            return refused(ErrorKind::Tls, message, "");
+        }
+        if heard.starts_with(b"HTTP/") {
+            let message =
+                "a web server answers here, and no Redis or Valkey server: check host and port";
+            return refused(ErrorKind::Protocol, message, "");
+        }
+        match heard.first() {
+            None
+            | Some(
+                b'+' | b'-' | b':' | b'$' | b'*' | b'%' | b'~' | b'>' | b'_' | b'#' | b',' | b'('
+                | b'=' | b'!' | b'|',
+            ) => otherwise(connected),
+            Some(_) => {
+                let said = heard.escape_ascii().to_string();
+                let message = format!(
+                    "what answers here is no Redis or Valkey server (it begins with `{said}`): check host and port"
+                );
+                refused(ErrorKind::Protocol, &message, &said)
+            }
+        }
+    }
 }
 
 /// Notes it, unless that was done.
 struct Sniffer(Option<Arc<Opening>>);
 
+impl Sniffer {
+    fn new(opening: &Arc<Opening>) -> Self {
+        Self(Some(Arc::clone(opening)))
+    }
+}
+
 impl Listener for Sniffer {
     fn heard(&mut self, read: io::Result<&[u8]>) -> io::Result<()> {
-        if let &[first, ref more @ ..] = read?
+        let bytes = read?;
+        if !bytes.is_empty()
             && let Some(opening) = self.0.take()
         {
             // Empty until now: it is taken with its first bytes.
-            let _ = opening.0.set([first, more.first().copied().unwrap_or(0)]);
+            let _ = opening.0.set(bytes.iter().copied().take(Opening::BYTES_MAX).collect());
         }
         Ok(())
     }

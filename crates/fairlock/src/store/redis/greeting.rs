@@ -9,6 +9,7 @@ use super::rights;
 use crate::checks::{Check, Reaction, Reactions, Warning};
 use crate::config::{Address, Config, ShardedPubSub};
 use crate::error::{Error, ErrorKind};
+use crate::replicas::Replicas;
 use crate::store::StoreError;
 use redis::{Pipeline, RedisError, Value};
 
@@ -21,6 +22,8 @@ pub(crate) struct Greeting {
     reactions: Reactions,
     /// A Cluster was asked for.
     cluster: bool,
+    /// Another server may become the primary, and nothing is confirmed by replicas.
+    fails_over: bool,
     /// What scripts may publish with, the first that the server knows.
     publish: &'static [&'static str],
 }
@@ -40,6 +43,8 @@ impl Greeting {
             name: link::connection_name(config),
             reactions: config.on,
             cluster: matches!(config.address, Address::Cluster(_)),
+            fails_over: matches!(config.address, Address::Sentinel(_))
+                && config.replicas == Replicas::None,
             publish: match (&config.address, config.sharded_pubsub) {
                 (Address::Cluster(_), ShardedPubSub::On) => &["SPUBLISH"],
                 (Address::Cluster(_), ShardedPubSub::Auto) => &["SPUBLISH", "PUBLISH"],
@@ -73,25 +78,49 @@ impl Greeting {
             ask.cmd("INFO").arg("memory");
         }
         let rights = self.looks_for(Check::Rights);
+        let replication = self.fails_over && self.looks_for(Check::Failover);
+        if replication {
+            ask.cmd("INFO").arg("replication");
+        }
+        // Without a right to it nothing else would tell that it is missing.
+        let outright: &[&str] = match (rights, self.cluster) {
+            (false, _) => &[],
+            (true, false) => &["PING"],
+            (true, true) => &["ASKING", "PING"],
+        };
         if rights {
+            for name in outright {
+                ask.cmd(name);
+            }
             ask.add_command(rights::by_hash()).add_command(rights::commands(self.publish));
         }
-        let count = 2 + usize::from(time) + usize::from(memory) + 2 * usize::from(rights);
+        let asked = [time, memory, replication, rights, rights];
+        let count = 2 + asked.into_iter().filter(|asked| *asked).count() + outright.len();
         let failed = |error: RedisError| StoreError { doubt: false, ..classify(&error) };
         let mut replies =
             conn.send_packed_commands(&ask, 0, count).await.map_err(failed)?.into_iter();
         let mut reply = || replies.next().unwrap_or(Value::Nil);
 
         link::named(reply()).map_err(failed)?;
-        let mut findings = self.of_server(&reply());
+        let hello = reply();
+        is_no_sentinel(&hello)?;
+        let mut findings = self.of_server(&hello);
         if let Some(record) = record.filter(|_| time) {
             record.note_time(reply());
         }
         if memory {
             findings.extend(of_memory(reply()));
         }
+        if replication {
+            findings.extend(of_replication(reply()));
+        }
         if rights {
-            findings.extend(of_rights(reply(), reply()).map_err(failed)?);
+            let denied = |name: &&&str| {
+                let tried = (**name, reply().extract_error());
+                tried.1.is_err_and(|error| is_permission(&error))
+            };
+            let denied: Vec<_> = outright.iter().filter(denied).copied().collect();
+            findings.extend(of_rights(&denied, reply(), reply()).map_err(failed)?);
         }
         let mut warnings = Vec::new();
         for finding in findings {
@@ -181,6 +210,33 @@ pub(super) fn is_old(version: &str) -> bool {
     }
 }
 
+/// A Sentinel knows where the servers are, and keeps no locks.
+fn is_no_sentinel(hello: &Value) -> Result<(), StoreError> {
+    if field(hello, "mode") != Some("sentinel") {
+        return Ok(());
+    }
+    let message = "a Sentinel answers here, which keeps no locks: use `redis+sentinel://HOST:PORT/MASTER` with \
+                   the name of its master (`Config::sentinel`), or the port of the server";
+    Err(StoreError::refused(Error::misuse(message).quoting("")))
+}
+
+/// What the primary does when it is cut off. Servers say how many replicas are near enough only where they want some.
+fn of_replication(info: Value) -> Option<Finding> {
+    let info = match info.extract_error().ok()? {
+        Value::VerbatimString { text, .. } => text,
+        Value::BulkString(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+        _ => return None,
+    };
+    if info.lines().any(|line| line.starts_with("min_slaves_good_slaves:")) {
+        return None;
+    }
+    let message = "a primary that is cut off goes on giving locks for as long as the split lasts, while another one \
+                   gives them, too: set `min-replicas-to-write 1` on each server, or wait for replicas \
+                   (`replicas=1` in the URL)";
+    let (check, kind) = (Check::Failover, ErrorKind::Misuse);
+    Some(Finding { check, message: message.into(), kind, blind: false })
+}
+
 pub(super) fn of_memory(info: Value) -> Option<Finding> {
     let finding = |message: String, blind| {
         Some(Finding { check: Check::Eviction, message, kind: ErrorKind::Misuse, blind })
@@ -211,9 +267,13 @@ pub(super) fn of_memory(info: Value) -> Option<Finding> {
     }
 }
 
-/// What the tries of `EVALSHA` and of the scripts' commands came to.
-fn of_rights(by_hash: Value, commands: Value) -> Result<Option<Finding>, RedisError> {
-    let mut denied = Vec::new();
+/// What the tries of `EVALSHA` and of the scripts' commands came to; `outright` was denied before.
+fn of_rights(
+    outright: &[&str],
+    by_hash: Value,
+    commands: Value,
+) -> Result<Option<Finding>, RedisError> {
+    let mut denied: Vec<String> = outright.iter().map(|name| (*name).to_owned()).collect();
     match by_hash.extract_error() {
         Err(error) if is_permission(&error) => denied.push("EVALSHA".to_owned()),
         // There is no such script.

@@ -6,7 +6,7 @@ use super::attempt::Attempt;
 use super::classify::is_permission;
 use super::dial::Connection;
 use super::link::made;
-use super::place::{Moves, Place};
+use super::place::{Moves, Part, Place};
 use super::{keys, link, reply, rights};
 use crate::backoff::Backoff;
 use crate::clock::{Moment, lock};
@@ -35,6 +35,8 @@ pub(crate) struct Inbox {
     channel: Vec<u8>,
     events: Events,
     up: AtomicBool,
+    /// The server of the commands does not see it.
+    unseen: AtomicBool,
     /// The server may be gone.
     doubted: Notify,
     /// The server is there again.
@@ -83,6 +85,7 @@ impl Inbox {
             channel: keys::inbox(client_id),
             events,
             up: AtomicBool::new(false),
+            unseen: AtomicBool::new(false),
             doubted: Notify::new(),
             found: Notify::new(),
             topics: Mutex::default(),
@@ -91,8 +94,29 @@ impl Inbox {
         })
     }
 
+    /// Whether the server would find somebody who listens: waiters that ask now count as alive by it.
     pub(crate) fn is_up(&self) -> bool {
+        self.is_subscribed() && !self.unseen.load(Ordering::Acquire)
+    }
+
+    pub(super) fn is_subscribed(&self) -> bool {
         self.up.load(Ordering::Acquire)
+    }
+
+    /// Whether the server of the commands sees it.
+    pub(super) fn note_seen(&self, seen: bool) {
+        self.unseen.store(!seen, Ordering::Release);
+    }
+
+    pub(super) fn channel(&self) -> &[u8] {
+        &self.channel
+    }
+
+    /// The connection leads to the wrong server.
+    pub(super) fn make_anew(&self) {
+        if let Some(line) = &*self.current.borrow() {
+            line.broken.notify_one();
+        }
     }
 
     /// How many channels it listens to for waiters.
@@ -120,7 +144,7 @@ impl Inbox {
     /// Connects, subscribes, watches, reconnects; for ever.
     pub(crate) async fn run(self: Arc<Self>) {
         let mut backoff = Backoff::default();
-        let mut moves = self.place.moves();
+        let mut moves = self.place.moves(Part::Follows);
         // One that fell silent is kept until another listens. Between the two a server that is reached again
         // would take waiters for dead; and what it says meanwhile may come by the old one.
         let mut silent: Option<(Line, Moment)> = None;
@@ -179,7 +203,7 @@ impl Inbox {
                 Ok::<(), std::convert::Infallible>(())
             });
         let connect = async {
-            let mut conn = self.place.connect(config).await?;
+            let mut conn = self.place.connect(Part::Follows, config).await?;
             let channels = self.subscribe(&mut conn).await?;
             Ok((Line { conn, broken }, channels))
         };

@@ -1,11 +1,11 @@
 //! The command connection: made, pinged while idle, and made again.
 
 use super::attempt::Attempt;
-use super::classify::{classify, is_permission};
+use super::classify::{classify, is_permission, text};
 use super::dial::Connection;
 use super::greeting::Greeting;
 use super::keys::Keys;
-use super::place::{Moves, Place};
+use super::place::{Moves, Part, Place};
 use super::record::Record;
 use crate::backoff::Backoff;
 use crate::clock::{Moment, lock};
@@ -21,6 +21,7 @@ use tokio::sync::{Notify, watch};
 /// The command connection and the task that keeps it.
 pub(crate) struct Link {
     place: Arc<Place>,
+    part: Part,
     greeting: Greeting,
     connect_timeout: Duration,
     response_timeout: Duration,
@@ -44,14 +45,30 @@ pub(crate) fn connection_name(config: &Config) -> String {
 }
 
 impl Link {
+    /// The connection that commands go by.
     pub(crate) fn new(
         place: Arc<Place>,
         config: &Config,
         record: Option<Arc<Record>>,
         events: Events,
     ) -> Arc<Self> {
+        Self::with((place, Part::Leads), config, record, events)
+    }
+
+    /// One more, to wherever that goes.
+    pub(crate) fn beside(place: Arc<Place>, config: &Config) -> Arc<Self> {
+        Self::with((place, Part::Follows), config, None, Arc::new(|_| {}))
+    }
+
+    fn with(
+        (place, part): (Arc<Place>, Part),
+        config: &Config,
+        record: Option<Arc<Record>>,
+        events: Events,
+    ) -> Arc<Self> {
         Arc::new(Self {
             place,
+            part,
             greeting: Greeting::new(config),
             connect_timeout: config.connect_timeout,
             response_timeout: config.response_timeout,
@@ -118,7 +135,11 @@ impl Link {
     /// Connects, watches, reconnects; for ever.
     pub(crate) async fn run(self: Arc<Self>) {
         let mut backoff = Backoff::default();
-        let mut moves = self.place.moves();
+        let mut moves = self.place.moves(self.part);
+        if self.current.send_replace(None).is_some() {
+            // The task before this one has panicked.
+            (self.events)(Event::Down(Scope::All));
+        }
         loop {
             moves.forget();
             match self.connect().await {
@@ -152,7 +173,7 @@ impl Link {
             .set_connection_timeout(Some(self.connect_timeout))
             .set_response_timeout(Some(self.response_timeout));
         let connect = async {
-            let mut conn = self.place.connect(config).await?;
+            let mut conn = self.place.connect(self.part, config).await?;
             self.introduce(&mut conn).await?;
             Ok(conn)
         };
@@ -167,7 +188,7 @@ impl Link {
             .set_connection_timeout(Some(self.connect_timeout))
             .set_response_timeout(Some(self.response_timeout));
         let connect = async {
-            let mut conn = self.place.connect(config).await?;
+            let mut conn = self.place.connect(Part::Follows, config).await?;
             made(name_connection(&mut conn, "fairlock-yardstick").await)?;
             Ok(conn)
         };
@@ -263,11 +284,13 @@ pub(super) fn made<T>(result: Result<T, RedisError>) -> Result<T, StoreError> {
     result.map_err(|error| {
         if error.is_connection_dropped() {
             // A server without a free connection says so and closes, which may be heard first.
+            let said = text(&error);
             let message = format!(
-                "the server closed the new connection ({error}): has it no connection left \
-                 (`maxclients`), or does it expect TLS?"
+                "the server closed the new connection ({said}): has it no connection left \
+                 (`maxclients`), or does it expect TLS (`rediss://`)?"
             );
-            return StoreError::unavailable(message, false);
+            let failure = StoreError::unavailable(message, false);
+            return StoreError { error: failure.error.quoting(&said), ..failure };
         }
         StoreError { doubt: false, ..classify(&error) }
     })

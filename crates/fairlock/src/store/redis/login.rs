@@ -1,5 +1,6 @@
 //! The login of a connection: user, password and database, brought up to date before each one.
 
+use super::aside::{Aside, Failed};
 use crate::checks::{Check, Reaction, Warning};
 use crate::clock::lock;
 use crate::config::Config;
@@ -9,7 +10,6 @@ use crate::store::StoreError;
 use redis::{ProtocolVersion, RedisConnectionInfo};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tokio::sync::{Semaphore, oneshot};
 
 /// Where logins come from.
 pub(crate) struct Login {
@@ -18,7 +18,7 @@ pub(crate) struct Login {
     database: i64,
     /// One look at a file or callback at a time: one that hangs costs one thread, not one for each
     /// attempt to connect.
-    turn: Arc<Semaphore>,
+    looks: Arc<Aside>,
     /// How long a look may take.
     patience: Duration,
     /// What was sent last: never to be repeated, whatever the other side answers.
@@ -35,7 +35,7 @@ impl Login {
             username: user.cloned(),
             password: password.clone(),
             database: database.into(),
-            turn: Arc::new(Semaphore::new(1)),
+            looks: Aside::new("fairlock-login", 1),
             // The other half is for the connection itself.
             patience: config.connect_timeout / 2,
             last: Mutex::default(),
@@ -118,19 +118,13 @@ impl Login {
 
     /// Looks on a thread of its own: files and callbacks may block, and beats go on meanwhile.
     async fn ask(&self) -> Result<Found, Error> {
-        let turn = Arc::clone(&self.turn).acquire_owned().await;
         let (username, password) = (self.username.clone(), self.password.clone());
-        let (tell, told) = oneshot::channel();
-        std::thread::Builder::new()
-            .name("fairlock-login".into())
-            .spawn(move || {
-                let found = password.read(username.as_ref());
-                // Before the answer: whoever asks next need not wait for the end of the thread.
-                drop(turn);
-                // The attempt may have been given up.
-                let _ = tell.send(found);
-            })
-            .map_err(|error| no_login(format!("no thread to ask for it: {error}")))?;
-        told.await.unwrap_or_else(|_| Err(no_login("the callback panicked".into())))
+        let found = self.looks.run(move || password.read(username.as_ref())).await;
+        found.unwrap_or_else(|failed| {
+            Err(no_login(match failed {
+                Failed::NoThread(error) => format!("no thread to ask for it: {error}"),
+                Failed::Panicked => "the callback panicked".into(),
+            }))
+        })
     }
 }

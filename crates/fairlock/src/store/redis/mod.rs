@@ -5,6 +5,7 @@
 //! for. Each has a task that connects, watches and reconnects it. On a Cluster the first two for each
 //! node; `routes.rs` finds the way.
 
+mod aside;
 mod attempt;
 mod bounded;
 mod classify;
@@ -19,6 +20,7 @@ mod exchange;
 mod fuzz;
 mod greeting;
 mod inbox;
+mod kept;
 mod keys;
 mod link;
 mod login;
@@ -29,11 +31,13 @@ mod raw;
 mod record;
 mod reply;
 mod rights;
+mod route;
 mod routes;
 mod scan;
 mod script;
 mod sentinels;
 mod shards;
+mod sight;
 #[cfg(all(test, feature = "test-util"))]
 mod simulation;
 mod slots;
@@ -54,15 +58,18 @@ use confirm::Confirmer;
 use exchange::Call;
 use fairlock_core::{ClientId, LockName, Op, Rules};
 use inbox::Inbox;
+use kept::kept;
 use keys::Publishing;
 use link::Link;
 use place::Place;
 use record::Record;
 use redis::{Cmd, Value};
 use routes::Routes;
+use sight::Sight;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
+use tokio::sync::Notify;
 
 #[cfg(feature = "yardstick")]
 pub(crate) use raw::Raw;
@@ -84,6 +91,7 @@ enum To {
 struct One {
     link: Arc<Link>,
     inbox: Arc<Inbox>,
+    sight: Arc<Sight>,
     /// Where replicas are waited for.
     confirmer: Option<Confirmer>,
     rules: Rules,
@@ -119,7 +127,8 @@ impl RedisStore {
         match &self.to {
             To::One(one) => {
                 one.link.first_contact().await?;
-                one.inbox.first_contact().await
+                one.inbox.first_contact().await?;
+                one.sight.look().await
             }
             To::Cluster(routes) => routes.first_contact().await,
         }
@@ -163,25 +172,40 @@ impl One {
         events: Events,
     ) -> Result<Self, Error> {
         let place = Place::new(config)?;
-        let inbox = Inbox::new(Arc::clone(&place), config, client, Arc::clone(&events));
-        let other = Arc::clone(&inbox);
+        let changed = Arc::new(Notify::new());
+        let (tell, listened) = (Arc::clone(&events), Arc::clone(&changed));
+        let hear: Events = Arc::new(move |event| {
+            if matches!(event, Event::InboxUp(_)) {
+                listened.notify_one();
+            }
+            tell(event);
+        });
+        let inbox = Inbox::new(Arc::clone(&place), config, client, hear);
+        let (other, tell, made) = (Arc::clone(&inbox), Arc::clone(&events), Arc::clone(&changed));
         let hear: Events = Arc::new(move |event| {
             match event {
                 Event::Down(_) => other.doubt(),
-                Event::Up { .. } => other.hurry(),
+                Event::Up { .. } => {
+                    other.hurry();
+                    made.notify_one();
+                }
                 _ => {}
             }
-            events(event);
+            tell(event);
         });
         let link = Link::new(Arc::clone(&place), config, record.clone(), hear);
+        let sight = Sight::new(&link, &inbox, config, Arc::clone(&events), changed);
         let confirmer = Confirmer::start(&place, config);
-        tokio::spawn(Arc::clone(&link).run());
-        tokio::spawn(Arc::clone(&inbox).run());
-        tokio::spawn(async move { place.watch().await });
+        tokio::spawn(kept(Arc::clone(&link), Link::run));
+        tokio::spawn(kept(Arc::clone(&inbox), Inbox::run));
+        tokio::spawn(kept(Arc::clone(&place), move |place| place.watch(Arc::clone(&events))));
+        tokio::spawn(kept(Arc::clone(&sight), Sight::keep));
         if let Some(record) = record {
-            tokio::spawn(link::keep_record(Arc::clone(&link), record, record::REFRESH));
+            tokio::spawn(kept(Arc::clone(&link), move |link| {
+                link::keep_record(link, Arc::clone(&record), record::REFRESH)
+            }));
         }
-        Ok(Self { link, inbox, confirmer, rules: config.rules() })
+        Ok(Self { link, inbox, sight, confirmer, rules: config.rules() })
     }
 
     async fn call(&self, name: &LockName, op: &Op) -> Result<Reply, StoreError> {

@@ -3,22 +3,31 @@
 use super::cluster::Cluster;
 use super::dial::{self, Connection, Endpoint, Target, Tls};
 use super::login::Login;
+use super::route::{self, Route};
 use super::sentinels::Sentinels;
-use crate::checks::Warning;
+use crate::checks::{Check, Warning};
 use crate::config::{Address, Config, SentinelPlace};
 use crate::error::Error;
-use crate::store::StoreError;
+use crate::store::{Events, StoreError};
 use redis::{AsyncConnectionConfig, RedisError, Value};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::sync::watch;
+
+/// What a connection is for, where a name has several addresses.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// Commands go by it: where it goes the others go.
+    Leads,
+    Follows,
+}
 
 /// What connections are made to.
 pub(crate) enum Place {
     /// One server.
     Fixed(Endpoint),
     /// Whatever server the Sentinels name at the time.
-    Sentinels(Sentinels),
+    Sentinels(Arc<Sentinels>),
     /// Any node of a Cluster: for messages that go to all.
     Anywhere(Weak<Cluster>),
 }
@@ -31,12 +40,18 @@ impl Place {
         let tls = dial::tls(config)?;
         let place = match &config.address {
             Address::Tcp { host, port } => {
-                Self::Fixed(Endpoint { target: Target::Tcp(host.clone(), *port), login, tls })
+                let target = Target::Tcp(host.clone(), *port);
+                let route = Route::new(route::looks(), config.connect_timeout);
+                Self::Fixed(Endpoint { target, login, tls, route })
             }
             Address::Unix(path) => {
-                Self::Fixed(Endpoint { target: Target::Unix(path.clone()), login, tls })
+                let target = Target::Unix(path.clone());
+                let route = Route::new(route::looks(), config.connect_timeout);
+                Self::Fixed(Endpoint { target, login, tls, route })
             }
-            Address::Sentinel(place) => Self::Sentinels(sentinels(config, place, login, tls)),
+            Address::Sentinel(place) => {
+                Self::Sentinels(Arc::new(sentinels(config, place, login, tls)))
+            }
             Address::Cluster(_) => {
                 return Err(Error::misuse("a Cluster is no one server"));
             }
@@ -49,10 +64,12 @@ impl Place {
     /// A new connection to the server to talk to now. The caller bounds the time.
     pub(crate) async fn connect(
         &self,
+        part: Part,
         config: AsyncConnectionConfig,
     ) -> Result<Connection, StoreError> {
         let mut conn = match self {
-            Self::Fixed(endpoint) => endpoint.connect(config).await?,
+            Self::Fixed(endpoint) if part == Part::Leads => endpoint.lead(config).await?,
+            Self::Fixed(endpoint) => endpoint.follow(config).await?,
             Self::Sentinels(sentinels) => sentinels.master().await?.connect(config).await?,
             Self::Anywhere(cluster) => anywhere(cluster)?.connect(config).await?,
         };
@@ -72,44 +89,54 @@ impl Place {
             Value::Array(words) if words.first().is_some_and(|word| says(word, b"master")) => {
                 Ok(())
             }
-            _ => Err(StoreError::unavailable(
+            _ => Err(dial::own(StoreError::unavailable(
                 "the Sentinels name it as the master, but it says that it is a replica".into(),
                 false,
-            )),
+            ))),
         }
     }
 
-    /// What was found about logins when the last connection was made, and gone on with.
+    /// What was found when the last connection was made, and gone on with: about logins, and about Sentinels.
     pub(crate) fn warnings(&self) -> Vec<Warning> {
         let logins = match self {
             Self::Fixed(endpoint) => vec![&*endpoint.login],
             Self::Sentinels(sentinels) => vec![sentinels.login(), sentinels.own_login()],
             Self::Anywhere(_) => Vec::new(),
         };
-        logins.into_iter().filter_map(Login::warning).collect()
+        let of_sentinels = match self {
+            Self::Sentinels(sentinels) => sentinels.warning(),
+            _ => None,
+        };
+        logins.into_iter().filter_map(Login::warning).chain(of_sentinels).collect()
     }
 
-    /// What tells that the master has moved.
-    pub(crate) fn moves(&self) -> Moves {
+    /// What tells that the connection belongs elsewhere now.
+    pub(crate) fn moves(&self, part: Part) -> Moves {
         match self {
-            Self::Fixed { .. } => Moves(None),
+            Self::Fixed(_) if part == Part::Leads => Moves(None),
+            Self::Fixed(endpoint) => Moves(Some(endpoint.route.moves())),
             Self::Sentinels(sentinels) => Moves(Some(sentinels.moves())),
             // It may be the node that has left.
             Self::Anywhere(cluster) => Moves(cluster.upgrade().map(|cluster| cluster.departures())),
         }
     }
 
-    /// Listens to what Sentinels announce, for ever.
-    pub(crate) async fn watch(&self) {
-        if let Self::Sentinels(sentinels) = self {
-            sentinels.watch().await;
+    /// Listens to what Sentinels say, for ever.
+    pub(crate) async fn watch(self: Arc<Self>, events: Events) {
+        if let Self::Sentinels(sentinels) = &*self {
+            Arc::clone(sentinels).watch(events).await;
         }
     }
 
-    /// Whether a server's refusal says that it is the master no longer. A server that is fixed
-    /// may become a master again, and there is no other.
+    /// Whether a server's refusal says that it is the master no longer, and there may be another. A server with
+    /// one address may become a master again.
     pub(crate) fn is_over(&self, error: &RedisError) -> bool {
-        matches!(self, Self::Sentinels(_)) && super::classify::is_read_only(error)
+        let has_others = match self {
+            Self::Sentinels(_) => true,
+            Self::Fixed(endpoint) => endpoint.route.has_several(),
+            Self::Anywhere(_) => false,
+        };
+        has_others && super::classify::is_read_only(error)
     }
 
     /// An attempt to connect took too long.
@@ -175,16 +202,20 @@ fn sentinels(
     of_master: Arc<Login>,
     tls: Option<Arc<Tls>>,
 ) -> Sentinels {
-    let own_login = Arc::new(Login::of_sentinels(config));
-    let endpoint = |(host, port): &(String, u16)| {
-        let target = Target::Tcp(host.clone(), *port);
-        Endpoint { target, login: Arc::clone(&own_login), tls: tls.clone() }
-    };
-    let endpoints = place.sentinels.iter().map(endpoint).collect();
     // Two connections of the client ask after each loss; an answer that takes half of the time for
     // a connection leaves the other half for the connection.
     let patience: Duration = config.connect_timeout / 2;
-    Sentinels::new(endpoints, own_login, place.master.clone(), (of_master, tls), patience)
+    let own_login = Arc::new(Login::of_sentinels(config));
+    let looks = route::looks();
+    let endpoint = |(host, port): &(String, u16)| {
+        let target = Target::Tcp(host.clone(), *port);
+        let route = Route::new(Arc::clone(&looks), patience);
+        Endpoint { target, login: Arc::clone(&own_login), tls: tls.clone(), route }
+    };
+    let endpoints = place.sentinels.iter().map(endpoint).collect();
+    let of_master = (of_master, tls, looks);
+    let on_minority = config.on.to(Check::Sentinels);
+    Sentinels::new(endpoints, own_login, place.master.clone(), of_master, patience, on_minority)
 }
 
 /// Some node that is connected.

@@ -39,7 +39,12 @@ pub(crate) fn denied_commands(reply: &Value) -> Vec<String> {
         Value::BulkString(name) => Some(String::from_utf8_lossy(name).into_owned()),
         _ => None,
     };
-    names.iter().filter_map(name).collect()
+    let rule = |name: String| match name.as_str() {
+        // The script may know no more than the command.
+        "PUBSUB" => "PUBSUB|NUMSUB".to_owned(),
+        _ => name,
+    };
+    names.iter().filter_map(name).map(rule).collect()
 }
 
 /// The sentence about commands that are denied.
@@ -74,6 +79,7 @@ pub(crate) fn channel(channel: &[u8], error: &RedisError) -> StoreError {
         format!("to subscribe to `{channel}`: allow `+subscribe` and `+unsubscribe`")
     };
     let error = denied(format!("the user has no right {of} ({RULES}; the server says: {said})"));
+    let error = error.quoting(&said);
     StoreError { error, ..failure }
 }
 

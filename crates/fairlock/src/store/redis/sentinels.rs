@@ -3,15 +3,20 @@
 //! All are asked at once, because a dead one answers nothing and one that was cut off names the old
 //! master. The answer with the highest configuration epoch counts: an epoch is used for one
 //! failover only, and a majority of the Sentinels had to agree to it (Redis, "Sentinel spec").
+//!
+//! They are asked again while a connection lasts: an old master that was cut off goes on answering. Whoever sees that
+//! a majority names another one leaves it; whoever sees no majority says so.
 
-use super::classify::classify;
-use super::dial::{self, Endpoint, Target, Tls};
-use super::link::made;
+use super::aside::Aside;
+use super::classify::{classify, is_permission};
+use super::dial::{self, Connection, Endpoint, Target, Tls};
 use super::login::Login;
+use super::route::Route;
 use crate::backoff::Backoff;
-use crate::clock::lock;
+use crate::checks::{Check, Reaction, Warning};
+use crate::clock::{Moment, lock};
 use crate::error::{Error, ErrorKind};
-use crate::store::StoreError;
+use crate::store::{Event, Events, StoreError};
 use redis::{AsyncConnectionConfig, PushInfo, PushKind, RedisConnectionInfo, RedisError, Value};
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
@@ -23,9 +28,9 @@ use tokio::task::JoinSet;
 /// later failover, one that is dead should not cost the whole patience.
 const STRAGGLERS: Duration = Duration::from_millis(100);
 
-/// A ping of the connection on which a Sentinel announces failovers: often enough for NAT and
-/// half-open connections. What is missed meanwhile, the commands' own connection notices.
-const PING_INTERVAL: Duration = Duration::from_secs(20);
+/// Each Sentinel is asked this often while a connection to the master lasts. What it announces comes at once; this is
+/// for what it could not say, and a ping of its connection besides.
+const LOOK: Duration = Duration::from_secs(5);
 
 /// Where Sentinels announce that a master has moved.
 const SWITCHED: &str = "+switch-master";
@@ -40,19 +45,36 @@ pub(crate) struct Sentinels {
     login: Arc<Login>,
     /// What encrypts connections to the master.
     tls: Option<Arc<Tls>>,
+    /// Where the names of masters are looked up.
+    looks: Arc<Aside>,
     /// How long an answer may take.
     patience: Duration,
     /// Counts announcements that the master has moved.
     moves: watch::Sender<u64>,
-    /// The master that was named last, for messages.
-    named: Mutex<Option<Target>>,
+    /// The master that was named last: whom connections are made to.
+    named: Mutex<Option<Named>>,
+    /// What each of them said last, while its connection lasts.
+    views: Mutex<Vec<View>>,
+    /// What to do about a minority.
+    on_minority: Reaction,
+    /// The last time that somebody asked only a minority answered.
+    minority: Mutex<Option<Warning>>,
 }
 
 /// What one Sentinel says.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Named {
     epoch: u64,
     target: Target,
+}
+
+/// What is known of one Sentinel.
+#[derive(Clone, Debug)]
+enum View {
+    /// It was not reached yet.
+    Unknown,
+    Silent,
+    Says(Named),
 }
 
 /// What one Sentinel's silence means.
@@ -68,19 +90,34 @@ impl Sentinels {
         endpoints: Vec<Endpoint>,
         own_login: Arc<Login>,
         master: String,
-        (login, tls): (Arc<Login>, Option<Arc<Tls>>),
+        (login, tls, looks): (Arc<Login>, Option<Arc<Tls>>, Arc<Aside>),
         patience: Duration,
+        on_minority: Reaction,
     ) -> Self {
         let moves = watch::Sender::new(0);
-        Self { endpoints, own_login, master, login, tls, patience, moves, named: Mutex::default() }
+        Self {
+            views: Mutex::new(vec![View::Unknown; endpoints.len()]),
+            endpoints,
+            own_login,
+            master,
+            login,
+            tls,
+            looks,
+            patience,
+            moves,
+            named: Mutex::default(),
+            on_minority,
+            minority: Mutex::default(),
+        }
     }
 
     /// The present master.
     pub(crate) async fn master(&self) -> Result<Endpoint, StoreError> {
         let named = self.ask().await?;
-        *lock(&self.named) = Some(named.target.clone());
+        *lock(&self.named) = Some(named.clone());
         let (login, tls) = (Arc::clone(&self.login), self.tls.clone());
-        Ok(Endpoint { target: named.target, login, tls })
+        let route = Route::new(Arc::clone(&self.looks), self.patience);
+        Ok(Endpoint { target: named.target, login, tls, route })
     }
 
     /// The login of the master.
@@ -105,7 +142,9 @@ impl Sentinels {
 
     pub(crate) fn describe(&self) -> String {
         match &*lock(&self.named) {
-            Some(target) => format!("{target}, named as master `{}` by the Sentinels", self.master),
+            Some(Named { target, .. }) => {
+                format!("{target}, named as master `{}` by the Sentinels", self.master)
+            }
             None => format!("the Sentinels of `{}`", self.master),
         }
     }
@@ -126,7 +165,7 @@ impl Sentinels {
                 (place, answer)
             });
         }
-        let majority = self.endpoints.len() / 2 + 1;
+        let majority = self.majority();
         let mut best: Option<Named> = None;
         let mut answers = 0;
         let mut silences = Vec::new();
@@ -150,7 +189,41 @@ impl Sentinels {
                 None => break,
             }
         }
-        best.ok_or_else(|| self.nobody_answers(&silences))
+        let best = best.ok_or_else(|| self.nobody_answers(&silences))?;
+        let minority = self.minority(answers);
+        lock(&self.minority).clone_from(&minority);
+        match minority {
+            Some(warning) if self.on_minority == Reaction::Refuse => {
+                let name = Check::Sentinels.name();
+                let message =
+                    format!("{warning}; `on-{name}=warn` in the URL uses the master all the same");
+                Err(dial::own(StoreError::unavailable(message, false)))
+            }
+            _ => Ok(best),
+        }
+    }
+
+    fn majority(&self) -> usize {
+        self.endpoints.len() / 2 + 1
+    }
+
+    /// What is to be said where so many answer.
+    fn minority(&self, answers: usize) -> Option<Warning> {
+        if answers >= self.majority() || self.on_minority == Reaction::Ignore {
+            return None;
+        }
+        let of = self.endpoints.len();
+        let message = format!(
+            "{answers} of {of} Sentinels of `{}` can be reached, and no majority: while that lasts this client does \
+             not learn of a failover, and may go on with a master that another one has replaced",
+            self.master
+        );
+        Some(Warning::new(Check::Sentinels, message))
+    }
+
+    /// What came of the last question for the master.
+    pub(crate) fn warning(&self) -> Option<Warning> {
+        lock(&self.minority).clone()
     }
 
     fn nobody_answers(&self, silences: &[(String, Silence)]) -> StoreError {
@@ -164,33 +237,51 @@ impl Sentinels {
             let error = Error::new(ErrorKind::Unavailable, message);
             return StoreError { error, doubt: false, passing: false };
         }
-        let mut told = silences.iter().filter_map(|(place, silence)| match silence {
+        let told = silences.iter().filter_map(|(place, silence)| match silence {
             Silence::Failed(failure) => Some((place, failure)),
             Silence::Unknown => None,
         });
-        let Some((place, failure)) = told.next() else {
+        // What is refused tells more than one that is down.
+        let refused = told.clone().find(|(_, failure)| !failure.passing);
+        let Some((place, failure)) = refused.or_else(|| told.clone().next()) else {
             return StoreError::unavailable("no Sentinel answers".into(), false);
         };
-        let others = told.count();
+        let others = told.count() - 1;
         let error = failure.error.clone().at(format!("no Sentinel names a master; {place}"));
         let error = if others > 0 { error.at(format!("{} Sentinels", others + 1)) } else { error };
         let failure = StoreError { error, doubt: false, passing: failure.passing };
         self.own_login.judge(failure)
     }
 
-    /// Listens to announcements on one Sentinel at a time, for ever.
-    pub(crate) async fn watch(&self) {
+    /// Listens to all Sentinels, for ever. What is found goes to `events`.
+    pub(crate) async fn watch(self: Arc<Self>, events: Events) {
+        let mut all = JoinSet::new();
+        for at in 0..self.endpoints.len() {
+            all.spawn(Arc::clone(&self).watch_one(at, Arc::clone(&events)));
+        }
+        // They end with this set.
+        while let Some(ended) = all.join_next().await {
+            if let Err(ended) = ended
+                && let Ok(panic) = ended.try_into_panic()
+            {
+                std::panic::resume_unwind(panic);
+            }
+        }
+    }
+
+    async fn watch_one(self: Arc<Self>, at: usize, events: Events) {
         let mut backoff = Backoff::default();
-        for endpoint in self.endpoints.iter().cycle() {
-            let began = crate::clock::Moment::now();
-            self.listen(endpoint).await;
-            backoff.settle(crate::clock::Moment::now().since(began));
+        loop {
+            let began = Moment::now();
+            self.listen(at, &events).await;
+            self.note_view(at, View::Silent, &events);
+            backoff.settle(Moment::now().since(began));
             tokio::time::sleep(backoff.next()).await;
         }
     }
 
     /// Returns when the connection is lost.
-    async fn listen(&self, endpoint: &Endpoint) {
+    async fn listen(&self, at: usize, events: &Events) {
         let lost = Arc::new(Notify::new());
         let (tell, moves, master) = (Arc::clone(&lost), self.moves.clone(), self.master.clone());
         let config = AsyncConnectionConfig::new()
@@ -206,23 +297,65 @@ impl Sentinels {
                 }
                 Ok::<(), Infallible>(())
             });
-        let connect = async {
-            let mut conn = endpoint.connect(config).await?;
-            made(conn.subscribe(SWITCHED).await)?;
-            Ok::<_, StoreError>(conn)
-        };
-        let Ok(Ok(mut conn)) = tokio::time::timeout(self.patience, connect).await else { return };
+        let connected = tokio::time::timeout(self.patience, self.endpoints[at].connect(config));
+        let Ok(Ok(mut conn)) = connected.await else { return };
+        // Without the right to hear announcements the looks remain.
+        if let Err(error) = conn.subscribe(SWITCHED).await
+            && !is_permission(&error)
+        {
+            return;
+        }
         loop {
-            if conn.send_packed_command(&redis::cmd("PING")).await.is_err() {
-                return;
+            match named_by(&mut conn, &self.master).await {
+                Ok(named) => self.note_view(at, View::Says(named), events),
+                // It answers: it has just been reset, or does not let us ask.
+                Err(Silence::Unknown) => self.note_view(at, View::Silent, events),
+                Err(Silence::Failed(failure)) if !failure.passing => {
+                    self.note_view(at, View::Silent, events);
+                }
+                Err(Silence::Failed(_)) => return,
             }
             tokio::select! {
                 biased;
                 () = lost.notified() => return,
-                () = tokio::time::sleep(PING_INTERVAL) => {}
+                () = tokio::time::sleep(LOOK) => {}
             }
         }
     }
+
+    /// What a Sentinel says now, if anything; and what all of them say together.
+    fn note_view(&self, at: usize, view: View, events: &Events) {
+        let (answers, moved) = {
+            let mut all = lock(&self.views);
+            all[at] = view;
+            let unknown = all.iter().filter(|view| matches!(view, View::Unknown)).count();
+            let said = all.iter().filter_map(|view| match view {
+                View::Says(named) => Some(named),
+                _ => None,
+            });
+            let views: Vec<&Named> = said.collect();
+            let current = lock(&self.named);
+            let moved = current.as_ref().is_some_and(|it| has_moved(it, &views, self.majority()));
+            // Who was not reached yet may well answer.
+            (views.len() + unknown, moved)
+        };
+        if moved {
+            self.moves.send_modify(|count| *count += 1);
+        }
+        let minority = self.minority(answers);
+        let is_new = std::mem::replace(&mut *lock(&self.minority), minority.clone()) != minority;
+        if is_new {
+            events(Event::Found(Check::Sentinels, minority));
+        }
+    }
+}
+
+/// Whether connections belong elsewhere: a later failover is known to somebody, or a majority answers and nobody names
+/// the present master. Sentinels that call one server by two names are no reason.
+fn has_moved(current: &Named, views: &[&Named], majority: usize) -> bool {
+    let is_other = |view: &&&Named| view.target != current.target;
+    let later = views.iter().filter(is_other).any(|view| view.epoch > current.epoch);
+    later || views.len() >= majority && views.iter().all(|view| is_other(&view))
 }
 
 /// Whether an announcement is of the master `name`: `<name> <old host> <old port> <host> <port>`.
@@ -240,10 +373,14 @@ async fn ask(
     login: &RedisConnectionInfo,
     master: &str,
 ) -> Result<Named, Silence> {
-    let failed = |error: RedisError| Silence::Failed(classify(&error));
     let config = AsyncConnectionConfig::new();
     let conn = endpoint.connect_as(login, config).await;
-    let mut conn = conn.map_err(Silence::Failed)?;
+    named_by(&mut conn.map_err(Silence::Failed)?, master).await
+}
+
+/// Whom it names as the master.
+async fn named_by(conn: &mut Connection, master: &str) -> Result<Named, Silence> {
+    let failed = |error: RedisError| Silence::Failed(classify(&error));
     // The first has the epoch. The second is what knows the new master already while its failover
     // goes on; only then the announcement and the first follow.
     let mut both = redis::pipe();
@@ -256,6 +393,12 @@ async fn ask(
             Ok(reply) => read.push(reply),
             Err(error) if error.to_string().contains("No such master") => {
                 return Err(Silence::Unknown);
+            }
+            Err(error) if error.to_string().to_lowercase().contains("unknown command") => {
+                let message = "it is no Sentinel: use `redis://` for a single server, `redis+cluster://` for a \
+                               Cluster, or the port of the Sentinel";
+                let error = Error::misuse(message).quoting("");
+                return Err(Silence::Failed(StoreError::refused(error)));
             }
             Err(error) => return Err(failed(error)),
         }
@@ -339,5 +482,34 @@ mod tests {
         assert!(!announced("locks2 10.0.0.7 7000 10.0.0.8 7000"));
         assert!(!announced("locks"));
         assert!(!is_of(&[], "locks"));
+    }
+
+    fn named(epoch: u64, host: &str) -> Named {
+        Named { epoch, target: Target::Tcp(host.into(), 7000) }
+    }
+
+    #[test]
+    fn d07_a_master_is_left_for_a_later_one_or_by_a_majority() {
+        let moved = |current: &Named, views: &[Named]| {
+            has_moved(current, &views.iter().collect::<Vec<_>>(), 2)
+        };
+        let old = named(3, "old");
+        for (views, expected) in [
+            (vec![], false),
+            (vec![named(3, "old")], false),
+            (vec![named(3, "old"), named(3, "old"), named(3, "old")], false),
+            // One that knows of the last failover is enough: a majority has agreed to it.
+            (vec![named(4, "new")], true),
+            (vec![named(3, "old"), named(4, "new")], true),
+            // They were set up anew, and count from 0.
+            (vec![named(0, "new"), named(0, "new")], true),
+            (vec![named(0, "new")], false),
+            // One of them has slept since before the last failover; or two names of one server.
+            (vec![named(2, "older"), named(3, "old"), named(3, "old")], false),
+            (vec![named(3, "also-old"), named(3, "also-old"), named(3, "old")], false),
+            (vec![named(4, "old"), named(4, "old")], false),
+        ] {
+            assert_eq!(moved(&old, &views), expected, "{views:?}");
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::super::dial::Target;
 use super::super::login::Login;
+use super::super::route::{self, Route};
 use super::*;
 use fairlock_testkit::server::{Generation, Server};
 use fairlock_testkit::topology::slot;
@@ -81,6 +82,7 @@ async fn replies_belong_to_their_commands_after_a_message_that_nobody_asked_for(
         login: Arc::new(Login::of_servers(&config)),
         #[cfg(feature = "tls")]
         tls: None,
+        route: Route::new(route::looks(), PATIENCE),
     };
     let addr = Addr::new("127.0.0.1", gate.addr.port());
     let ear = Ear::start(&config, endpoint, addr, Weak::new());

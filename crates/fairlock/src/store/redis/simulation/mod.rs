@@ -25,7 +25,7 @@ mod wire;
 mod words;
 mod world;
 
-pub(super) use world::stream_to;
+pub(super) use world::{is_simulated, stream_to};
 
 use run::Report;
 use std::collections::BTreeSet;

@@ -137,6 +137,11 @@ impl Server {
                 .array(2)
                 .text(&(now_us / 1_000_000).to_string())
                 .text(&(now_us % 1_000_000).to_string()),
+            b"PUBSUB" => {
+                let listens = |conn: &&Conn| conn.channels.contains(word(2));
+                let count = self.conns.values().filter(listens).count();
+                Reply::default().array(2).bulk(word(2)).int(count as u64)
+            }
             b"DEL" => Reply::default().int(1),
             b"SUBSCRIBE" | b"UNSUBSCRIBE" => self.subscription(conn, &command, &words[1..]),
             other => panic!("the simulated server does not know {}", other.escape_ascii()),

@@ -39,6 +39,11 @@ pub(crate) fn stream_to(
     Some(async move { world.connect(peer).await })
 }
 
+/// Whether that is such a name.
+pub(crate) fn is_simulated(host: &str) -> bool {
+    host.starts_with(HOST) && HERE.with_borrow(Option::is_some)
+}
+
 /// What a client knows the server as.
 pub(super) fn host(peer: usize) -> String {
     format!("{HOST}{peer}")

@@ -1,6 +1,6 @@
 //! What an end of TLS means, in words that say what to do.
 
-use super::super::classify::classify;
+use super::super::classify::{classify, text};
 use super::Ends;
 use crate::error::{Error, ErrorKind};
 use crate::store::StoreError;
@@ -44,6 +44,7 @@ impl Ends {
         if !error.is_connection_dropped() {
             return StoreError { doubt: false, ..classify(&error) };
         }
+        let said = text(&error);
         // What the server says of a certificate may be lost with the connection.
         let certificate = if self.certificate {
             "does it not accept the client certificate"
@@ -51,10 +52,11 @@ impl Ends {
             "does it want a client certificate (`cert=` and `key=`)"
         };
         let message = format!(
-            "the server closed the connection right after the TLS handshake ({error}): {certificate}, \
+            "the server closed the connection right after the TLS handshake ({said}): {certificate}, \
              or has it no connection left (`maxclients`)?"
         );
-        StoreError::unavailable(message, false)
+        let failure = StoreError::unavailable(message, false);
+        StoreError { error: failure.error.quoting(&said), ..failure }
     }
 
     fn of_tls(&self, error: &rustls::Error) -> StoreError {

@@ -6,9 +6,10 @@
 mod explain;
 mod files;
 
+use super::aside::Aside;
 use super::tapped::{Listener, Tapped};
 use crate::config::TlsSettings;
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 use crate::store::StoreError;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
@@ -21,11 +22,13 @@ use tokio_rustls::client::TlsStream;
 /// How encrypted connections are made.
 pub(crate) struct Tls {
     files: TlsSettings,
+    /// Where they are read.
+    reads: Arc<Aside>,
 }
 
 impl Tls {
     pub(crate) fn new(files: TlsSettings) -> Self {
-        Self { files }
+        Self { files, reads: Aside::new("fairlock-tls", 1) }
     }
 
     /// Encrypts a stream that nothing was sent on. Files are read each time, so that the next
@@ -45,9 +48,10 @@ impl Tls {
             StoreError::refused(Error::misuse(message))
         })?;
         let files = self.files.clone();
-        // Disks may be slow, and renewals run on this thread.
-        let read = tokio::task::spawn_blocking(move || files::read(&files)).await;
-        let config: ClientConfig = read.map_err(|_| unreadable())??;
+        let read = self.reads.run(move || files::read(&files)).await;
+        let config: ClientConfig = read.map_err(|failed| {
+            StoreError::unavailable(format!("the files of TLS were not read: {failed}"), false)
+        })??;
         let ends = Ends {
             heard: Arc::default(),
             name: wanted.to_owned(),
@@ -59,11 +63,6 @@ impl Tls {
             Err(error) => Err(ends.of_handshake(&error)),
         }
     }
-}
-
-/// The thread that reads files has ended without a result: it was not let run, or has panicked.
-fn unreadable() -> StoreError {
-    StoreError::refused(Error::new(ErrorKind::Tls, "the files of TLS could not be read"))
 }
 
 /// What is needed to say why there is no connection.

@@ -1,0 +1,58 @@
+//! Tasks that last as long as their client: a panic, of ours or of a library's, begins them anew. A connection that nobody
+//! keeps any more would never come back, and whoever waits for it would wait for ever.
+
+use crate::backoff::Backoff;
+use crate::clock::Moment;
+use std::sync::Arc;
+use tokio::task::JoinSet;
+
+/// Runs the task of `owner`, again and again where it panics. It ends with this future.
+pub(super) async fn kept<O, W>(owner: Arc<O>, begin: impl Fn(Arc<O>) -> W)
+where
+    W: Future<Output = ()> + Send + 'static,
+{
+    let mut backoff = Backoff::default();
+    loop {
+        let began = Moment::now();
+        // The set ends what runs in it when it is dropped.
+        let mut task = JoinSet::new();
+        task.spawn(begin(Arc::clone(&owner)));
+        match task.join_next().await {
+            Some(Err(ended)) if ended.is_panic() => {}
+            _ => return,
+        }
+        backoff.settle(Moment::now().since(began));
+        tokio::time::sleep(backoff.next()).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    #[tokio::test]
+    async fn d41_a_task_that_panics_begins_anew_until_it_ends_by_itself() {
+        let begun = Arc::new(AtomicU32::new(0));
+        let task = async |begun: Arc<AtomicU32>| {
+            assert_eq!(begun.fetch_add(1, Ordering::Relaxed), 2, "on purpose");
+        };
+        kept(Arc::clone(&begun), task).await;
+        assert_eq!(begun.load(Ordering::Relaxed), 3);
+    }
+
+    #[tokio::test]
+    async fn d41_it_ends_with_who_runs_it() {
+        let owner = Arc::new(());
+        let runs = tokio::spawn(kept(Arc::clone(&owner), |owner| async move {
+            std::future::pending::<()>().await;
+            drop(owner);
+        }));
+        tokio::task::yield_now().await;
+        runs.abort();
+        let _ = runs.await;
+        while Arc::strong_count(&owner) > 1 {
+            tokio::task::yield_now().await;
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! Whether the server that keeps the locks sees this client's inbox.
+//!
+//! A server takes a waiter for dead whose inbox has no subscriber. Between the two connections of a client there may be
+//! somebody who sends each of them to another server: a service with a master and its replicas behind one address. So the
+//! server of the commands is asked, and no identity is compared: this is what its scripts ask, it needs no other
+//! right, and it is true of whatever stands between.
+
+use super::inbox::Inbox;
+use super::link::Link;
+use crate::checks::{Check, Reaction, Warning};
+use crate::config::Config;
+use crate::error::{Error, ErrorKind};
+use crate::store::{Event, Events};
+use redis::Value;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use tokio::sync::Notify;
+
+/// How often the inbox is made anew to find the server of the commands: of two servers it is missed so often in a row
+/// once in 32.
+const ANEW_MAX: u32 = 5;
+
+/// Looks again whenever one of the two connections was made.
+pub(super) struct Sight {
+    link: Arc<Link>,
+    inbox: Arc<Inbox>,
+    reaction: Reaction,
+    events: Events,
+    /// One of the connections is new.
+    pub(super) changed: Arc<Notify>,
+    /// How often the inbox was made anew since it was seen last.
+    anew: AtomicU32,
+}
+
+impl Sight {
+    pub(super) fn new(
+        link: &Arc<Link>,
+        inbox: &Arc<Inbox>,
+        config: &Config,
+        events: Events,
+        changed: Arc<Notify>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            link: Arc::clone(link),
+            inbox: Arc::clone(inbox),
+            reaction: config.on.to(Check::Inbox),
+            events,
+            changed,
+            anew: AtomicU32::new(0),
+        })
+    }
+
+    /// Looks for ever, from the second connections on.
+    pub(super) async fn keep(self: Arc<Self>) {
+        loop {
+            self.changed.notified().await;
+            // Nobody is asking.
+            let _ = self.look().await;
+        }
+    }
+
+    /// One look, and what follows from it.
+    ///
+    /// # Errors
+    /// When the inbox is not seen and that is refused.
+    pub(super) async fn look(&self) -> Result<(), Error> {
+        if self.reaction == Reaction::Ignore || !self.inbox.is_subscribed() {
+            return Ok(());
+        }
+        let Some(seen) = self.ask().await else { return Ok(()) };
+        self.inbox.note_seen(seen);
+        if seen {
+            if self.anew.swap(0, Ordering::Relaxed) > 0 {
+                (self.events)(Event::Found(Check::Inbox, None));
+            }
+            return Ok(());
+        }
+        if self.anew.fetch_add(1, Ordering::Relaxed) < ANEW_MAX {
+            // The next connection may lead to the right one.
+            self.inbox.make_anew();
+        }
+        let message = "the server of the locks does not see where this client listens: the name or the address leads \
+                       each connection to another server (a service with replicas, a balancer). Waiters are served in \
+                       order all the same, but by heartbeats, and the end of their process is noticed late: connect to \
+                       the master alone";
+        if self.reaction == Reaction::Refuse {
+            let message = format!("{message}; `on-inbox=warn` in the URL uses it all the same");
+            return Err(Error::new(ErrorKind::Misuse, message));
+        }
+        (self.events)(Event::Found(Check::Inbox, Some(Warning::new(Check::Inbox, message))));
+        Ok(())
+    }
+
+    /// `None` where nobody can say.
+    async fn ask(&self) -> Option<bool> {
+        let mut conn = self.link.connection()?;
+        let mut ask = redis::cmd("PUBSUB");
+        ask.arg("NUMSUB").arg(self.inbox.channel());
+        let reply = conn.send_packed_command(&ask).await.and_then(Value::extract_error);
+        let count = match reply.ok()? {
+            Value::Array(words) => words.into_iter().nth(1)?,
+            Value::Map(pairs) => pairs.into_iter().next()?.1,
+            _ => return None,
+        };
+        match count {
+            Value::Int(count) => Some(count > 0),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! D5: a name leads to several servers, and an address to another one with each connection. All connections of a client
+//! are with one server, all clients choose the same, and where that cannot be had the order is kept all the same.
+
+use super::bed::{Bed, HB, LEASE, SLACK, client, config, eventually, inbox, ms, steady, within};
+use super::worker::Worker;
+use fairlock::{Check, Client, ErrorKind, Reaction};
+use fairlock_testkit::history::Event;
+use fairlock_testkit::tempdir::TempDir;
+use std::fs;
+use std::net::SocketAddr;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use tokio::net::{TcpListener, TcpStream};
+
+/// A replica asks its master once a second, and copies it then; no part of what is tested.
+const SYNCED: std::time::Duration = ms(20_000);
+
+/// Sends each connection somewhere else, as a balancer does.
+struct Balancer {
+    addr: SocketAddr,
+    /// How many it was asked for.
+    asked: Arc<AtomicUsize>,
+}
+
+impl Balancer {
+    /// `choose` is told the number of the connection, from 0.
+    async fn start(choose: impl Fn(usize) -> SocketAddr + Send + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = listener.local_addr().unwrap();
+        let asked = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&asked);
+        tokio::spawn(async move {
+            while let Ok((mut near, _)) = listener.accept().await {
+                let to = choose(count.fetch_add(1, Ordering::Relaxed));
+                tokio::spawn(async move {
+                    let mut far = TcpStream::connect(to).await.unwrap();
+                    // An end of one is the end of both.
+                    let _ = tokio::io::copy_bidirectional(&mut near, &mut far).await;
+                });
+            }
+        });
+        Self { addr, asked }
+    }
+
+    fn url(&self) -> String {
+        format!("redis://{}/", self.addr)
+    }
+}
+
+/// A server, and one that has all of its data; `None` where there is none.
+fn pair() -> Option<(Bed, Bed)> {
+    let (master, replica) = (Bed::redis70()?, Bed::redis70()?);
+    master.call(&["CONFIG", "SET", "repl-diskless-sync-delay", "0"]);
+    replica.call(&["REPLICAOF", "127.0.0.1", &master.server.port().to_string()]);
+    eventually("the replica has it all", SYNCED, || {
+        replica.call(&["ROLE"]).array().get(3).is_some_and(|state| state.text() == "connected")
+    });
+    Some((master, replica))
+}
+
+fn checks(client: &Client) -> Vec<Check> {
+    client.warnings().iter().map(fairlock::Warning::check).collect()
+}
+
+/// The server never sees the inbox of a waiter: it was taken for dead whenever its turn came, was overtaken, and nobody
+/// was told. Now it says so in its requests, is served in its place, and a warning says why.
+#[test]
+fn d05_a_waiter_whose_inbox_is_elsewhere_keeps_its_place() {
+    steady(|| async {
+        let Some((master, replica)) = pair() else { return };
+        let (first, others) = (master.server.addr(), replica.server.addr());
+        let balancer = Balancer::start(move |n| if n == 0 { first } else { others }).await;
+        let blind = client(&balancer.url()).await;
+        eventually("it gives up to look for the right one", ms(5_000), || {
+            balancer.asked.load(Ordering::Relaxed) >= 7
+        });
+        eventually("it is told", SLACK, || checks(&blind) == [Check::Inbox]);
+        assert_eq!(master.listeners(&inbox(&blind)), 0);
+
+        let holder = master.client().await;
+        let last = master.client().await;
+        for round in 0..3 {
+            let held = master.take(&holder, "job").await;
+            let waits = master.enter(&blind, "job").await;
+            let behind = master.enter(&last, "job").await;
+            held.release().await;
+            let turn = waits.granted(HB + SLACK).await;
+            assert!(!behind.is_over(), "round {round}: overtaken");
+            turn.release().await;
+            behind.granted(HB + SLACK).await.release().await;
+        }
+        master.history.assert_sound();
+
+        // Whoever cannot do with that is refused.
+        let balancer = Balancer::start(move |n| if n == 0 { first } else { others }).await;
+        let strict = config(&balancer.url()).on(Check::Inbox, Reaction::Refuse);
+        let strict = Client::with_config(strict).await;
+        assert_eq!(strict.unwrap_err().kind(), ErrorKind::Misuse);
+    });
+}
+
+/// Of two connections one led elsewhere; the next one leads to the right server.
+#[test]
+fn d05_an_inbox_at_the_wrong_server_is_made_anew() {
+    steady(|| async {
+        let Some((master, replica)) = pair() else { return };
+        let (right, wrong) = (master.server.addr(), replica.server.addr());
+        let balancer = Balancer::start(move |n| if n == 1 || n == 2 { wrong } else { right }).await;
+        let client = client(&balancer.url()).await;
+        eventually("the inbox is found", ms(5_000), || master.listeners(&inbox(&client)) == 1);
+        eventually("nothing is said any more", SLACK, || checks(&client).is_empty());
+    });
+}
+
+/// Workers that see names as a file says, which is the test's own.
+struct Names {
+    dir: TempDir,
+    port: u16,
+}
+
+impl Names {
+    fn lead_to(&self, addresses: &[&str]) {
+        let lines: String =
+            addresses.iter().map(|address| format!("{address} locks.test\n")).collect();
+        fs::write(self.dir.path().join("hosts"), lines).unwrap();
+    }
+
+    fn worker(&self) -> Worker {
+        let mut starter = Command::new("unshare");
+        let script = "printf 'multi on\\n' >\"$1\" && mount --bind \"$0\" /etc/hosts && \
+                      { [ ! -e /etc/host.conf ] || mount --bind \"$1\" /etc/host.conf; } && shift && exec \"$@\"";
+        starter.args(["-m", "sh", "-c", script]);
+        starter.arg(self.dir.path().join("hosts")).arg(self.dir.path().join("host.conf"));
+        let url = format!("redis://locks.test:{}/", self.port);
+        Worker::under(starter, &url, HB, 8 * LEASE, [])
+    }
+}
+
+/// Two servers at one port: `here` at 127.0.0.1, `there` at 127.0.0.2.
+fn side_by_side(here: &Bed, there: &Bed) -> Names {
+    let port = here.server.port();
+    // Its connections of before stay.
+    there.call(&["CONFIG", "SET", "bind", "127.0.0.2"]);
+    there.call(&["CONFIG", "SET", "port", &port.to_string()]);
+    Names { dir: TempDir::new(), port }
+}
+
+/// Who is connected by the name, by the server's list: connections of the library have its name.
+fn visitors(bed: &Bed) -> usize {
+    let list = bed.call(&["CLIENT", "LIST"]);
+    list.text().lines().filter(|line| line.contains("name=fairlock")).count()
+}
+
+fn may_mount() -> bool {
+    let root = rustix::process::geteuid().is_root();
+    let may = root
+        && Command::new("unshare").args(["-m", "true"]).status().is_ok_and(|done| done.success());
+    if !may {
+        assert!(
+            std::env::var_os("CI").is_none(),
+            "a hosts file of one's own needs a mount namespace"
+        );
+        eprintln!("SKIPPED: a hosts file of one's own needs a mount namespace");
+    }
+    may
+}
+
+/// Two servers that know nothing of each other behind one name, as `localhost` can have them: clients chose by who
+/// answers first, each connection anew, and held one lock twice. All choose the same, in whatever order the name server
+/// says the addresses; who is connected stays when another one comes.
+#[test]
+fn d05_all_clients_choose_the_same_of_two_servers() {
+    steady(|| async {
+        if !may_mount() {
+            return;
+        }
+        let (Some(here), Some(there)) = (Bed::redis70(), Bed::redis70()) else { return };
+        let names = side_by_side(&here, &there);
+        let mut workers = Vec::new();
+        for turn in 0..6 {
+            let mut order = ["127.0.0.1", "127.0.0.2"];
+            order.rotate_left(turn % 2);
+            names.lead_to(&order);
+            workers.push(names.worker());
+            eventually("both connections are here", SLACK, || visitors(&here) == 2 * workers.len());
+            assert_eq!(visitors(&there), 0, "turn {turn}");
+        }
+        // One holds, the others wait for it and nobody else holds.
+        let held = workers[0].take(&here, "job");
+        for worker in &mut workers[1..] {
+            worker.order("lock 0 job");
+            assert!(worker.hear("granted", ms(50)).is_none(), "held twice");
+        }
+        here.history.record("job", held.owner(), Event::Released);
+    });
+}
+
+/// A master and its replica behind one name, as a headless service has them, the replica first: a client goes on to the
+/// master with all its connections; and to the other one when they change their roles.
+#[test]
+fn d05_of_a_master_and_its_replica_the_master_is_chosen() {
+    steady(|| async {
+        if !may_mount() {
+            return;
+        }
+        let Some((master, replica)) = pair() else { return };
+        let names = side_by_side(&replica, &master);
+        replica.call(&["REPLICAOF", "127.0.0.2", &names.port.to_string()]);
+        names.lead_to(&["127.0.0.1", "127.0.0.2"]);
+        let mut workers: Vec<_> = (0..4).map(|_| names.worker()).collect();
+        eventually("all connections are with the master", SLACK, || visitors(&master) == 8);
+        assert_eq!(visitors(&replica), 0);
+        let line = workers[0].take(&master, "job");
+
+        // What operators do: the other one is the master now.
+        eventually("the replica has it all", SYNCED, || replica.holder("job").is_some());
+        replica.call(&["REPLICAOF", "NO", "ONE"]);
+        master.call(&["REPLICAOF", "127.0.0.1", &names.port.to_string()]);
+        // A renewal is refused by a replica, and leads to the other one. Who does nothing has nothing to lose.
+        eventually("the holder has followed", 3 * LEASE + SLACK, || visitors(&replica) >= 2);
+        workers[0].order("release 0");
+        assert_eq!(workers[0].expect("released", SLACK).words[2], "Released");
+        master.history.record("job", line.owner(), Event::Released);
+        for worker in &mut workers[1..] {
+            worker.order("lock 1 other");
+            worker.expect("granted 1", ms(3_000) + SLACK);
+            worker.order("release 1");
+            worker.expect("released 1", SLACK);
+        }
+        assert_eq!(visitors(&replica), 8);
+    });
+}
+
+/// An address that nobody answers at does not use up the time: the next one is tried within the time to connect.
+#[test]
+fn d05_a_dead_address_is_passed_over() {
+    steady(|| async {
+        if !may_mount() {
+            return;
+        }
+        let Some(bed) = Bed::redis70() else { return };
+        let names = Names { dir: TempDir::new(), port: bed.server.port() };
+        // Nobody listens at the first; the second swallows what is sent (RFC 5737: for documents).
+        names.lead_to(&["127.0.0.3", "192.0.2.1", "127.0.0.1"]);
+        let mut worker = within("the worker", SLACK, async { names.worker() }).await;
+        let line = worker.take(&bed, "job");
+        bed.history.record("job", line.owner(), Event::Released);
+    });
+}
