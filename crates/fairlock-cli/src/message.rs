@@ -70,9 +70,15 @@ fn one_line(text: &str) -> String {
     line
 }
 
-/// What changes the direction of the text around it, or breaks lines where no control character is.
+/// What nobody sees: it changes the direction of the text around it, breaks lines where no control character
+/// is, or has no width, so that two names look like one. (The library lets none of these into what clients say of
+/// themselves; names of locks are bytes, and come through here.)
 fn is_disguise(c: char) -> bool {
-    matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    matches!(c,
+        '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
+        | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+        | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}'
+        | '\u{fff0}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
 }
 
 #[cfg(test)]
@@ -106,5 +112,14 @@ mod tests {
         assert_eq!(printable(OsStr::new("a\u{1b}[2Jb\nc")), "a\\u{1b}[2Jb c");
         assert_eq!(printable(OsStr::from_bytes(b"a\xff")), "a\u{fffd}");
         assert_eq!(printable(OsStr::new("a\u{202e}b")), "a\\u{202e}b");
+    }
+
+    /// Two names that look alike are two locks.
+    #[test]
+    fn d33_what_has_no_width_is_shown() {
+        for hidden in ['\u{200b}', '\u{200d}', '\u{2060}', '\u{feff}', '\u{ad}', '\u{fe0f}', '\u{e0061}'] {
+            let shown = printable(OsStr::new(&format!("a{hidden}b")));
+            assert_eq!(shown, format!("a\\u{{{:x}}}b", u32::from(hidden)));
+        }
     }
 }

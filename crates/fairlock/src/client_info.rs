@@ -47,9 +47,14 @@ pub(crate) fn is_printable(text: &str) -> bool {
 }
 
 fn is_disguise(c: char) -> bool {
-    // Beside control characters: line and paragraph ends, and what changes the direction.
+    // Beside control characters: line and paragraph ends, what changes the direction, and what has no width
+    // and makes two texts look like one.
     c.is_control()
-        || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+        || matches!(c,
+            '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
+            | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{feff}' | '\u{ffa0}'
+            | '\u{fff0}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
 }
 
 /// The beginning of `text` that [`is_printable`], odd characters replaced; `None` if it is empty.
@@ -129,6 +134,16 @@ mod tests {
         }
         for text in [String::new(), "x".repeat(129), "a\nb".into(), "\u{2066}".into()] {
             assert!(!is_printable(&text), "{text:?}");
+        }
+    }
+
+    /// A label with a space of no width passed for another one in `fairlock status`.
+    #[test]
+    fn d33_what_has_no_width_is_not_printable() {
+        for hidden in ['\u{200b}', '\u{200d}', '\u{2060}', '\u{feff}', '\u{ad}', '\u{e0061}'] {
+            let text = format!("web{hidden}-1");
+            assert!(!is_printable(&text), "{text:?}");
+            assert_eq!(printable(&text), Some("web\u{fffd}-1".to_owned()));
         }
     }
 
