@@ -47,7 +47,15 @@ pub(super) fn of(path: &Path, error: &rusqlite::Error, commit: bool) -> StoreErr
             ErrorKind::Denied,
             format!("{at}: the file, its folder or its file system is read-only ({error})"),
         ),
-        Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => damaged(path, error),
+        // Its very beginning is another one: some other program's, of which nobody should be told to move it.
+        Some(ErrorCode::NotADatabase) => refused(
+            ErrorKind::Protocol,
+            format!(
+                "{at}: this is no file of fairlock ({error}); it was left as it is. Name another file for the \
+                 locks"
+            ),
+        ),
+        Some(ErrorCode::DatabaseCorrupt) => damaged(path, error),
         Some(
             ErrorCode::SystemIoFailure
             | ErrorCode::CannotOpen
