@@ -75,25 +75,32 @@ Examples:
 
 const HELP: &str = "\
 What it does to the store:
-  It uses it as fast as the store can, one measurement after the other, for --time: others that use the
-  same server wait longer meanwhile. On a server that is at work, begin with a quiet hour,
-  --time 2s, --tasks 4, --waiters 2 and --held 1.
-  Its locks have names of their own, which begin with --prefix and a random number. No other lock is
-  touched. All that it wrote is removed at the end, also after a signal; after KILL its locks end with
-  their leases within 30 s, except for their last tokens, which stay for seven days.
+  It uses it as fast as the store can, one measurement after the other, for
+  --time: others that use the same server wait longer meanwhile. On a server
+  that is at work, begin with a quiet hour, --time 2s, --tasks 4, --waiters 2
+  and --held 1. Its locks have names of their own, which begin with --prefix and
+  a random number. No other lock is touched. All that it wrote is removed at the
+  end, also after a signal; after KILL its locks end with their leases within 30
+  s, except for their last tokens, which stay for seven days.
 
 What is measured:
-  PING             round trips on a connection of its own: the least that any call takes
-  raw scripts      pairs of acquire and release, in pipelines, without fairlock's client in between:
-                   the most that the server carries out
-  1 task           acquires and releases a lock that nobody else wants: two round trips
+  PING             round trips on a connection of its own: the least that any
+                   call takes
+  raw scripts      pairs of acquire and release, in pipelines, without
+                   fairlock's client in between: the most that the server
+                   carries out
+  1 task           acquires and releases a lock that nobody else wants: two
+                   round trips
   64 tasks         each with a lock of its own, at the same time
-  N waiters        want the same lock; each takes its turn and comes again. From the release to the
-                   moment when the next one has it, between two clients
-  N held locks     are renewed; what a renewal costs this process, and PING meanwhile. Their lease is
-                   short, so that there are renewals: usually each comes every 10 s
-  Rounds of all but the last take turns; medians of the rounds are told, and the largest maximum.
-  Stores without a server (sqlite:, memory:) have no PING and no raw scripts.
+  N waiters        want the same lock; each takes its turn and comes again. From
+                   the release to the moment when the next one has it, between
+                   two clients
+  N held locks     are renewed; what a renewal costs this process, and PING
+                   meanwhile. Their lease is short, so that there are renewals:
+                   usually each comes every 10 s
+  Rounds of all but the last take turns; medians of the rounds are told, and the
+  largest maximum. Stores without a server (sqlite:, memory:) have no PING and
+  no raw scripts.
 
 With --json, one object on one line; times are in microseconds, null is what was not measured:
   schema           1
@@ -102,13 +109,15 @@ With --json, one object on one line; times are in microseconds, null is what was
   rounds, round_ms, held_ms, cores
   ping             p50_us, p99_us, max_us, per_second; or null
   raw_scripts      pairs_per_second; or null
-  uncontended      for each number of tasks: tasks, p50_us, p99_us, max_us, pairs_per_second;
-                   of_two_pings (1 task): p50 beside two PINGs; of_raw_scripts (more): the rate
-  contended        for each number of waiters: waiters, p50_us, p99_us, max_us, turns_per_second,
-                   of_ping: p50 beside PING
-  renewals         for each number of locks, first none: held, renewals_per_second, own_cpu_us,
-                   ping_p50_us, ping_p99_us, ping_max_us, lost: locks that were lost, because the
-                   store or this machine stood still for longer than the lease
+  uncontended      for each number of tasks: tasks, p50_us, p99_us, max_us,
+                   pairs_per_second; of_two_pings (1 task): p50 beside two
+                   PINGs; of_raw_scripts (more): the rate
+  contended        for each number of waiters: waiters, p50_us, p99_us, max_us,
+                   turns_per_second, of_ping: p50 beside PING
+  renewals         for each number of locks, first none: held,
+                   renewals_per_second, own_cpu_us, ping_p50_us, ping_p99_us,
+                   ping_max_us, lost: locks that were lost, because the store or
+                   this machine stood still for longer than the lease
 
 Exit codes:
   0; 64, 69 and 77 as of `fairlock status`; 128 + n when signal n ended it";

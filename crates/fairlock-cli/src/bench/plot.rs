@@ -118,12 +118,17 @@ fn chart(svg: &mut String, left: f64, title: &str, lines: &[Line], label: impl F
     }
     for (number, Line { name, colour, points }) in lines.iter().enumerate() {
         let path: Vec<_> = points.iter().map(|point| place(*point)).collect();
-        let joined: Vec<_> = path.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
-        let joined = joined.join(" ");
-        let _ = writeln!(
-            svg,
-            r#"<polyline points="{joined}" fill="none" stroke="{colour}" stroke-width="2"/>"#
-        );
+        if let [(x, y)] = path[..] {
+            // One point is no line, and the number beside it says more than an axis.
+            text(svg, (x + 8.0, y + 4.0), "start", &label(points[0].1));
+        } else {
+            let joined: Vec<_> = path.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
+            let joined = joined.join(" ");
+            let _ = writeln!(
+                svg,
+                r#"<polyline points="{joined}" fill="none" stroke="{colour}" stroke-width="2"/>"#
+            );
+        }
         for ((x, y), (_, value)) in path.iter().zip(points) {
             let told = label(*value);
             let _ = writeln!(
@@ -238,6 +243,18 @@ mod tests {
         // PING, p50, p99 and the rate, at two numbers of waiters.
         assert_eq!(svg.matches("<circle").count(), 8, "{svg}");
         assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
+    }
+
+    /// It was a line of one point, which nobody sees, at the left edge.
+    #[test]
+    fn d29_one_number_of_waiters_is_told_as_a_number() {
+        let mut results = results();
+        results.series.retain(|series| series.step != Step::Waiters(1_000));
+        let svg = svg(&results, "");
+        assert!(!svg.contains("<polyline"), "{svg}");
+        assert_eq!(svg.matches("<circle").count(), 4, "{svg}");
+        // p50 and p99 of the two waiters, and their rate.
+        assert!(svg.contains(">80.0 us</text>") && svg.contains(">12 500</text>"), "{svg}");
     }
 
     #[test]
