@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::TypedValueParser;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
 use fairlock::Replicas;
 
@@ -132,25 +132,25 @@ pub(crate) struct Store {
 
     /// File with the password, one line. Default: $FAIRLOCK_PASSWORD, then the configuration file,
     /// then the one in the URL.
-    #[arg(long, value_name = "FILE", help_heading = STORE)]
+    #[arg(long, value_name = "FILE", help_heading = STORE, hide_short_help = true)]
     pub(crate) password_file: Option<PathBuf>,
 
     /// User at the Sentinels. Default: $FAIRLOCK_SENTINEL_USERNAME, then the configuration file, then the one in the
     /// URL.
-    #[arg(long, value_name = "NAME", help_heading = STORE)]
+    #[arg(long, value_name = "NAME", help_heading = STORE, hide_short_help = true)]
     pub(crate) sentinel_username: Option<OsString>,
 
     /// File with the password for the Sentinels. Default: $FAIRLOCK_SENTINEL_PASSWORD, then the configuration file,
     /// then the one in the URL.
-    #[arg(long, value_name = "FILE", help_heading = STORE)]
+    #[arg(long, value_name = "FILE", help_heading = STORE, hide_short_help = true)]
     pub(crate) sentinel_password_file: Option<PathBuf>,
 
     /// Refuse a store that excludes fewer than this.
-    #[arg(long, value_enum, help_heading = STORE)]
+    #[arg(long, value_enum, help_heading = STORE, hide_short_help = true)]
     pub(crate) scope: Option<Scope>,
 
     /// Configuration file instead of the user's and the system's. Default: $FAIRLOCK_CONFIG.
-    #[arg(long, value_name = "FILE", help_heading = STORE)]
+    #[arg(long, value_name = "FILE", help_heading = STORE, hide_short_help = true)]
     pub(crate) config: Option<PathBuf>,
 }
 
@@ -165,11 +165,20 @@ const TROUBLE: &str = "When something goes wrong";
 )]
 pub(crate) struct Run {
     /// The lock's name, any bytes.
-    #[arg(value_name = "NAME")]
+    #[arg(
+        value_name = "NAME",
+        required_unless_present = "dashed",
+        default_value = "",
+        hide_default_value = true
+    )]
     pub(crate) name: OsString,
 
+    /// The lock's name, where it begins with `-`: --name=-x.
+    #[arg(id = "dashed", long = "name", value_name = "NAME", conflicts_with = "name")]
+    pub(crate) dashed: Option<OsString>,
+
     /// The command and its arguments. Without one the lock is held until a signal.
-    #[arg(value_name = "COMMAND", last = true)]
+    #[arg(value_name = "COMMAND", last = true, value_hint = ValueHint::CommandName)]
     pub(crate) command: Vec<OsString>,
 
     /// How long to wait for one's turn; 0 tries once. Default: for ever.
@@ -217,6 +226,16 @@ pub(crate) struct Run {
     /// What happens to the command when the lock is lost or in doubt.
     #[arg(long, value_name = "ACTION", value_enum, default_value_t = OnLost::Kill, requires = "command", help_heading = TROUBLE)]
     pub(crate) on_lost: OnLost,
+}
+
+impl Run {
+    /// However the name was given, it is in `name`.
+    pub(crate) fn named(mut self) -> Self {
+        if let Some(name) = self.dashed.take() {
+            self.name = name;
+        }
+        self
+    }
 }
 
 #[derive(Args, Debug)]

@@ -6,15 +6,15 @@ use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use fairlock::Replicas;
+use fairlock::{Error, Replicas};
 use serde_json::{Value, json};
 
 use crate::account::Account;
 use crate::args::{self, Scope};
-use crate::exit::Failure;
+use crate::exit::{Code, Failure};
 use crate::message;
 use crate::place;
-use crate::secrets::{self, ChildUrl, URL_VAR};
+use crate::secrets::{self, ChildUrl, PASSWORD_VAR, URL_VAR};
 use crate::settings::Settings;
 
 /// Environment variable with the configuration file that replaces the usual ones.
@@ -57,6 +57,8 @@ Environment:
 pub(crate) struct Choice {
     url: String,
     source: Source,
+    /// The mode of the file that named the store, where others than its owner can read it.
+    readable_by_others: Option<u32>,
     /// From the configuration that named the store.
     pub(crate) logins: Logins,
     /// From the configuration.
@@ -126,10 +128,52 @@ impl Choice {
         &self.url
     }
 
-    /// Whether every user of the host can read a password in our arguments.
-    pub(crate) fn shows_a_password(&self) -> bool {
-        self.source == Source::Argument
-            && secrets::child_url(self.url.as_ref()) != ChildUrl::Unchanged
+    /// Who can read the password in the URL that should not, and what to do about it.
+    pub(crate) fn exposed(&self) -> Option<String> {
+        if secrets::child_url(self.url.as_ref()) == ChildUrl::Unchanged {
+            return None;
+        }
+        match (&self.source, self.readable_by_others) {
+            (Source::Argument, _) => Some(format!(
+                "every user of this host can see the password in --url; use --password-file or {PASSWORD_VAR}"
+            )),
+            (Source::File(path), Some(mode)) => Some(format!(
+                "{}: others can read the password in `url` (mode {mode:03o}): chmod go-r, or keep it in a \
+                 `password-file`",
+                message::printable(path.as_os_str())
+            )),
+            _ => None,
+        }
+    }
+
+    /// The library cannot use the URL: which one that is, and who named it. Its own words repeat nothing of it.
+    pub(crate) fn wrong(&self, error: &Error) -> Failure {
+        let by = match &self.source {
+            Source::Argument => "--url".to_owned(),
+            Source::Variable => URL_VAR.to_owned(),
+            Source::File(path) => format!("`url` in {}", message::printable(path.as_os_str())),
+            Source::Default(_) => "the default store".to_owned(),
+        };
+        let code = Code::of(error.kind());
+        let shown = message::printable(secrets::legible(&self.url).as_ref());
+        let reason = match meant(&self.url) {
+            Some(meant) => format!("it has no scheme; did you mean `{meant}`?"),
+            None => error.to_string(),
+        };
+        Failure::new(code, format!("{by} is `{shown}`: {reason}"))
+    }
+
+    /// Refuses a store in which one process excludes nobody, for what is one process.
+    pub(crate) fn excludes_others(&self) -> Result<(), Failure> {
+        match self.reach() {
+            Reach::Process => Err(Failure::usage(format!(
+                "{}: nobody else would be kept out, for each process has locks of its own there; leave the URL \
+                 away for the store of this host, or name a file or a server (`fairlock demo` shows locks \
+                 without either)",
+                self.explain()
+            ))),
+            _ => Ok(()),
+        }
     }
 
     /// Whom its locks exclude.
@@ -206,9 +250,10 @@ impl Choice {
         let mut broken = broken.filter(|(scope, _)| !self.reach().satisfies(*scope));
         match broken.next() {
             None => Ok(()),
-            Some((_, by)) => {
-                Err(Failure::usage(format!("{by}: locks of this store are {}", self.explain())))
-            }
+            Some((_, by)) => Err(Failure::usage(format!(
+                "{by} asks for more than this store gives: {}",
+                self.explain()
+            ))),
         }
     }
 }
@@ -223,9 +268,11 @@ fn decide(
     let in_file = files.iter().enumerate().find_map(|(at, file)| Some((at, file.url.clone()?)));
     // A password goes to the server that it was written for: one named by the same file, or by a
     // more general one. Never to one that the command line or the environment names.
+    let mut readable_by_others = None;
     let (url, source, logins) = match (named, in_file) {
         (Some((url, source)), _) => (url, source, Logins::default()),
         (None, Some((at, url))) => {
+            readable_by_others = files[at].readable_by_others;
             (url, Source::File(files[at].path.clone()), Logins::of(&files[..=at]))
         }
         (None, None) => {
@@ -235,7 +282,7 @@ fn decide(
     };
     let replicas = files.iter().find_map(|file| file.replicas);
     let replicas = replicas.filter(|_| Reach::of(&url) == Reach::Fleet);
-    Ok(Choice { url, source, logins, label, replicas })
+    Ok(Choice { url, source, readable_by_others, logins, label, replicas })
 }
 
 /// What the command line or the environment says.
@@ -247,6 +294,24 @@ fn named(argument: Option<&OsString>) -> Result<Option<(String, Source)>, Failur
     };
     let url = url.into_string().map_err(|_| Failure::usage(format!("{name} is not UTF-8")))?;
     Ok(Some((url, source)))
+}
+
+/// What was meant by a URL without a scheme: `localhost:6379`, `/srv/locks.db`.
+fn meant(url: &str) -> Option<String> {
+    let of_file = |url: &str| !url.contains([':', '@', '?', '#']);
+    if url.starts_with('/') && of_file(url) {
+        return Some(format!("sqlite:{}", encode(url)));
+    }
+    let (place, database) =
+        url.split_once('/').map_or((url, None), |(place, rest)| (place, Some(rest)));
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let (host, port) = match place.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        Some((host, port)) => (host, port.strip_prefix(':').or(port.is_empty().then_some("6379"))?),
+        None => place.rsplit_once(':').unwrap_or((place, "6379")),
+    };
+    let of_host = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | ':');
+    let is_address = !host.is_empty() && host.chars().all(of_host) && digits(port);
+    (is_address && database.is_none_or(digits)).then(|| format!("redis://{url}"))
 }
 
 /// A variable; an empty one is how shells spell "not set".
@@ -420,13 +485,13 @@ mod tests {
         assert!(host.demanded(Some(Scope::Host), &[]).is_ok());
         let error = host.demanded(Some(Scope::Fleet), &[]).unwrap_err().to_string();
         assert!(
-            error.starts_with("--scope fleet: ") && error.contains("this host only"),
+            error.starts_with("--scope fleet asks ") && error.contains("this host only"),
             "{error}"
         );
         // A weaker one on the command line does not undo it.
         let error = host.demanded(Some(Scope::Host), &[none, strict.clone()]).unwrap_err();
         let error = error.to_string();
-        assert!(error.starts_with("scope = \"fleet\" in /sys: "), "{error}");
+        assert!(error.starts_with("scope = \"fleet\" in /sys asks "), "{error}");
         let fleet = choose(Some(("redis://a", Source::Argument)), &[]);
         assert!(fleet.demanded(Some(Scope::Fleet), &[strict]).is_ok());
     }
@@ -435,12 +500,49 @@ mod tests {
     fn no_password_is_shown() {
         for url in ["redis://u:CANARY@h", "redis://u:CAN/ARY@h", "unix:/s?pass=CANARY"] {
             let choice = choose(Some((url, Source::Argument)), &[]);
-            assert!(choice.shows_a_password());
+            assert!(choice.exposed().is_some());
             let shown = format!("{} {}", choice.explain(), choice.form());
             assert!(!shown.contains("CANARY") && !shown.contains("ARY@"), "{shown}");
-            assert!(!choose(Some((url, Source::Variable)), &[]).shows_a_password());
+            assert!(choose(Some((url, Source::Variable)), &[]).exposed().is_none());
         }
-        assert!(!choose(Some(("redis://u@h", Source::Argument)), &[]).shows_a_password());
+        assert!(choose(Some(("redis://u@h", Source::Argument)), &[]).exposed().is_none());
+    }
+
+    #[test]
+    fn d27_what_was_meant_by_a_url_without_a_scheme() {
+        for (url, expected) in [
+            ("localhost:6379", Some("redis://localhost:6379")),
+            ("localhost", Some("redis://localhost")),
+            ("10.0.0.7:6379/2", Some("redis://10.0.0.7:6379/2")),
+            ("[::1]:6379", Some("redis://[::1]:6379")),
+            ("/srv/a b.db", Some("sqlite:/srv/a%20b.db")),
+            ("http://localhost:6379", None),
+            ("localhost:port", None),
+            ("ann:secret@host:1", None),
+            ("host:1/x", None),
+            ("/srv/x?pass=y", None),
+            ("", None),
+        ] {
+            assert_eq!(meant(url).as_deref(), expected, "{url}");
+            assert!(expected.is_none_or(|meant| Config::from_url(meant).is_ok()), "{url}");
+        }
+    }
+
+    /// Of files that name no password others may know.
+    #[test]
+    fn d33_a_password_that_others_can_read_in_a_file() {
+        let file = |url: &str, mode| {
+            let file = Settings { readable_by_others: mode, ..settings("/sys", Some(url), None) };
+            choose(None, &[file]).exposed()
+        };
+        let told = file("redis://u:CANARY@h", Some(0o644)).unwrap();
+        assert!(
+            told.starts_with("/sys: others can read the password in `url` (mode 644)"),
+            "{told}"
+        );
+        assert!(!told.contains("CANARY"), "{told}");
+        assert_eq!(file("redis://u:CANARY@h", None), None);
+        assert_eq!(file("redis://u@h", Some(0o644)), None);
     }
 
     #[test]

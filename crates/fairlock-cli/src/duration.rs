@@ -1,7 +1,7 @@
-//! Durations as they are written on the command line: `500ms`, `10s`, `5m`, `1h`, `0`.
+//! Durations as they are written on the command line: `500ms`, `10s`, `5m`, `1m30s`, `1h`, `1d`, `0`.
 //!
-//! One whole number and one unit. A bare number is refused, because seconds and milliseconds are
-//! both plausible; only `0` needs no unit. No fractions: `1500ms` says it without rounding.
+//! Whole numbers, each with its unit, the larger units first. A bare number is refused, because seconds and
+//! milliseconds are both plausible; only `0` needs no unit. No fractions: `1500ms` says it without rounding.
 
 use std::time::Duration;
 
@@ -9,29 +9,58 @@ use std::time::Duration;
 /// it to a clock can never overflow.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
+/// Units with their milliseconds, the largest first.
+const UNITS: [(&str, u64); 5] = [
+    ("d", 24 * 60 * 60 * 1_000),
+    ("h", 60 * 60 * 1_000),
+    ("m", 60 * 1_000),
+    ("s", 1_000),
+    ("ms", 1),
+];
+
 /// Parses one duration; the error is a phrase that clap puts behind the offending value.
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     if text == "0" {
         return Ok(Duration::ZERO);
     }
-    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-    let (number, unit) = text.split_at(digits);
-    if number.is_empty() {
-        return Err(format!("a duration starts with a whole number, {EXAMPLES}"));
+    let mut rest = text;
+    let mut units = UNITS.iter();
+    let mut millis = Some(0_u64);
+    while !rest.is_empty() || rest.len() == text.len() {
+        let (number, behind) = split(rest, |byte| byte.is_ascii_digit());
+        let (unit, behind) = split(behind, |byte| !byte.is_ascii_digit());
+        if number.is_empty() {
+            return Err(format!("a duration starts with a whole number, {EXAMPLES}"));
+        }
+        if unit.is_empty() {
+            return Err(format!("the unit is missing (`{text}s`?), {EXAMPLES}"));
+        }
+        if matches!(unit, "." | ",") {
+            return Err(
+                "numbers are whole: 1500ms, or 1s500ms, for one second and a half".to_owned()
+            );
+        }
+        let known = UNITS.iter().any(|(name, _)| *name == unit);
+        let Some((_, in_millis)) = units.find(|(name, _)| *name == unit) else {
+            return Err(match known {
+                true => format!("larger units come first, each once, {EXAMPLES}"),
+                false => format!("the unit must be ms, s, m, h or d, {EXAMPLES}"),
+            });
+        };
+        let part = number.parse::<u64>().ok().and_then(|number| number.checked_mul(*in_millis));
+        millis = millis.zip(part).and_then(|(sum, part)| sum.checked_add(part));
+        rest = behind;
     }
-    let millis_per_unit = match unit {
-        "ms" => 1,
-        "s" => 1_000,
-        "m" => 60 * 1_000,
-        "h" => 60 * 60 * 1_000,
-        "" => return Err(format!("the unit is missing, {EXAMPLES}")),
-        _ => return Err(format!("the unit must be ms, s, m or h, {EXAMPLES}")),
-    };
-    let millis = number.parse::<u64>().ok().and_then(|n| n.checked_mul(millis_per_unit));
     match millis.map(Duration::from_millis) {
         Some(duration) if duration <= LONGEST => Ok(duration),
         _ => Err("longer than a year".to_owned()),
     }
+}
+
+/// The beginning of `text` as far as its bytes belong to it, and what follows.
+fn split(text: &str, belongs: impl Fn(u8) -> bool) -> (&str, &str) {
+    // A byte that is no digit may be a part of a character; digits never are.
+    text.split_at(text.bytes().take_while(|byte| belongs(*byte)).count())
 }
 
 /// Parses a duration that must not be zero, as a lease.
@@ -56,7 +85,7 @@ pub(crate) fn human(duration: Duration) -> String {
     }
 }
 
-const EXAMPLES: &str = "as in 500ms, 10s, 5m, 1h or 0";
+const EXAMPLES: &str = "as in 500ms, 10s, 1m30s, 2h, 1d or 0";
 
 #[cfg(test)]
 mod tests {
@@ -74,6 +103,11 @@ mod tests {
             ("5m", 300_000),
             ("1h", 3_600_000),
             ("8760h", 365 * 24 * 3_600_000),
+            ("1m30s", 90_000),
+            ("1s500ms", 1_500),
+            ("1d", 24 * 3_600_000),
+            ("1d2h3m4s5ms", 93_784_005),
+            ("365d", 365 * 24 * 3_600_000),
         ] {
             assert_eq!(parse(text), Ok(Duration::from_millis(millis)), "{text}");
         }
@@ -88,15 +122,24 @@ mod tests {
             ("+1s", "starts with a whole number"),
             (" 1s", "starts with a whole number"),
             ("\u{0661}s", "starts with a whole number"),
-            ("10", "unit is missing"),
+            ("10", "unit is missing (`10s`?)"),
             ("00", "unit is missing"),
-            ("1.5s", "unit must be"),
+            ("1m30", "unit is missing (`1m30s`?)"),
+            ("1.5s", "numbers are whole: 1500ms"),
+            ("1,5s", "numbers are whole"),
+            (".5s", "starts with a whole number"),
+            ("1..5s", "unit must be"),
             ("1 s", "unit must be"),
             ("1S", "unit must be"),
-            ("1d", "unit must be"),
+            ("1w", "unit must be"),
             ("1s ", "unit must be"),
-            ("1m30s", "unit must be"),
+            ("1m 30s", "unit must be"),
+            ("30s1m", "larger units come first"),
+            ("1s1s", "larger units come first"),
             ("1s\u{0}", "unit must be"),
+            ("1\u{0661}s", "unit must be"),
+            ("364d24h1ms", "longer than a year"),
+            ("366d", "longer than a year"),
             ("8761h", "longer than a year"),
             ("18446744073709551615h", "longer than a year"),
             ("18446744073709551616ms", "longer than a year"),

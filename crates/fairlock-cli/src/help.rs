@@ -8,6 +8,7 @@ use std::io;
 
 use clap::CommandFactory as _;
 use clap::error::ErrorKind;
+use clap_complete::Shell;
 use roff::{Roff, roman};
 
 use crate::args::{self, Cli};
@@ -23,6 +24,38 @@ const TEMPLATE: &str = "\
 
 {before-help}{all-args}{after-help}";
 
+/// What comes behind `--` is another command line: its command, and whatever that one takes. The generated
+/// function offers our own options there, and no files.
+const BASH_COMMANDS: &str = r#"
+_fairlock_or_command() {
+    local at
+    for ((at = 1; at < COMP_CWORD; at++)); do
+        if [[ ${COMP_WORDS[at]} == -- && ${COMP_WORDS[1]} == run ]]; then
+            if declare -F _comp_command_offset >/dev/null; then
+                _comp_command_offset $((at + 1))
+            elif declare -F _command_offset >/dev/null; then
+                _command_offset $((at + 1))
+            elif ((COMP_CWORD == at + 1)); then
+                COMPREPLY=($(compgen -c -- "$2") $(compgen -f -- "$2"))
+            else
+                COMPREPLY=($(compgen -f -- "$2"))
+            fi
+            return
+        fi
+    done
+    _fairlock "$@"
+}
+
+if [[ "${BASH_VERSINFO[0]}" -eq 4 && "${BASH_VERSINFO[1]}" -ge 4 || "${BASH_VERSINFO[0]}" -gt 4 ]]; then
+    complete -F _fairlock_or_command -o nosort -o bashdefault -o default fairlock
+else
+    complete -F _fairlock_or_command -o bashdefault -o default fairlock
+fi
+"#;
+
+/// How wide help is at most, in characters.
+const WIDTH_MAX: usize = 100;
+
 /// The first column of an example ends here.
 const GAP: &str = "  ";
 
@@ -30,8 +63,8 @@ const GAP: &str = "  ";
 pub(crate) fn command() -> clap::Command {
     Cli::command()
         .help_template(TEMPLATE)
-        .max_term_width(100)
-        .mut_subcommands(|command| command.help_template(TEMPLATE).max_term_width(100))
+        .max_term_width(WIDTH_MAX)
+        .mut_subcommands(|command| command.help_template(TEMPLATE).max_term_width(WIDTH_MAX))
 }
 
 /// What clap has to say: help goes to stdout, an error becomes our one line.
@@ -53,14 +86,38 @@ pub(crate) fn refuse(error: &clap::Error) -> Result<Code, Failure> {
             Err(Failure::usage(format!("say what to do, {}", advice(&[]))))
         }
         _ => {
-            // The first paragraph is the reason; the rest is usage, which --help has too.
-            let reason = text.split("\n\n").next().unwrap_or_default();
-            let reason = reason.strip_prefix("error: ").unwrap_or(reason);
+            // The first paragraph is the reason; the rest is usage, which --help has too, and tips.
+            let mut paragraphs = text.split("\n\n");
+            let reason = paragraphs.next().unwrap_or_default();
+            let reason = reason.strip_prefix("error: ").unwrap_or(reason).trim_end();
             let typed: Vec<_> = env::args_os().skip(1).collect();
             let typed: Vec<_> = typed.iter().filter_map(|argument| argument.to_str()).collect();
-            Err(Failure::usage(format!("{}; {}", reason.trim_end(), advice(&typed))))
+            let tip = tip(paragraphs.next().unwrap_or_default(), &typed);
+            Err(Failure::usage(format!("{reason}{tip}; {}", advice(&typed))))
         }
     }
+}
+
+/// What may have been meant instead of something unknown.
+fn tip(tips: &str, typed: &[&str]) -> String {
+    let tips = || tips.lines().filter_map(|line| line.trim_start().strip_prefix("tip: "));
+    if let Some((_, similar)) = tips().find_map(|tip| tip.split_once("similar")?.1.split_once(": "))
+    {
+        return format!("; did you mean {}?", similar.trim_end());
+    }
+    let as_value = tips().find(|tip| tip.starts_with("to pass"));
+    let Some(value) = as_value.and_then(|tip| tip.split('\'').nth(1)) else { return String::new() };
+    // Of several letters behind one dash clap names the first one alone.
+    let Some(word) = typed.iter().find(|word| word.starts_with(value)) else {
+        return String::new();
+    };
+    let way = match typed.first() {
+        _ if word.starts_with("--") => return String::new(),
+        Some(&"run") => "--name=",
+        Some(&("status" | "list" | "unlock")) => "-- ",
+        _ => return String::new(),
+    };
+    format!("; a lock's name that begins with `-` is given as `{way}{word}`")
 }
 
 /// What to type instead: the first example of the subcommand that was meant, else of the program.
@@ -105,6 +162,9 @@ fn is_heading(line: &str) -> bool {
 pub(crate) fn completions(args: &args::Completions) -> Result<Code, Failure> {
     let mut text = Vec::new();
     clap_complete::generate(args.shell, &mut command(), "fairlock", &mut text);
+    if args.shell == Shell::Bash {
+        text.extend_from_slice(BASH_COMMANDS.as_bytes());
+    }
     output::write(&text)
 }
 
@@ -196,6 +256,22 @@ mod tests {
         assert!(
             advice(&["frobnicate"]).starts_with("e.g. fairlock run nightly -- ./backup.sh; see")
         );
+    }
+
+    /// Lines that are wider than clap's own are broken once more, and their columns with them.
+    #[test]
+    fn d29_no_line_of_help_is_broken_twice() {
+        let widest = |text: Option<&clap::builder::StyledStr>| {
+            let text = text.map(ToString::to_string).unwrap_or_default();
+            text.lines().max_by_key(|line| line.chars().count()).unwrap_or_default().to_owned()
+        };
+        let all = command();
+        for command in all.get_subcommands().chain([&all]) {
+            for text in [command.get_before_help(), command.get_after_help()] {
+                let line = widest(text);
+                assert!(line.chars().count() <= WIDTH_MAX, "{}: {line}", command.get_name());
+            }
+        }
     }
 
     #[test]

@@ -63,7 +63,7 @@ fn main() -> ExitCode {
 
 fn dispatch(command: Command) -> Result<Code, Failure> {
     match command {
-        Command::Run(args) => block_on(run::run(args)),
+        Command::Run(args) => block_on(run::run(args.named())),
         Command::Status(args) => block_on(status::status(args)),
         Command::List(args) => block_on(list::list(args)),
         Command::Top(args) => block_on(top::top(args)),

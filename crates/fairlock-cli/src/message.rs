@@ -117,7 +117,9 @@ mod tests {
     /// Two names that look alike are two locks.
     #[test]
     fn d33_what_has_no_width_is_shown() {
-        for hidden in ['\u{200b}', '\u{200d}', '\u{2060}', '\u{feff}', '\u{ad}', '\u{fe0f}', '\u{e0061}'] {
+        for hidden in
+            ['\u{200b}', '\u{200d}', '\u{2060}', '\u{feff}', '\u{ad}', '\u{fe0f}', '\u{e0061}']
+        {
             let shown = printable(OsStr::new(&format!("a{hidden}b")));
             assert_eq!(shown, format!("a\\u{{{:x}}}b", u32::from(hidden)));
         }

@@ -33,7 +33,7 @@ pub(crate) async fn run(args: Run) -> Result<Code, Failure> {
         let advice = help::advice(&["run"]);
         return Err(Failure::usage(format!("no COMMAND follows `--`; {advice}")));
     }
-    let mut store = Store::resolve(&args.store)?;
+    let mut store = Store::resolve(&args.store)?.of_several_processes()?;
     if let Some(replicas) = args.replicas.or_else(|| store.choice().replicas) {
         store = store.replicas(replicas);
     }

@@ -14,6 +14,8 @@ use crate::trust;
 
 /// Environment variable with the URL of the store.
 pub(crate) const URL_VAR: &str = "FAIRLOCK_URL";
+/// Environment variable with the password of the servers alone.
+pub(crate) const PASSWORD_VAR: &str = "FAIRLOCK_PASSWORD";
 /// Environment variable with the user at the Sentinels.
 const SENTINEL_USERNAME_VAR: &str = "FAIRLOCK_SENTINEL_USERNAME";
 
@@ -26,11 +28,8 @@ pub(crate) struct Place {
 }
 
 /// The one for the servers that keep the locks.
-pub(crate) const OF_SERVERS: Place = Place {
-    variable: "FAIRLOCK_PASSWORD",
-    given: Config::password,
-    in_file: Config::password_file,
-};
+pub(crate) const OF_SERVERS: Place =
+    Place { variable: PASSWORD_VAR, given: Config::password, in_file: Config::password_file };
 
 /// The one for the Sentinels.
 pub(crate) const OF_SENTINELS: Place = Place {
@@ -84,7 +83,7 @@ fn with_file(config: Config, place: &Place, path: &Path) -> Result<Config, Failu
 }
 
 fn in_file(path: &Path) -> Result<String, Failure> {
-    let text = trust::read(path).map_err(|refusal| refusal.about(path))?;
+    let text = trust::read(path).map_err(|refusal| refusal.about(path))?.text;
     // One newline ends the line; further ones are more likely a mistake than a password.
     let line = text.strip_suffix('\n').unwrap_or(&text);
     let line = line.strip_suffix('\r').unwrap_or(line);
@@ -103,6 +102,40 @@ pub(crate) enum ChildUrl {
     Stripped(String),
     /// It cannot be told where the password ends.
     Removed,
+}
+
+/// A URL that is wrong, as far as it is safe to repeat: what stands at an odd place in it may be a password, or
+/// the rest of one.
+pub(crate) fn legible(url: &str) -> String {
+    let stripped = match child_url(url.as_ref()) {
+        ChildUrl::Unchanged => url.to_owned(),
+        ChildUrl::Stripped(clean) if url.contains('?') => {
+            format!("{}?***", clean.split('?').next().unwrap_or_default())
+        }
+        ChildUrl::Stripped(clean) => clean,
+        ChildUrl::Removed => return "***".to_owned(),
+    };
+    let (base, query) = stripped.split_once('?').map_or((&*stripped, None), |(b, q)| (b, Some(q)));
+    let query = query.map_or(String::new(), |query| format!("?{query}"));
+    let (scheme, rest) = match base.split_once("://") {
+        Some((scheme, rest)) => (format!("{scheme}://"), rest),
+        None => (String::new(), base),
+    };
+    // `user:password` without what should follow: a port is a number. Paths have colons where they like.
+    let (authority, path) = rest.split_at(rest.find(['/', '#']).unwrap_or(rest.len()));
+    let is_file =
+        scheme.is_empty() && ["sqlite:", "unix:", "memory:"].iter().any(|s| base.starts_with(s));
+    let place = |place: &str| match place.rsplit_once(':') {
+        Some((host, port))
+            if !is_file && !host.ends_with(']') && !port.bytes().all(|b| b.is_ascii_digit()) =>
+        {
+            format!("{host}:***")
+        }
+        Some(("", _)) => "***".to_owned(),
+        _ => place.to_owned(),
+    };
+    let authority: Vec<_> = authority.split(',').map(place).collect();
+    format!("{scheme}{}{path}{query}", authority.join(","))
 }
 
 /// Takes the password out of a URL.
@@ -219,6 +252,28 @@ mod tests {
             ),
         ] {
             assert_eq!(child_url(OsStr::new(url)), ChildUrl::Stripped(clean.to_owned()), "{url}");
+        }
+    }
+
+    #[test]
+    fn d27_a_wrong_url_is_repeated_without_what_may_be_a_password() {
+        for (url, shown) in [
+            ("localhost:6379", "localhost:6379"),
+            ("http://host:80/x", "http://host:80/x"),
+            ("redis:host", "redis:***"),
+            ("sqlite:relative:odd", "sqlite:relative:odd"),
+            ("redis+sentinel://a:1,b:2/m?x=y", "redis+sentinel://a:1,b:2/m?x=y"),
+            ("http://u:CANARY@h", "http://u@h"),
+            ("redis://:CANARY", "redis://:***"),
+            ("redis://ann:CANARY", "redis://ann:***"),
+            ("redis://:12345", "redis://***"),
+            ("ann:CANARY@h", "***"),
+            ("ann:CANARY", "ann:***"),
+            ("redis://h?password=CAN&ARY", "redis://h?***"),
+            ("redis://u:p?CANARY@h", "***"),
+            ("redis://[::1]:6379", "redis://[::1]:6379"),
+        ] {
+            assert_eq!(legible(url), shown, "{url}");
         }
     }
 

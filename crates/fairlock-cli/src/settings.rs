@@ -28,6 +28,8 @@ use crate::trust::{self, Refusal};
 pub(crate) struct Settings {
     /// The file.
     pub(crate) path: PathBuf,
+    /// Its mode, where others than its owner can read it.
+    pub(crate) readable_by_others: Option<u32>,
     pub(crate) url: Option<String>,
     pub(crate) password_file: Option<PathBuf>,
     pub(crate) sentinel_username: Option<String>,
@@ -40,17 +42,22 @@ pub(crate) struct Settings {
 impl Settings {
     /// Reads the file, which must be there.
     pub(crate) fn load(path: &Path) -> Result<Self, Failure> {
-        let text = trust::read(path).map_err(|refusal| refusal.about(path))?;
-        Self::parse(path, &text)
+        let read = trust::read(path).map_err(|refusal| refusal.about(path))?;
+        Self::of(path, &read)
     }
 
     /// Reads the file; `None` if there is none.
     pub(crate) fn load_if_any(path: &Path) -> Result<Option<Self>, Failure> {
         match trust::read(path) {
-            Ok(text) => Self::parse(path, &text).map(Some),
+            Ok(read) => Self::of(path, &read).map(Some),
             Err(Refusal::Io(error)) if is_absent(&error) => Ok(None),
             Err(refusal) => Err(refusal.about(path)),
         }
+    }
+
+    fn of(path: &Path, read: &trust::Read) -> Result<Self, Failure> {
+        let settings = Self::parse(path, &read.text)?;
+        Ok(Self { readable_by_others: read.readable_by_others, ..settings })
     }
 
     pub(crate) fn parse(path: &Path, text: &str) -> Result<Self, Failure> {

@@ -55,8 +55,8 @@ With --json, one object on one line:
 pub(crate) async fn status(args: args::Status) -> Result<Code, Failure> {
     // It only looks: nobody will look for it.
     let store = Store::resolve(&args.store)?.silent();
-    let Some(name) = &args.name else { return of_store(store.choice(), args.json) };
     store.warn(args.quiet);
+    let Some(name) = &args.name else { return of_store(store.choice(), args.json) };
     let of_store = (store.choice().explain(), store.choice().form());
     let mut signals = Signals::install()
         .map_err(|error| Failure::new(Code::INTERNAL, format!("signals: {error}")))?;
@@ -132,7 +132,9 @@ fn human_form(name: &OsStr, status: &LockStatus, style: Style) -> String {
     }
     text.push('\n');
     if let Some(token) = &status.token {
-        let _ = writeln!(text, "  token {token}");
+        // Of a free lock it is what the last holder had.
+        let which = if status.holder.is_some() { "token" } else { "last token" };
+        let _ = writeln!(text, "  {which} {token}");
     }
     let dead = format!(" ({})\n", style.red("dead"));
     for waiter in &status.queue {

@@ -29,7 +29,8 @@ impl Store {
     pub(crate) fn resolve(args: &args::Store) -> Result<Self, Failure> {
         let choice = Choice::of(args)?;
         // The name is for the server's operator, who finds it in CLIENT LIST.
-        let mut config = Config::from_url(choice.url())?.client_name("fairlock");
+        let config = Config::from_url(choice.url()).map_err(|error| choice.wrong(&error))?;
+        let mut config = config.client_name("fairlock");
         // Locks of this host need no password; one for a server may stand in the environment.
         let Logins { password_file, sentinel_username, sentinel_password_file } = &choice.logins;
         if choice.reach() == Reach::Fleet || args.password_file.is_some() {
@@ -58,16 +59,19 @@ impl Store {
         &self.choice
     }
 
+    /// For a command that is to be run by one process at a time: a store of this process alone is refused.
+    pub(crate) fn of_several_processes(self) -> Result<Self, Failure> {
+        self.choice.excludes_others()?;
+        Ok(self)
+    }
+
     /// Tells people at a terminal what may surprise them.
     pub(crate) fn warn(&self, quiet: bool) {
         if quiet || !io::stderr().is_terminal() {
             return;
         }
-        if self.choice.shows_a_password() {
-            message::report(
-                "every user of this host can see the password in --url; use --password-file or \
-                 FAIRLOCK_PASSWORD",
-            );
+        if let Some(exposed) = self.choice.exposed() {
+            message::report(&exposed);
         }
         if self.choice.reach() == Reach::Process {
             message::report("memory: locks nobody out but this process; it is for trying things");

@@ -1,4 +1,4 @@
-//! The guarded command, on `memory:`: there the lock is always free, and all else is the same.
+//! The guarded command, on a store of its own: there the lock is always free, and all else is the same.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -9,14 +9,14 @@ use std::process::{Command, Stdio};
 use fairlock_testkit::tempdir::TempDir;
 use rustix::process::{Signal, kill_process};
 
-use crate::fixture::{Running, eventually, fairlock, finish, is_alive, pid, run_script};
+use crate::fixture::{Running, alone, eventually, fairlock, finish, is_alive, pid, run_script};
 
 /// A script that says it is ready, and works until it is told otherwise. Its shell keeps quiet about
 /// what ended the `sleep`.
 const WORK: &str = "exec 2>/dev/null; echo ready; while :; do sleep 0.02; done";
 
 fn memory(script: &str) -> Command {
-    run_script("memory:", &[], "x", script)
+    run_script(&alone(), &[], "x", script)
 }
 
 #[test]
@@ -44,14 +44,14 @@ fn commands_that_cannot_be_started() {
         (plain_file.to_str().unwrap(), 126, "cannot be executed"),
         (dir.path().to_str().unwrap(), 126, "cannot be executed"),
     ] {
-        let args = ["run", "--url", "memory:", "x", "--", program, "--option"];
+        let args = ["run", "--url", &alone(), "x", "--", program, "--option"];
         finish(fairlock(args)).expect(code, text);
     }
 }
 
 #[test]
 fn the_command_learns_name_owner_and_token() {
-    let mut command = fairlock(["run", "--url", "memory:"]);
+    let mut command = fairlock(["run", "--url", &alone()]);
     command.arg(OsStr::from_bytes(b"na me\xff")).args(["--", "sh", "-c"]);
     command.arg(
         r#"printf %s "$FAIRLOCK_NAME" | od -An -tx1; echo $FAIRLOCK_OWNER; echo $FAIRLOCK_TOKEN"#,
@@ -68,7 +68,7 @@ fn the_command_learns_name_owner_and_token() {
 
 #[test]
 fn arguments_pass_unchanged() {
-    let mut command = fairlock(["run", "--url", "memory:", "x", "--", "printf", "%s|"]);
+    let mut command = fairlock(["run", "--url", &alone(), "x", "--", "printf", "%s|"]);
     command.args(["--wait", "-h", "", "a b", "$HOME", "--"]).arg(OsStr::from_bytes(b"\xc3\xa9"));
     let outcome = finish(command);
     outcome.expect(0, "");
@@ -135,8 +135,12 @@ fn signals_reach_grandchildren() {
 #[test]
 fn signals_ignored_on_entry_stay_ignored() {
     let mut command = Command::new("sh");
-    command.args(["-c", r#"trap "" HUP; exec "$0" run --url memory: x -- sh -c "$1""#]);
-    command.args([env!("CARGO_BIN_EXE_fairlock"), "echo ready; read line; echo survived"]);
+    command.args(["-c", r#"trap "" HUP; exec "$0" run --url "$2" x -- sh -c "$1""#]);
+    command.args([
+        env!("CARGO_BIN_EXE_fairlock"),
+        "echo ready; read line; echo survived",
+        &alone(),
+    ]);
     command.stdout(Stdio::piped());
     let (mut running, mut stdin) = Running::start_with_stdin(command);
     assert_eq!(running.line(), "ready");
@@ -162,7 +166,7 @@ fn killing_fairlock_kills_the_command() {
 #[test]
 fn a_stopped_fairlock_does_not_let_the_command_outlive_the_lease() {
     let script = "sleep 60 & echo $$ $!; wait";
-    let mut running = Running::start(run_script("memory:", &["--lease", "1500ms"], "x", script));
+    let mut running = Running::start(run_script(&alone(), &["--lease", "1500ms"], "x", script));
     let line = running.line();
     running.signal(Signal::STOP);
     for process in line.split(' ') {
@@ -185,7 +189,7 @@ fn background_processes_survive_an_orderly_end() {
 #[test]
 fn a_fixed_lease_ends_the_command_before_it_runs_out() {
     let script = format!("trap 'echo asked; exit 0' TERM; {WORK}");
-    let outcome = finish(run_script("memory:", &["--lease", "1500ms"], "x", &script));
+    let outcome = finish(run_script(&alone(), &["--lease", "1500ms"], "x", &script));
     outcome.expect(76, "x: the lock was lost or about to be; the command was ended");
     assert_eq!(outcome.stdout, "ready\nasked\n");
 }
@@ -195,7 +199,7 @@ fn a_command_that_will_not_end_is_killed_with_its_group() {
     let script =
         r#"exec 2>/dev/null; trap "" TERM; sleep 60 & echo $$ $!; while :; do sleep 0.02; done"#;
     let options = ["--lease", "1500ms", "--lost-exit-code", "9"];
-    let mut running = Running::start(run_script("memory:", &options, "x", script));
+    let mut running = Running::start(run_script(&alone(), &options, "x", script));
     let line = running.line();
     running.wait().expect(9, "the command was ended");
     for process in line.split(' ') {
@@ -207,7 +211,7 @@ fn a_command_that_will_not_end_is_killed_with_its_group() {
 #[test]
 fn the_grace_is_for_the_whole_group() {
     let script = r#"exec 2>/dev/null; sh -c "trap 'sleep 0.1; echo tidied; exit' TERM; echo ready; while :; do sleep 0.02; done" & wait"#;
-    let outcome = finish(run_script("memory:", &["--lease", "1500ms"], "x", script));
+    let outcome = finish(run_script(&alone(), &["--lease", "1500ms"], "x", script));
     outcome.expect(76, "the command was ended");
     assert_eq!(outcome.stdout, "ready\ntidied\n");
 }
@@ -215,7 +219,7 @@ fn the_grace_is_for_the_whole_group() {
 #[test]
 fn on_lost_ignore_leaves_the_command_alone() {
     let options = ["--lease", "300ms", "--on-lost", "ignore"];
-    let outcome = finish(run_script("memory:", &options, "x", "sleep 0.6; echo finished"));
+    let outcome = finish(run_script(&alone(), &options, "x", "sleep 0.6; echo finished"));
     outcome.expect(76, "lost while the command ran");
     assert_eq!(outcome.stdout, "finished\n");
 }
@@ -223,5 +227,5 @@ fn on_lost_ignore_leaves_the_command_alone() {
 /// A fixed lease that is long enough changes nothing.
 #[test]
 fn a_command_within_its_lease() {
-    finish(run_script("memory:", &["--lease", "30s"], "x", "exit 3")).expect(3, "");
+    finish(run_script(&alone(), &["--lease", "30s"], "x", "exit 3")).expect(3, "");
 }

@@ -1,6 +1,7 @@
 //! Configuration files, and who may have written them.
 
 use std::fs;
+use std::io::Write as _;
 use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,7 +10,7 @@ use fairlock_testkit::server::{Generation, Server};
 use fairlock_testkit::tempdir::TempDir;
 use rustix::process::geteuid;
 
-use crate::fixture::{fairlock, finish};
+use crate::fixture::{Running, alone, fairlock, finish};
 
 fn write(dir: &TempDir, text: &str) -> PathBuf {
     let path = dir.path().join("config.toml");
@@ -42,8 +43,8 @@ fn a_file_names_the_store() {
     assert_eq!(json["store"]["file"], file.to_str().unwrap());
 
     // The option instead of the variable; environment and command line before the file.
-    let by_option = ["run", "--config", file.to_str().unwrap(), "x", "--", "echo", "ran"];
-    assert_eq!(finish(fairlock(by_option)).stdout, "ran\n");
+    let by_option = ["status", "--config", file.to_str().unwrap()];
+    assert!(finish(fairlock(by_option)).stdout.contains("memory:"));
     let mut by_variable = with_config(&["status"], &file);
     by_variable.env("FAIRLOCK_URL", "redis://v");
     assert!(finish(by_variable).stdout.contains("redis://v, "));
@@ -148,11 +149,49 @@ fn a_password_file_may_be_a_pipe_or_readable_by_all() {
     finish(with_config(&other, &config)).expect(77, "fairlock: ");
 }
 
+/// A named pipe that nobody writes into kept `fairlock run --wait 0` for ever. One whose writer is slow is read.
+#[test]
+fn d28_a_password_file_that_is_a_pipe_without_a_writer_ends() {
+    let dir = TempDir::new();
+    let pipe = dir.path().join("pipe");
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0)
+        .unwrap();
+    let path = pipe.to_str().unwrap();
+    let run = |url: &str| {
+        fairlock([
+            "run",
+            "--wait",
+            "0",
+            "--url",
+            url,
+            "--password-file",
+            path,
+            "x",
+            "--",
+            "echo",
+            "ran",
+        ])
+    };
+    let store = alone();
+    finish(run(&store)).expect(64, "a pipe into which nobody has written anything for 5s");
+    // `<(sleep 1; echo secret)`: its writer comes late, and takes its time.
+    let running = Running::start(run(&store));
+    let mut writer = fs::OpenOptions::new().write(true).open(&pipe).unwrap();
+    writer.write_all(b"sec").unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    writer.write_all(b"ret\n").unwrap();
+    drop(writer);
+    let outcome = running.wait();
+    outcome.expect(0, "");
+    assert_eq!(outcome.stdout, "ran\n");
+}
+
 #[test]
 fn a_scope_in_the_file_is_a_demand() {
     let dir = TempDir::new();
     let file = write(&dir, "scope = \"fleet\"\n");
-    let demand = format!("scope = \"fleet\" in {}: locks of this store are ", file.display());
+    let demand =
+        format!("scope = \"fleet\" in {} asks for more than this store gives: ", file.display());
     for args in [
         &["run", "x", "--", "true"][..],
         &["run", "--url", "memory:", "x", "--", "true"],
@@ -165,7 +204,7 @@ fn a_scope_in_the_file_is_a_demand() {
     }
     finish(with_config(&["status", "--url", "redis://h"], &file)).expect(0, "");
     finish(fairlock(["status", "--scope", "fleet"]))
-        .expect(64, "--scope fleet: locks of this store are sqlite:");
+        .expect(64, "--scope fleet asks for more than this store gives: sqlite:");
     finish(fairlock(["status", "--scope", "host"])).expect(0, "");
 }
 
@@ -196,15 +235,16 @@ fn replicas_in_the_file_in_the_url_and_as_an_option() {
     let file =
         write(&dir, &format!("url = \"{url}?replicas-timeout-ms=50\"\nreplicas = \"all\"\n"));
     let none = PathBuf::from("/dev/null");
+    let alone = alone();
     for (file, options, ends) in [
         (&file, &[][..], 69),
         (&file, &["--replicas", "none"], 0),
         (&none, &["--url", &waiting], 69),
         (&none, &["--url", &waiting, "--replicas", "any"], 0),
-        (&none, &["--url", "memory:", "--replicas", "1"], 64),
+        (&none, &["--url", &alone, "--replicas", "1"], 64),
         (&none, &["--url", &url, "--replicas", "101"], 64),
         // A store of this host has none to wait for.
-        (&file, &["--url", "memory:"], 0),
+        (&file, &["--url", &alone], 0),
     ] {
         let mut args = vec!["run"];
         args.extend(options);

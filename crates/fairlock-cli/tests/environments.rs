@@ -240,7 +240,7 @@ as ann $f status 2>&1 || echo "code $?"
             HOME_STORE,
             "store: redis://v",
             "store: redis://user:2",
-            "scope = \"fleet\" in /etc/fairlock/config.toml: locks of this store are memory:",
+            "scope = \"fleet\" in /etc/fairlock/config.toml asks for more than this store gives: memory:",
             "code 64",
             "/etc/fairlock/config.toml: others can write to it (mode 666)",
             "code 64",

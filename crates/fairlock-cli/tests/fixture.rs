@@ -1,11 +1,14 @@
 //! Starting the program, and waiting for things to happen instead of sleeping.
 
 use std::ffi::OsStr;
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io::{BufRead as _, BufReader, Read as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
-use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::process::{self, Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::Once;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -56,6 +59,29 @@ pub(crate) fn with_default_signals(program: &str) -> Command {
     let mut command = Command::new("env");
     command.args(["--default-signal", program]);
     command
+}
+
+/// The URL of a host store that nobody else uses: for tests of one process, since `run` refuses `memory:`, where
+/// a lock keeps out nobody.
+pub(crate) fn alone() -> String {
+    static MADE: Once = Once::new();
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let all = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let folder = all.join(format!("alone-{}", process::id()));
+    MADE.call_once(|| {
+        fs::create_dir_all(&folder).expect("a folder of cargo's");
+        fs::set_permissions(&folder, Permissions::from_mode(0o700)).expect("it is ours");
+        // A test program removes nothing at its end; the next one does.
+        for entry in fs::read_dir(all).expect("it is there").flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let of_the_dead = name.strip_prefix("alone-").is_some_and(|pid| !is_alive(pid));
+            if of_the_dead {
+                let _ = fs::remove_dir_all(entry.path());
+            }
+        }
+    });
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    format!("sqlite:{}", folder.join(format!("{number}.db")).display())
 }
 
 /// `fairlock run --url URL OPTIONS NAME -- sh -c SCRIPT`.

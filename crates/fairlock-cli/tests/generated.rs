@@ -44,13 +44,13 @@ fn bash_completes() {
         let script = format!(
             r#". "$0"; complete -p fairlock >&2 || exit 1
             COMP_WORDS=({words}); COMP_CWORD={at}
-            _fairlock fairlock "${{COMP_WORDS[{at}]}}" "${{COMP_WORDS[{at} - 1]}}"
+            _fairlock_or_command fairlock "${{COMP_WORDS[{at}]}}" "${{COMP_WORDS[{at} - 1]}}"
             echo "${{COMPREPLY[*]}}""#
         );
         let output =
             Command::new("bash").args(["--norc", "-c", &script]).arg(&file).output().unwrap();
         let registered = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(registered.contains("-F _fairlock"), "{registered}");
+        assert!(registered.contains("-F _fairlock_or_command "), "{registered}");
         String::from_utf8(output.stdout).unwrap().trim().to_owned()
     };
     assert_eq!(ask("fairlock st", 1), "status");
@@ -58,6 +58,29 @@ fn bash_completes() {
     assert_eq!(ask("fairlock run --conf", 2), "--config --conflict-exit-code");
     assert_eq!(ask("fairlock run --kind ''", 3), "fair plain simple");
     assert_eq!(ask("fairlock __", 1), "");
+}
+
+/// Behind `--` another command line begins; our own options were offered there, and no file.
+#[test]
+fn d29_bash_completes_the_command_that_is_run() {
+    let dir = TempDir::new();
+    let file = dir.path().join("fairlock.bash");
+    fs::write(&file, generated(&["completions", "bash"])).unwrap();
+    fs::write(dir.path().join("backup-of-ours.sh"), "").unwrap();
+    let ask = |words: &str, at: usize| {
+        let script = format!(
+            r#". "$0"; COMP_WORDS=({words}); COMP_CWORD={at}
+            _fairlock_or_command fairlock "${{COMP_WORDS[{at}]}}" "${{COMP_WORDS[{at} - 1]}}"
+            echo "${{COMPREPLY[*]}}""#
+        );
+        let mut bash = Command::new("bash");
+        bash.args(["--norc", "-c", &script]).arg(&file).current_dir(dir.path());
+        String::from_utf8(bash.output().unwrap().stdout).unwrap().trim().to_owned()
+    };
+    assert_eq!(ask("fairlock run x -- backup-of", 4), "backup-of-ours.sh");
+    assert!(ask("fairlock run x -- mkdi", 4).split(' ').any(|word| word == "mkdir"));
+    assert_eq!(ask("fairlock run x -- cat backup-of", 5), "backup-of-ours.sh");
+    assert_eq!(ask("fairlock run --wai", 2), "--wait");
 }
 
 /// Every page is rendered by what renders pages here; groff's warnings are errors.

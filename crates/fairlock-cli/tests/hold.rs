@@ -10,7 +10,7 @@ use fairlock_testkit::server::{Generation, Server};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::fixture::{Running, eventually, fairlock, finish, run_script};
+use crate::fixture::{Running, alone, eventually, fairlock, finish, run_script};
 
 fn hold(url: &str, options: &[&str], name: &str) -> Command {
     let mut command = fairlock(["run", "--url", url]);
@@ -76,11 +76,12 @@ fn every_ending_signal_releases() {
 /// The end of stdin means nothing: cron and nohup start everything with an empty one.
 #[test]
 fn stdin_does_not_matter() {
-    let (mut running, stdin) = Running::start_with_stdin(hold("memory:", &[], "x"));
+    let (mut running, stdin) = Running::start_with_stdin(hold(&alone(), &[], "x"));
     running.line();
     drop(stdin);
     let mut closed = Command::new("sh");
-    closed.args(["-c", r#"exec "$0" run --url memory: x <&-"#, env!("CARGO_BIN_EXE_fairlock")]);
+    closed.args(["-c", r#"exec "$0" run --url "$1" x <&-"#]);
+    closed.args([env!("CARGO_BIN_EXE_fairlock"), &alone()]);
     closed.env("FAIRLOCK_CONFIG", "/dev/null").stdout(Stdio::piped()).stderr(Stdio::piped());
     let (closed, _) = holding(closed);
     for running in [running, closed] {
@@ -93,7 +94,7 @@ fn stdin_does_not_matter() {
 #[test]
 fn cat_holds_until_the_end_of_its_stdin() {
     let (mut running, mut stdin) =
-        Running::start_with_stdin(run_script("memory:", &[], "x", "echo holding; exec cat"));
+        Running::start_with_stdin(run_script(&alone(), &[], "x", "echo holding; exec cat"));
     assert_eq!(running.line(), "holding");
     stdin.write_all(b"").unwrap();
     drop(stdin);
@@ -125,7 +126,7 @@ fn a_server_that_hangs() {
 
 #[test]
 fn a_fixed_lease_ends_it() {
-    finish(hold("memory:", &["--lease", "300ms"], "x")).expect(76, "x: the lock was lost");
+    finish(hold(&alone(), &["--lease", "300ms"], "x")).expect(76, "x: the lock was lost");
 }
 
 #[test]
@@ -154,8 +155,8 @@ fn a_reader_that_is_gone() {
 #[test]
 fn signals_ignored_on_entry_stay_ignored() {
     let mut command = Command::new("sh");
-    command.args(["-c", r#"trap "" HUP; exec "$0" run --url memory: x"#]);
-    command.arg(env!("CARGO_BIN_EXE_fairlock")).env("FAIRLOCK_CONFIG", "/dev/null");
+    command.args(["-c", r#"trap "" HUP; exec "$0" run --url "$1" x"#]);
+    command.args([env!("CARGO_BIN_EXE_fairlock"), &alone()]).env("FAIRLOCK_CONFIG", "/dev/null");
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let (running, _) = holding(command);
     running.signal(Signal::HUP);
@@ -167,7 +168,7 @@ fn signals_ignored_on_entry_stay_ignored() {
 
 #[test]
 fn names_that_are_not_text() {
-    let mut command = fairlock(["run", "--url", "memory:"]);
+    let mut command = fairlock(["run", "--url", &alone()]);
     command.arg(std::ffi::OsStr::from_bytes(b"a\n\xff"));
     let (running, line) = holding(command);
     assert_eq!((&line["name"], &line["name_hex"]), (&"a\n\u{fffd}".into(), &"610aff".into()));

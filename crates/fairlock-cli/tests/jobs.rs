@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use fairlock_testkit::server::{Generation, Server};
 
-use crate::fixture::{eventually, is_alive};
+use crate::fixture::{alone, eventually, is_alive};
 use crate::terminal::Session;
 
 const CTRL_C: &[u8] = b"\x03";
@@ -72,7 +72,7 @@ fn a_job_is_stopped_and_continued() {
 /// A command that reads the terminal has it; stopped and continued it has it again.
 #[test]
 fn a_job_that_reads_the_terminal() {
-    let Some(mut session) = shell("memory:") else { return };
+    let Some(mut session) = shell(&alone()) else { return };
     session.keys(
         b"$FAIRLOCK run x -- sh -c 'echo p''id=$$; read a; echo on''e=$a; read b; echo tw''o=$b'\n",
     );
@@ -93,7 +93,7 @@ fn a_job_that_reads_the_terminal() {
 /// In the background it stops when it wants the terminal, and the shell says so.
 #[test]
 fn a_job_in_the_background_wants_the_terminal() {
-    let Some(mut session) = shell("memory:") else { return };
+    let Some(mut session) = shell(&alone()) else { return };
     session.keys(b"$FAIRLOCK run x -- sh -c 'echo p''id=$$; read a; echo go''t=$a' &\n");
     let process = number(&session.see("pid="));
     eventually("the command is stopped", || state(&process) == Some('T'));
@@ -110,7 +110,7 @@ fn a_job_in_the_background_wants_the_terminal() {
 
 #[test]
 fn a_stopped_job_goes_on_in_the_background() {
-    let Some(mut session) = shell("memory:") else { return };
+    let Some(mut session) = shell(&alone()) else { return };
     session.keys(b"$FAIRLOCK run x -- sh -c 'echo p''id=$$; exec sleep 60'\n");
     let process = number(&session.see("pid="));
     session.keys(CTRL_Z);
@@ -125,7 +125,7 @@ fn a_stopped_job_goes_on_in_the_background() {
 /// While it is stopped nobody renews: it must not work on when it is continued too late.
 #[test]
 fn a_job_that_was_stopped_for_too_long() {
-    let Some(mut session) = shell("memory:") else { return };
+    let Some(mut session) = shell(&alone()) else { return };
     session.keys(b"$FAIRLOCK run --lease 1500ms x -- sh -c 'echo p''id=$$; exec sleep 60'\n");
     let process = number(&session.see("pid="));
     session.keys(CTRL_Z);

@@ -11,7 +11,8 @@ use fairlock_testkit::tempdir::TempDir;
 use rustix::process::{Signal, kill_process};
 
 use crate::fixture::{
-    Running, eventually, finish, hold_until, is_alive, lines, pid, run_script, with_default_signals,
+    Running, alone, eventually, finish, hold_until, is_alive, lines, pid, run_script,
+    with_default_signals,
 };
 
 /// What ends the command in a row of the table.
@@ -107,7 +108,7 @@ fn codes_and_variables() {
     let Some(server) = Server::start(Generation::Redis70) else { return };
     for row in TABLE {
         println!("{}", row.what);
-        let url = if matches!(row.end, End::Deleted) { server.url() } else { "memory:".into() };
+        let url = if matches!(row.end, End::Deleted) { server.url() } else { alone() };
         let mut command = run_script(&url, row.options, "x", row.script);
         command.env("FAIRLOCK_PASSWORD", "");
         let mut running = Running::start(command);
@@ -161,7 +162,7 @@ impl Escaped {
 /// `setsid`: it is asked as the group is, and killed when it is deaf.
 #[test]
 fn who_left_the_group_ends_with_the_lock() {
-    let escaped = Escaped::start("memory:", &["--lease", "3s"], ESCAPE);
+    let escaped = Escaped::start(&alone(), &["--lease", "3s"], ESCAPE);
     let process = escaped.process();
     assert!(is_alive(&process));
     let Escaped { running, dir } = escaped;
@@ -176,7 +177,7 @@ fn a_daemon_ends_with_the_lock() {
     let daemon = r#"exec 2>/dev/null
         setsid sh -c 'setsid sh -c "echo \$\$ > {}; while :; do sleep 0.02; done" & exit' >/dev/null
         until test -s {}; do sleep 0.02; done; echo ready; trap "exit 0" TERM; while :; do sleep 0.02; done"#;
-    let escaped = Escaped::start("memory:", &["--lease", "3s"], daemon);
+    let escaped = Escaped::start(&alone(), &["--lease", "3s"], daemon);
     let process = escaped.process();
     escaped.running.wait().expect(76, "the command was ended");
     assert!(!is_alive(&process), "it goes on unlocked");
@@ -185,7 +186,7 @@ fn a_daemon_ends_with_the_lock() {
 /// `fairlock` cannot look for anybody then: its keeper does.
 #[test]
 fn who_left_the_group_ends_with_a_killed_fairlock() {
-    let escaped = Escaped::start("memory:", &[], ESCAPE);
+    let escaped = Escaped::start(&alone(), &[], ESCAPE);
     let process = escaped.process();
     escaped.running.signal(Signal::KILL);
     eventually("what left the group is gone", || !is_alive(&process));
@@ -193,7 +194,7 @@ fn who_left_the_group_ends_with_a_killed_fairlock() {
 
 #[test]
 fn who_left_the_group_ends_with_the_lease_of_a_stopped_fairlock() {
-    let escaped = Escaped::start("memory:", &["--lease", "3s"], ESCAPE);
+    let escaped = Escaped::start(&alone(), &["--lease", "3s"], ESCAPE);
     let process = escaped.process();
     escaped.running.signal(Signal::STOP);
     eventually("what left the group is gone", || !is_alive(&process));
@@ -205,7 +206,7 @@ fn who_left_the_group_ends_with_the_lease_of_a_stopped_fairlock() {
 #[test]
 fn who_left_the_group_survives_an_orderly_end() {
     let script = ESCAPE.replace("wait", "exit 0");
-    let escaped = Escaped::start("memory:", &[], &script);
+    let escaped = Escaped::start(&alone(), &[], &script);
     let process = escaped.process();
     escaped.running.wait().expect(0, "");
     assert!(is_alive(&process));
@@ -220,9 +221,13 @@ fn runs_inside_of_runs_end_only_their_own() {
     let inner =
         format!("setsid sleep 60 >/dev/null & echo $! >> {0}; exec sleep 60", log.display());
     let script = r#"setsid sleep 60 >/dev/null 2>&1 & echo $! >> "$LOG"
-        "$FAIRLOCK" run --url memory: --lease 1500ms y -- sh -c "$INNER" 2>/dev/null; echo "inner=$?"; exit 0"#;
-    let mut command = run_script("memory:", &[], "x", script);
-    command.env("FAIRLOCK", env!("CARGO_BIN_EXE_fairlock")).env("INNER", inner).env("LOG", &log);
+        "$FAIRLOCK" run --url "$INNERS" --lease 1500ms y -- sh -c "$INNER" 2>/dev/null; echo "inner=$?"; exit 0"#;
+    let mut command = run_script(&alone(), &[], "x", script);
+    command
+        .env("FAIRLOCK", env!("CARGO_BIN_EXE_fairlock"))
+        .env("INNER", inner)
+        .env("INNERS", alone())
+        .env("LOG", &log);
     let outcome = finish(command);
     outcome.expect(0, "");
     assert_eq!(outcome.stdout, "inner=76\n");
@@ -286,10 +291,10 @@ fn closed_streams() {
 /// Nobody reads what is written: the command hears of it as ever, and our own words may go.
 #[test]
 fn readers_that_are_gone() {
-    let script = r#"( "$0" run --url memory: x -- sh -c 'while :; do echo y; done'; echo "code=$?" >&2 ) | head -n 1
-        "$0" run --url memory: --lease 600ms x -- sh -c 'exec sleep 60 2>/dev/null' 2>&1 >/dev/null | true; echo on"#;
+    let script = r#"( "$0" run --url "$1" x -- sh -c 'while :; do echo y; done'; echo "code=$?" >&2 ) | head -n 1
+        "$0" run --url "$1" --lease 600ms x -- sh -c 'exec sleep 60 2>/dev/null' 2>&1 >/dev/null | true; echo on"#;
     let mut command = with_default_signals("bash");
-    command.args(["-c", script, env!("CARGO_BIN_EXE_fairlock")]);
+    command.args(["-c", script, env!("CARGO_BIN_EXE_fairlock"), &alone()]);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let outcome = finish(command);
     assert_eq!(outcome.stdout, "y\non\n");
@@ -302,7 +307,7 @@ fn readers_that_are_gone() {
 fn nothing_ends_a_command_that_is_well() {
     let dir = TempDir::new();
     let go = dir.path().join("go");
-    let mut running = Running::start(run_script("memory:", &[], "x", &hold_until(&go)));
+    let mut running = Running::start(run_script(&alone(), &[], "x", &hold_until(&go)));
     assert_eq!(running.line(), "holding");
     // The main thread, which lives for as long as the process does. One of a runtime's pool would end
     // after a while, and the command with it.
@@ -370,7 +375,7 @@ mod as_process_1 {
             "test $PPID = 1 && i=0; while test $i -lt 20; do sh -c 'sleep 0.05 &'; i=$((i+1)); done; {}; exit 6",
             hold_until(&go)
         );
-        let args = ["run", "--url", "memory:", "x", "--", "sh", "-c", &script];
+        let args = ["run", "--url", &alone(), "x", "--", "sh", "-c", &script];
         let Some(command) = in_a_namespace(&args) else { return };
         let mut running = Running::start(command);
         assert_eq!(running.line(), "holding");
@@ -387,7 +392,7 @@ mod as_process_1 {
             let script = format!(
                 "exec 2>/dev/null; trap 'exit 33' {name}; echo ready; while :; do sleep 0.02; done"
             );
-            let args = ["run", "--url", "memory:", "x", "--", "sh", "-c", &script];
+            let args = ["run", "--url", &alone(), "x", "--", "sh", "-c", &script];
             let Some(command) = in_a_namespace(&args) else { return };
             let mut running = Running::start(command);
             assert_eq!(running.line(), "ready");
@@ -418,7 +423,7 @@ mod as_process_1 {
     #[test]
     fn it_ends_a_lost_command_with_its_orphans() {
         let script = "sh -c 'sleep 60 &'; setsid sleep 61 & echo ready; exec sleep 62";
-        let args = ["run", "--url", "memory:", "--lease", "6s", "x", "--", "sh", "-c", script];
+        let args = ["run", "--url", &alone(), "--lease", "6s", "x", "--", "sh", "-c", script];
         let Some(command) = in_a_namespace(&args) else { return };
         let began = std::time::Instant::now();
         let mut running = Running::start(command);
@@ -433,16 +438,8 @@ mod as_process_1 {
     /// The command of process 1 has another process as its parent's number tells.
     #[test]
     fn killing_it_ends_everything() {
-        let args = [
-            "run",
-            "--url",
-            "memory:",
-            "x",
-            "--",
-            "sh",
-            "-c",
-            "setsid sleep 60 & echo ready; wait",
-        ];
+        let args =
+            ["run", "--url", &alone(), "x", "--", "sh", "-c", "setsid sleep 60 & echo ready; wait"];
         let Some(command) = in_a_namespace(&args) else { return };
         let mut running = Running::start(command);
         assert_eq!(running.line(), "ready");

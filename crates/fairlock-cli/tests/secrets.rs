@@ -7,7 +7,7 @@ use fairlock_testkit::raw::Raw;
 use fairlock_testkit::server::{Generation, Server};
 use fairlock_testkit::tempdir::TempDir;
 
-use crate::fixture::{Outcome, Running, eventually, fairlock, finish, hold_until};
+use crate::fixture::{Outcome, Running, alone, eventually, fairlock, finish, hold_until};
 
 /// Must never be seen in any output.
 const CANARY: &str = "canary7f3a";
@@ -120,9 +120,9 @@ fn the_sentinels_login() {
     outcome.expect(77, "Sentinel");
     silent_about(CANARY, &outcome);
     // An option for a store that has none is a mistake; a variable may be meant for another one.
-    let args = ["--url", "memory:", "--sentinel-username", "ann"];
+    let args = ["--url", &alone(), "--sentinel-username", "ann"];
     finish(leaky(&args)).expect(64, "behind Sentinels");
-    let mut harmless = leaky(&["--url", "memory:"]);
+    let mut harmless = leaky(&["--url", &alone()]);
     harmless.env("FAIRLOCK_SENTINEL_PASSWORD", OTHER);
     let outcome = finish(harmless);
     outcome.expect(0, "");
@@ -180,7 +180,7 @@ fn f39_a_password_file_that_changes_while_the_command_runs() {
 /// The command may use the same server, with a password of its own.
 #[test]
 fn the_command_sees_the_url_without_the_password() {
-    let mut command = leaky(&["--url", "memory:"]);
+    let mut command = leaky(&["--url", &alone()]);
     command.env("FAIRLOCK_URL", format!("redis://user:{CANARY}@host:1/2"));
     command.env("FAIRLOCK_PASSWORD", CANARY);
     let outcome = finish(command);
@@ -190,7 +190,7 @@ fn the_command_sees_the_url_without_the_password() {
     assert!(!outcome.stdout.contains("FAIRLOCK_PASSWORD"), "{outcome:?}");
 
     // That of the Sentinels stands among the options.
-    let mut command = leaky(&["--url", "memory:"]);
+    let mut command = leaky(&["--url", &alone()]);
     command.env("FAIRLOCK_URL", format!("redis+sentinel://h/m?sentinel-password={CANARY}"));
     let outcome = finish(command);
     silent_about(CANARY, &outcome);
@@ -221,6 +221,7 @@ fn every_kind_of_failure_keeps_the_secret() {
     let secret = format!("redis://user:{CANARY}@127.0.0.1:1");
     let odd = format!("redis://user:{CANARY}@:99999/x?y=z");
     let option = format!("redis+sentinel://127.0.0.1:1/m?sentinel-password={CANARY}");
+    let alone = alone();
     for args in [
         &["status", "--url", &secret, "x"][..],
         &["status", "--url", &odd, "x"],
@@ -234,8 +235,8 @@ fn every_kind_of_failure_keeps_the_secret() {
         &[&secret],
         &["run", "--scope", "fleet", "--url", "memory:", &secret, "--", "true"],
         &["run", "--scope", &secret, "x", "--", "true"],
-        &["run", "--url", "memory:", "x", "--", &secret],
-        &["run", "--url", "memory:", "--password-file", &secret, "x", "--", "true"],
+        &["run", "--url", &alone, "x", "--", &secret],
+        &["run", "--url", &alone, "--password-file", &secret, "x", "--", "true"],
     ] {
         let outcome = finish(fairlock(args));
         assert_ne!(outcome.code(), 0, "{args:?}: {outcome:?}");
@@ -357,7 +358,7 @@ fn f88_the_kernel_shows_the_password_to_nobody() {
         assert!(told, "{way}: the command's environment was not seen");
     }
     // Would it be found? In the command's own argument, and in a variable that is none of ours.
-    let mut planted = run(&["--url", "memory:"]);
+    let mut planted = run(&["--url", &alone()]);
     planted.env("SOMEBODY_ELSES", CANARY);
     let seen = look_at_the_family(planted, CANARY);
     assert!(seen[1..].iter().any(|one| one.arguments.contains(CANARY)), "{seen:?}");

@@ -5,7 +5,7 @@ use std::process::{ChildStdin, Command, Stdio};
 
 use fairlock_testkit::server::{Generation, Server};
 
-use crate::fixture::{Running, fairlock, finish, neutral, run_script, with_default_signals};
+use crate::fixture::{Running, alone, fairlock, finish, neutral, run_script, with_default_signals};
 
 /// A shell script on a terminal, with a hand on the keyboard.
 pub(crate) struct Session {
@@ -52,7 +52,7 @@ impl Session {
 fn the_command_gets_the_terminal_and_gives_it_back() {
     let script = r#"$FAIRLOCK run x -- sh -c 'echo ready; read a; echo "one=$a"'
         echo next; read b; echo "two=$b""#;
-    let Some(mut session) = Session::start("memory:", script) else { return };
+    let Some(mut session) = Session::start(&alone(), script) else { return };
     session.see("ready");
     session.keys(b"first\n");
     session.see("one=first");
@@ -69,7 +69,7 @@ fn the_interrupt_key_reaches_the_command() {
             r#"trap : INT; $FAIRLOCK run x -- sh -c 'echo ready; {prelude}echo steady; exec sleep 60'
             echo "code=$?""#
         );
-        let Some(mut session) = Session::start("memory:", &script) else { return };
+        let Some(mut session) = Session::start(&alone(), &script) else { return };
         session.see("ready");
         if !prelude.is_empty() {
             session.keys(b"go\n");
@@ -83,7 +83,7 @@ fn the_interrupt_key_reaches_the_command() {
 /// A terminal gets what a script does not: a word on what goes on.
 #[test]
 fn people_are_told_more() {
-    let Some(mut session) = Session::start("memory:", "$FAIRLOCK run x -- true; echo end") else {
+    let Some(mut session) = Session::start("memory:", "$FAIRLOCK status x; echo end") else {
         return;
     };
     session.see("fairlock: memory: locks nobody out");
@@ -110,7 +110,7 @@ fn people_see_how_the_wait_goes() {
 #[test]
 fn quiet_people_are_told_nothing() {
     let script = "$FAIRLOCK run --quiet x -- echo working; echo end";
-    let Some(mut session) = Session::start("memory:", script) else { return };
+    let Some(mut session) = Session::start(&alone(), script) else { return };
     assert_eq!(session.running.line(), "working");
     assert_eq!(session.running.line(), "end");
 }
@@ -184,7 +184,7 @@ fn unlock_asks_people() {
 fn colours_are_for_terminals() {
     let script = r#"$FAIRLOCK status x; echo; NO_COLOR=1 $FAIRLOCK status x; echo
         TERM=dumb $FAIRLOCK status x; $FAIRLOCK --help | head -n 3; $FAIRLOCK --help"#;
-    let Some(mut session) = Session::start("memory:", script) else { return };
+    let Some(mut session) = Session::start(&alone(), script) else { return };
     assert_eq!(session.see("free"), "\x1b[1mx\x1b[0m: \x1b[32mfree\x1b[0m");
     assert_eq!(session.see("free"), "x: free");
     assert_eq!(session.see("free"), "x: free");

@@ -3,7 +3,12 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 
-use crate::fixture::{fairlock, finish};
+use fairlock_testkit::tempdir::TempDir;
+
+use crate::fixture::{alone, fairlock, finish};
+
+/// Stands in the table for a store that nobody else uses.
+const ALONE: &str = "ALONE";
 
 /// Arguments, exit code, a part of the one line on stderr (nothing at all if empty).
 type Row = (&'static [&'static str], i32, &'static str);
@@ -24,7 +29,7 @@ const TABLE: &[Row] = &[
     (&["run", "x", "true"], 64, "true"),
     (&["run", "x", "true"], 64, "e.g. fairlock run nightly -- ./backup.sh"),
     // A variable that should hold the command, and is empty.
-    (&["run", "--url", "memory:", "x", "--"], 64, "no COMMAND follows `--`"),
+    (&["run", "--url", ALONE, "x", "--"], 64, "no COMMAND follows `--`"),
     (&["run", "--grace", "1s", "x"], 64, "COMMAND"),
     (&["run", "--on-lost", "ignore", "x"], 64, "COMMAND"),
     (&["help", "frobnicate"], 64, "frobnicate"),
@@ -33,6 +38,9 @@ const TABLE: &[Row] = &[
     (&["man", "frobnicate"], 64, "e.g. fairlock man"),
     (&["__frobnicate"], 64, "__frobnicate"),
     (&["run", "--wait", "5", "x", "--", "true"], 64, "unit is missing"),
+    (&["run", "--wait", "1.5s", "x", "--", "true"], 64, "numbers are whole: 1500ms, or 1s500ms"),
+    (&["run", "--wait", "5", "x", "--", "true"], 64, "`5s`?"),
+    (&["run", "--url", ALONE, "--wait", "1d", "--lease", "1m30s", "x", "--", "true"], 0, ""),
     (&["run", "--wait", "99999999999999999999s", "x", "--", "true"], 64, "longer than a year"),
     (&["run", "--wait=-1s", "x", "--", "true"], 64, "whole number"),
     (&["run", "--lease", "0", "x", "--", "true"], 64, "longer than 0"),
@@ -49,7 +57,7 @@ const TABLE: &[Row] = &[
     (&["status", "--quiet", "--url", "memory:", "x"], 64, "--exit-code"),
     (&["run", "--url", "http://host", "x", "--", "true"], 64, "fairlock: "),
     (&["run", "--url", "junk", "x", "--", "true"], 64, "fairlock: "),
-    (&["run", "--url", "memory:", "", "--", "true"], 64, "name"),
+    (&["run", "--url", ALONE, "", "--", "true"], 64, "name"),
     (&["unlock", "--url", "memory:", "x"], 64, "--force"),
     (&["unlock", "--url", "memory:", "--force", "x"], 1, ""),
     (&["unlock", "--url", "memory:", "--force", "--yes", "--quiet", "x"], 1, ""),
@@ -79,22 +87,127 @@ const TABLE: &[Row] = &[
     ),
     (&["status", "--url", "memory:"], 0, ""),
     (&["status", "--url", "memory:", "--exit-code", "x"], 0, ""),
-    (&["run", "--url", "memory:", "x", "--", "true"], 0, ""),
-    (&["run", "--url", "memory:", "--kind", "plain", "x", "--", "true"], 0, ""),
-    (&["run", "--url", "memory:", "--kind", "simple", "x", "--", "true"], 0, ""),
+    (&["run", "--url", ALONE, "x", "--", "true"], 0, ""),
+    (&["run", "--url", ALONE, "--kind", "plain", "x", "--", "true"], 0, ""),
+    (&["run", "--url", ALONE, "--kind", "simple", "x", "--", "true"], 0, ""),
     (&["status", "--url", "memory:", "--kind", "simple", "x"], 0, ""),
     (&["unlock", "--url", "memory:", "--force", "--kind", "simple", "x"], 1, ""),
-    (&["run", "--url", "memory:", "--wait", "0", "x", "--", "true"], 0, ""),
-    (&["run", "--url", "memory:", "--wait", "1h", "--lease", "10s", "x", "--", "true"], 0, ""),
+    (&["run", "--url", ALONE, "--wait", "0", "x", "--", "true"], 0, ""),
+    (&["run", "--url", ALONE, "--wait", "1h", "--lease", "10s", "x", "--", "true"], 0, ""),
 ];
 
 #[test]
 fn table_of_usage() {
     for &(args, code, text) in TABLE {
-        let outcome = finish(fairlock(args));
+        let store = alone();
+        let words = args.iter().map(|word| if *word == ALONE { &store } else { *word });
+        let outcome = finish(fairlock(words));
         assert_eq!(outcome.code(), code, "{args:?}: {outcome:?}");
         outcome.expect(code, text);
     }
+}
+
+/// `run` is one process: where each process has locks of its own it runs beside all others, and said nothing.
+#[test]
+fn d21_run_refuses_a_store_that_keeps_out_nobody() {
+    for args in [&["x", "--", "true"][..], &["x"], &["--wait", "0", "x", "--", "true"]] {
+        let mut by_option = fairlock(["run", "--url", "memory:"]);
+        by_option.args(args);
+        finish(by_option).expect(64, "memory:, seen by one process only; from --url: nobody else");
+        let mut by_variable = fairlock(["run"]);
+        by_variable.args(args).env("FAIRLOCK_URL", "memory:");
+        finish(by_variable).expect(64, "from FAIRLOCK_URL: nobody else would be kept out");
+    }
+}
+
+/// Who has not typed the URL has to learn which one it is, and who says so.
+#[test]
+fn d27_a_wrong_url_is_shown_with_its_source() {
+    let dir = TempDir::new();
+    let file = dir.path().join("config.toml");
+    std::fs::write(&file, "url = \"http://ann:canary@locks.example/\"\n").unwrap();
+    let mut in_file = fairlock(["status", "x"]);
+    in_file.env("FAIRLOCK_CONFIG", &file);
+    let outcome = finish(in_file);
+    let said =
+        format!("`url` in {} is `http://***@locks.example/`: unknown scheme", file.display());
+    outcome.expect(64, &said);
+    assert!(!outcome.stderr.contains("canary"), "{outcome:?}");
+    for (url, said) in [
+        (
+            "localhost:6379",
+            "FAIRLOCK_URL is `localhost:6379`: it has no scheme; did you mean `redis://localhost:6379`?",
+        ),
+        ("/srv/locks.db", "did you mean `sqlite:/srv/locks.db`?"),
+        ("redis://h:port", "FAIRLOCK_URL is `redis://h:***`: "),
+    ] {
+        for args in [&["status", "x"][..], &["run", "x", "--", "true"], &["list"]] {
+            let mut command = fairlock(args);
+            command.env("FAIRLOCK_URL", url);
+            finish(command).expect(64, said);
+        }
+    }
+}
+
+/// `-x` is a name as good as any.
+#[test]
+fn d29_names_that_begin_with_a_dash() {
+    let store = alone();
+    finish(fairlock(["run", "-x", "--", "true"])).expect(64, "is given as `--name=-x`");
+    finish(fairlock(["status", "-x"])).expect(64, "is given as `-- -x`");
+    let script = r#"exec "$0" status --exit-code -- --name"#;
+    let program = env!("CARGO_BIN_EXE_fairlock");
+    let mut command =
+        fairlock(["run", "--url", &store, "--name=--name", "--", "sh", "-c", script, program]);
+    command.env("FAIRLOCK_URL", &store);
+    let outcome = finish(command);
+    outcome.expect(1, "");
+    assert!(outcome.stdout.starts_with("--name: held by "), "{outcome:?}");
+    finish(fairlock(["run", "--name=a", "b", "--", "true"])).expect(64, "cannot be used with");
+}
+
+#[test]
+fn d29_options_and_commands_that_were_meant() {
+    for (args, meant) in [
+        (&["run", "--wiat", "5s", "x", "--", "true"][..], "did you mean '--wait'?"),
+        (&["status", "--jsno", "x"], "did you mean '--json'?"),
+        (&["statsu"], "did you mean 'status'?"),
+        (&["run", "--kind", "fiar", "x"], "did you mean 'fair'?"),
+    ] {
+        finish(fairlock(args)).expect(64, meant);
+    }
+}
+
+/// The six options of stores filled half a page of each help: the short one has the first of them.
+#[test]
+fn d29_short_help_is_short() {
+    for command in ["run", "status", "list", "top", "unlock", "bench"] {
+        let [short, long] = ["-h", "--help"].map(|how| finish(fairlock([command, how])).stdout);
+        for option in [
+            "--password-file",
+            "--sentinel-username",
+            "--sentinel-password-file",
+            "--scope",
+            "--config",
+        ] {
+            let line = format!("\n      {option} <");
+            assert!(!short.contains(&line) && long.contains(&line), "{command} {option}: {short}");
+        }
+        assert!(
+            short.contains("--url <URL>") && short.contains("see more with '--help'"),
+            "{short}"
+        );
+    }
+}
+
+/// The last holder's token was shown as if somebody had the lock.
+#[test]
+fn d29_the_token_of_a_free_lock_is_the_last_one() {
+    let store = alone();
+    let token = "echo $FAIRLOCK_TOKEN";
+    let token = finish(fairlock(["run", "--url", &store, "x", "--", "sh", "-c", token])).stdout;
+    let shown = finish(fairlock(["status", "--url", &store, "x"])).stdout;
+    assert!(shown.starts_with(&format!("x: free\n  last token {token}")), "{shown}");
 }
 
 /// The common cases come first, and the store that would be used is named.
@@ -147,7 +260,7 @@ fn help_documents_the_exit_codes() {
 #[test]
 fn the_url_may_come_from_the_environment() {
     let mut command = fairlock(["run", "x", "--", "true"]);
-    command.env("FAIRLOCK_URL", "memory:");
+    command.env("FAIRLOCK_URL", alone());
     finish(command).expect(0, "");
 
     // The command line wins.

@@ -10,6 +10,9 @@ use crate::status;
 /// them come as they are found, in columns of the same width.
 const HELD_BACK_MAX: usize = 1_000;
 
+/// The widest that names make their column. A longer one moves the rest of its own row, not of all.
+const NAME_WIDTH_MAX: usize = 40;
+
 const COLUMNS: usize = 7;
 
 const HEAD: [&str; COLUMNS] = ["NAME", "KIND", "FOR", "LEFT", "WAITING", "TOKEN", "HOLDER"];
@@ -88,7 +91,8 @@ fn row(seen: &Seen) -> Row {
 fn widths(head: &Row, rows: &[Row]) -> [usize; COLUMNS] {
     std::array::from_fn(|at| {
         let cells = rows.iter().chain([head]).map(|row| row[at].chars().count());
-        cells.max().unwrap_or(0)
+        let most = if at == 0 { NAME_WIDTH_MAX } else { usize::MAX };
+        cells.filter(|width| *width <= most).max().unwrap_or(0)
     })
 }
 
