@@ -10,6 +10,7 @@ use std::path::{self, Path, PathBuf};
 use fairlock::Config;
 
 use crate::exit::Failure;
+use crate::message;
 use crate::trust;
 
 /// Environment variable with the URL of the store.
@@ -55,7 +56,17 @@ pub(crate) fn with_password(
     }
 }
 
-/// The same for the user's name at the Sentinels.
+/// Where the password comes from, for people.
+pub(crate) fn source(place: &Place, [argument, configured]: [Option<&Path>; 2]) -> String {
+    let shown = |path: &Path| message::printable(path.as_os_str());
+    match (argument, env::var_os(place.variable), configured) {
+        (Some(path), ..) | (None, None, Some(path)) => shown(path),
+        (None, Some(_), _) => place.variable.to_owned(),
+        (None, None, None) => "the URL".to_owned(),
+    }
+}
+
+/// As [`with_password`], for the user's name at the Sentinels.
 pub(crate) fn with_sentinel_username(
     config: Config,
     [argument, configured]: [Option<&OsStr>; 2],

@@ -4,12 +4,12 @@ use std::ffi::OsStr;
 use std::io::{self, IsTerminal as _};
 use std::time::Duration;
 
-use fairlock::{Client, Config, Lock, Replicas};
+use fairlock::{Client, Config, Error, ErrorKind, Lock, Replicas};
 use tokio::time;
 
 use crate::args::{self, Kind};
 use crate::choice::{Choice, Logins, Reach};
-use crate::exit::Failure;
+use crate::exit::{Code, Failure};
 use crate::message;
 use crate::secrets;
 
@@ -22,6 +22,8 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 pub(crate) struct Store {
     choice: Choice,
     config: Config,
+    /// Where the password for the servers comes from.
+    password_from: String,
 }
 
 impl Store {
@@ -33,8 +35,9 @@ impl Store {
         let mut config = config.client_name("fairlock");
         // Locks of this host need no password; one for a server may stand in the environment.
         let Logins { password_file, sentinel_username, sentinel_password_file } = &choice.logins;
+        let files = [args.password_file.as_deref(), password_file.as_deref()];
+        let password_from = secrets::source(&secrets::OF_SERVERS, files);
         if choice.reach() == Reach::Fleet || args.password_file.is_some() {
-            let files = [args.password_file.as_deref(), password_file.as_deref()];
             config = secrets::with_password(config, &secrets::OF_SERVERS, files)?;
         }
         // Variables that are set for other stores do no harm; who gives an option means this one.
@@ -51,7 +54,7 @@ impl Store {
                 choice.shown_url()
             )));
         }
-        Ok(Self { choice, config })
+        Ok(Self { choice, config, password_from })
     }
 
     /// Which store it is, and why.
@@ -118,7 +121,8 @@ impl Store {
     /// Connects, and tells people at a terminal what the server lacks. Scripts hear nothing: their success
     /// is silent.
     pub(crate) async fn connect(self, quiet: bool) -> Result<Client, Failure> {
-        let client = Client::with_config(self.config).await?;
+        let connected = Client::with_config(self.config).await;
+        let client = connected.map_err(|error| refused(&error, &self.password_from))?;
         if !quiet && io::stderr().is_terminal() {
             for warning in client.warnings() {
                 message::report(&format!("{}: {warning}", self.choice.shown_url()));
@@ -126,6 +130,26 @@ impl Store {
         }
         Ok(client)
     }
+}
+
+/// A client that was not let in is told how to say who it is.
+fn refused(error: &Error, password_from: &str) -> Failure {
+    let text = error.to_string();
+    let advice = match error.kind() {
+        ErrorKind::Denied if text.contains("(NOAUTH)") => {
+            let of = if text.contains("Sentinel") { "sentinel-password" } else { "password" };
+            let variable = of.to_ascii_uppercase().replace('-', "_");
+            format!(
+                ", with --{of}-file FILE, FAIRLOCK_{variable}, or `{of}-file` in a configuration file"
+            )
+        }
+        // Those of the Sentinels have one of their own.
+        ErrorKind::Denied if text.contains("(WRONGPASS)") && !text.contains("Sentinel") => {
+            format!("; the password is from {password_from}")
+        }
+        _ => String::new(),
+    };
+    Failure::new(Code::of(error.kind()), text + &advice)
 }
 
 /// The handle for the kind of lock asked for.

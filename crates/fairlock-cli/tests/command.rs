@@ -218,8 +218,8 @@ fn the_grace_is_for_the_whole_group() {
 
 #[test]
 fn on_lost_ignore_leaves_the_command_alone() {
-    let options = ["--lease", "300ms", "--on-lost", "ignore"];
-    let outcome = finish(run_script(&alone(), &options, "x", "sleep 0.6; echo finished"));
+    let options = ["--lease", "1s", "--on-lost", "ignore"];
+    let outcome = finish(run_script(&alone(), &options, "x", "sleep 1.5; echo finished"));
     outcome.expect(76, "lost while the command ran");
     assert_eq!(outcome.stdout, "finished\n");
 }

@@ -126,7 +126,7 @@ fn a_server_that_hangs() {
 
 #[test]
 fn a_fixed_lease_ends_it() {
-    finish(hold(&alone(), &["--lease", "300ms"], "x")).expect(76, "x: the lock was lost");
+    finish(hold(&alone(), &["--lease", "1s"], "x")).expect(76, "x: the lock was lost");
 }
 
 #[test]

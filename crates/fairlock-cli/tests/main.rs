@@ -4,7 +4,7 @@
 //! - `top`: the live view, on a terminal that remembers what it shows;
 //! - `jobs`: as a job of an interactive shell;
 //! - `usage`: the command line itself and its exit codes, no store needed;
-//! - `command`: the guarded command, on `memory:`, where one process is enough;
+//! - `command`: the guarded command, on a store of its own;
 //! - `process`: the contract of the command's processes and signals, row by row;
 //! - `queue`: several processes on one server;
 //! - `cluster`: the same on a Cluster;
@@ -19,6 +19,7 @@
 //! - `generated`: completions and manual pages;
 //! - `topologies`: Sentinel sets and Clusters, by the URLs of the README;
 //! - `simple`: the simple lock, beside a client that keeps the same string;
+//! - `messages`: every error and notice, in one file for people to read;
 //! - `documents`: the commands of README and manual, run as written;
 //! - `recipes`: crontab lines, units and containers of docs/recipes.md, run as written;
 //! - `secrets`: passwords get in, and never out;
@@ -38,6 +39,7 @@ mod jobs;
 mod list;
 mod loss;
 mod many;
+mod messages;
 mod process;
 mod queue;
 mod recipes;

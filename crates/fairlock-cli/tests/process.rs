@@ -74,12 +74,12 @@ const TABLE: &[Row] = &[
         ..row("TERM, and a code of its own", works!("trap 'exit 5' TERM;"), 5, "ready\n")
     },
     Row {
-        options: &["--lease", "1500ms"],
+        options: &["--lease", "3s"],
         says: "the command was ended",
         ..row("the lease ends", works!("trap 'echo asked; exit 0' TERM;"), 76, "ready\nasked\n")
     },
     Row {
-        options: &["--lease", "1500ms", "--lost-exit-code", "9"],
+        options: &["--lease", "3s", "--lost-exit-code", "9"],
         says: "the command was ended",
         ..row("the lease ends, deaf to TERM", works!("trap '' TERM;"), 9, "ready\n")
     },

@@ -503,7 +503,7 @@ fn servers_that_cannot_serve() {
         (format!("redis://{addr}"), Denied, "NOAUTH"),
         (format!("redis://:CANARY@{addr}"), Denied, "denies"),
         (format!("redis://nobody:CANARY@{addr}"), Denied, "denies"),
-        (format!("redis://:right@{addr}/99999"), Protocol, "DB index"),
+        (format!("redis://:right@{addr}/99999"), Misuse, "DB index"),
         (format!("redis://:CANARY@{refused}"), Unavailable, "refused"),
         (format!("redis://:CANARY@{web_addr}"), Protocol, "Parse error"),
         ("redis://:CANARY@no-such-host.invalid".to_owned(), Unavailable, "connection failed"),

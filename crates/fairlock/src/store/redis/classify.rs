@@ -96,6 +96,11 @@ fn by_code(error: &RedisError, message: String) -> StoreError {
     if says("NOAUTH") || says("WRONGPASS") || is_permission(error) {
         return denied(message);
     }
+    if says("DB index is out of range") {
+        let message = "the server has no database of this number (DB index is out of range): they begin with 0, and \
+                       `databases` in its configuration says how many there are";
+        return StoreError::refused(Error::misuse(message));
+    }
     if says("non local key") || says("while the cluster is down") {
         // In the middle of a script: its slot moves, and a key that it has just deleted is looked for
         // where the slot goes. What was done before stays.
@@ -117,11 +122,17 @@ fn by_code(error: &RedisError, message: String) -> StoreError {
 }
 
 fn denied(message: String) -> StoreError {
-    StoreError::refused(Error::new(
-        ErrorKind::Denied,
+    // Of the login the server's own words tell no more, and NOAUTH's are about `HELLO`, which nobody has typed.
+    let message = if message.contains("NOAUTH") {
+        "the server denies access to who has not logged in (NOAUTH): give the client a password"
+            .into()
+    } else if message.contains("WRONGPASS") {
+        "the server denies access: it does not accept this user and password (WRONGPASS)".into()
+    } else {
         format!(
             "the server denies access: {message}; check user, password, and the user's permissions \
              (`ACL GETUSER`)"
-        ),
-    ))
+        )
+    };
+    StoreError::refused(Error::new(ErrorKind::Denied, message))
 }

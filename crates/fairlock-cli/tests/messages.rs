@@ -1,0 +1,361 @@
+//! Every error and notice of the command line in one file, `messages.txt`, for people to read: does each say what
+//! happened, to which lock, and what to do? A change shows in the difference of that file.
+//!
+//! `FAIRLOCK_UPDATE_MESSAGES=1` writes it; refused where `CI` is set. What differs from run to run (ports, folders,
+//! ids, times) is replaced by a word in capitals.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::Command;
+use std::thread;
+
+use fairlock_testkit::server::{Generation, Server};
+use fairlock_testkit::tempdir::TempDir;
+use rustix::process::Signal;
+
+use crate::fixture::{Outcome, Running, fairlock, finish};
+
+const FILE: &str = "tests/messages.txt";
+
+const HEAD: &str = "\
+# Every error and notice of the command line, as tests/messages.rs provokes them; that file says how to update this
+# one. Each line says what happened, to which lock, and what to do. Read the difference as somebody who is woken by it.
+";
+
+/// Servers and files of all scenes, and what has been said in them.
+struct Book {
+    text: String,
+    /// What is replaced, and by what.
+    words: Vec<(String, String)>,
+}
+
+impl Book {
+    fn part(&mut self, title: &str) {
+        let _ = write!(self.text, "\n# {title}\n");
+    }
+
+    /// Writes down what a process says and how it ends.
+    fn scene(&mut self, what: &str, outcome: &Outcome) {
+        let _ = write!(self.text, "\n{what}: {}\n", outcome.code());
+        let said = self.neutral(&outcome.stderr);
+        let lines = said.lines();
+        assert!(
+            lines.clone().all(|line| line.starts_with("fairlock: ")),
+            "{what}: every line is ours: {outcome:?}"
+        );
+        for line in lines {
+            self.text.extend(["  ", line, "\n"]);
+        }
+    }
+
+    /// The same for a message about one lock, which it has to name.
+    fn about(&mut self, lock: &str, what: &str, outcome: &Outcome) {
+        assert!(outcome.stderr.is_empty() || outcome.stderr.contains(lock), "{what}: {outcome:?}");
+        self.scene(what, outcome);
+    }
+
+    /// `fairlock ARGS`, shown as it is typed.
+    fn typed(&mut self, args: &[&str]) {
+        let what = format!("fairlock {}", args.join(" "));
+        let what = self.neutral(&what);
+        self.scene(&what, &finish(fairlock(args)));
+    }
+
+    fn with_url(&mut self, url: &str) {
+        let what = format!("FAIRLOCK_URL={url} fairlock status x");
+        let what = self.neutral(&what);
+        let mut command = fairlock(["status", "x"]);
+        command.env("FAIRLOCK_URL", url);
+        self.scene(&what, &finish(command));
+    }
+
+    fn neutral(&self, text: &str) -> String {
+        let mut text = text.to_owned();
+        for (from, to) in &self.words {
+            text = text.replace(from.as_str(), to);
+        }
+        ids(&text)
+    }
+}
+
+/// Replaces the ids of owners: a UUID, a colon and a number.
+fn ids(text: &str) -> String {
+    let of_an_id = |c: char| c.is_ascii_hexdigit() || c == '-' || c == ':';
+    let mut neutral = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find(of_an_id) {
+        let (before, from) = rest.split_at(at);
+        let (run, after) = from.split_at(from.find(|c| !of_an_id(c)).unwrap_or(from.len()));
+        let is_id = run.len() > 36 && run.matches('-').count() == 4 && run[36..].starts_with(':');
+        neutral.extend([before, if is_id { "OWNER" } else { run }]);
+        rest = after;
+    }
+    neutral + rest
+}
+
+/// Answers whatever is asked as a web server does.
+fn web_server() -> String {
+    let web = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = web.local_addr().expect("it is bound").to_string();
+    thread::spawn(move || {
+        for mut stream in web.incoming().map_while(Result::ok) {
+            let _ = stream.read(&mut [0; 1024]);
+            let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n");
+        }
+    });
+    address
+}
+
+fn write(path: &Path, text: &str, mode: u32) -> String {
+    fs::write(path, text).expect("a folder of ours");
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("it is ours");
+    path.to_str().expect("UTF-8").to_owned()
+}
+
+#[test]
+fn every_message_of_the_command_line() {
+    let Some(server) = Server::start(Generation::Redis70) else { return };
+    let closed = Server::builder(Generation::Redis70).arg("--requirepass", "secret");
+    let Some(closed) = closed.start() else { return };
+    let dir = TempDir::new();
+    let web = web_server();
+    let dead =
+        TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound").to_string();
+    let home = fairlock(["status"]);
+    let home = finish(home).stdout;
+    let home = home.trim_start_matches("store: ").split(',').next().unwrap_or_default().to_owned();
+    let words = [
+        (server.addr().to_string(), "SERVER"),
+        (closed.addr().to_string(), "CLOSED"),
+        (web.clone(), "WEB"),
+        (dead.clone(), "NOBODY"),
+        (dir.path().display().to_string(), "/DIR"),
+        (home, "HOME"),
+    ];
+    let words = words.map(|(from, to)| (from, to.to_owned())).to_vec();
+    let mut book = Book { text: HEAD.to_owned(), words };
+    usage(&mut book);
+    stores(&mut book, &dir);
+    files(&mut book, &dir);
+    let urls = Urls { server: server.url(), closed: closed.url(), web, dead };
+    servers(&mut book, &urls, &dir);
+    locks(&mut book, &server);
+    compare(&book.text);
+}
+
+fn usage(book: &mut Book) {
+    book.part("What is typed");
+    for args in [
+        &[][..],
+        &["frobnicate"],
+        &["statsu"],
+        &["--frobnicate"],
+        &["run"],
+        &["run", "x", "true"],
+        &["run", "x", "--"],
+        &["run", "-x", "--", "true"],
+        &["run", "--wiat", "5s", "x", "--", "true"],
+        &["run", "--wait", "5", "x", "--", "true"],
+        &["run", "--wait", "1.5s", "x", "--", "true"],
+        &["run", "--wait", "soon", "x", "--", "true"],
+        &["run", "--wait", "5w", "x", "--", "true"],
+        &["run", "--wait", "30s1m", "x", "--", "true"],
+        &["run", "--wait", "9999d", "x", "--", "true"],
+        &["run", "--lease", "0", "x", "--", "true"],
+        &["run", "--kind", "fiar", "x", "--", "true"],
+        &["run", "--scope", "galaxy", "x", "--", "true"],
+        &["run", "--replicas", "101", "x", "--", "true"],
+        &["run", "--conflict-exit-code", "300", "x", "--", "true"],
+        &["run", "--grace", "1s", "x"],
+        &["status", "-x"],
+        &["status", "--quiet", "x"],
+        &["status", "--exit-code"],
+        &["list", "--held", "--waiting"],
+        &["list", "--rate", "0"],
+        &["top", "--interval", "1ms"],
+        &["top"],
+        &["unlock", "x"],
+        &["bench", "--time", "1h"],
+        &["bench", "--waiters", "2,3,4,5,6,7,8"],
+        &["bench", "--url", "memory:", "--plot", "/dev/null/x.svg"],
+        &["completions", "csh"],
+        &["man", "frobnicate"],
+    ] {
+        book.typed(args);
+    }
+}
+
+fn stores(book: &mut Book, dir: &TempDir) {
+    book.part("Which store");
+    for url in [
+        "localhost:6379",
+        "/srv/locks.db",
+        "http://ann:secret@host/",
+        "redis:host",
+        "redis://host:port",
+    ] {
+        book.with_url(url);
+    }
+    for url in [
+        "redis://host/x",
+        "redis://host?wait=1",
+        "redis+odd://host",
+        "redis://ann:se#cret@host",
+        "sqlite:",
+    ] {
+        book.with_url(url);
+    }
+    book.typed(&["run", "--url", "memory:", "x", "--", "true"]);
+    book.typed(&["run", "--scope", "fleet", "x", "--", "true"]);
+    book.typed(&["status", "--url", "redis://host", "--sentinel-username", "ann", "x"]);
+    book.typed(&["run", "--url", "sqlite:/etc/passwd", "x", "--", "true"]);
+    book.typed(&["run", "--url", "sqlite:/etc", "x", "--", "true"]);
+    let open = dir.path().join("open");
+    fs::create_dir(&open).expect("a folder of ours");
+    fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).expect("it is ours");
+    let url = format!("sqlite:{}/locks.db", open.display());
+    book.typed(&["run", "--url", &url, "x", "--", "true"]);
+    let url = format!("sqlite:{}/fresh.db", dir.path().display());
+    book.typed(&["run", "--url", &url, "", "--", "true"]);
+    book.typed(&["run", "--url", &url, "redisson_lock_queue:{x}", "--", "true"]);
+    book.typed(&["run", "--url", &url, "--replicas", "1", "x", "--", "true"]);
+}
+
+fn files(book: &mut Book, dir: &TempDir) {
+    book.part("Configuration and password files");
+    let path = |name: &str| dir.path().join(name);
+    for (what, text, mode) in [
+        ("unknown.toml", "urll = \"redis://h\"\n", 0o600),
+        ("broken.toml", "url = redis://ann:secret@h\n", 0o600),
+        ("wrong-url.toml", "url = \"localhost:6379\"\n", 0o600),
+        ("scope.toml", "scope = \"galaxy\"\n", 0o600),
+        ("relative.toml", "password-file = \"p\"\n", 0o600),
+        ("writable.toml", "url = \"redis://h\"\n", 0o666),
+        ("strict.toml", "scope = \"fleet\"\nurl = \"sqlite:/srv/locks.db\"\n", 0o600),
+    ] {
+        let file = write(&path(what), text, mode);
+        book.typed(&["status", "--config", &file, "x"]);
+    }
+    let none = path("none").display().to_string();
+    book.typed(&["status", "--config", &none, "x"]);
+    let url = format!("sqlite:{}/locks.db", dir.path().display());
+    book.typed(&["run", "--url", &url, "--password-file", &none, "x", "--", "true"]);
+    let empty = write(&path("empty"), "\n", 0o600);
+    book.typed(&["run", "--url", &url, "--password-file", &empty, "x", "--", "true"]);
+    let open = write(&path("open-password"), "secret\n", 0o666);
+    book.typed(&["run", "--url", &url, "--password-file", &open, "x", "--", "true"]);
+}
+
+struct Urls {
+    server: String,
+    closed: String,
+    web: String,
+    dead: String,
+}
+
+fn servers(book: &mut Book, urls: &Urls, dir: &TempDir) {
+    book.part("Servers");
+    let Urls { server, closed, web, dead } = urls;
+    let bare = server.trim_start_matches("redis://").trim_end_matches('/').to_owned();
+    book.typed(&["status", "--url", closed, "x"]);
+    let password = write(&dir.path().join("password"), "wrong\n", 0o600);
+    book.typed(&["status", "--url", closed, "--password-file", &password, "x"]);
+    book.typed(&["status", "--url", &format!("redis://{bare}/99"), "x"]);
+    book.typed(&["status", "--url", &format!("redis://{dead}"), "x"]);
+    book.typed(&["status", "--url", &format!("redis://{web}"), "x"]);
+    book.typed(&["status", "--url", &format!("rediss://{web}"), "x"]);
+    book.typed(&["status", "--url", &format!("redis+sentinel://{bare}/main"), "x"]);
+    book.typed(&["status", "--url", &format!("redis+cluster://{bare}"), "x"]);
+    book.typed(&[
+        "run",
+        "--url",
+        &format!("{server}?replicas=1&replicas-timeout-ms=50"),
+        "x",
+        "--",
+        "true",
+    ]);
+}
+
+fn locks(book: &mut Book, server: &Server) {
+    book.part("Locks");
+    let url = server.url();
+    let mut raw = server.client();
+    let run = |options: &[&str], name: &str, command: &[&str]| -> Command {
+        let mut run = fairlock(["run", "--url", &url]);
+        run.args(options).arg(name).arg("--").args(command);
+        run
+    };
+    raw.call(&["SET", "text", "no lock"]);
+    book.about("text", "a string of another program: run", &finish(run(&[], "text", &["true"])));
+    for command in [&["status"][..], &["list"]] {
+        let mut look = fairlock(command);
+        look.args(["--url", &url, "text"]);
+        book.about("text", &format!("a string of another program: {}", command[0]), &finish(look));
+    }
+    let mut simple = run(&["--kind", "simple", "--wait", "0"], "text", &["true"]);
+    book.about("text", "held as a simple lock: --wait 0", &finish(simple));
+
+    book.scene("a command that is not there", &finish(run(&[], "a", &["/no/such/command"])));
+    book.scene("a command that is no program", &finish(run(&[], "a", &["/etc/passwd"])));
+
+    let mut holder = Running::start(run(
+        &["--label", "nightly"],
+        "job",
+        &["sh", "-c", "echo held; exec sleep 60"],
+    ));
+    assert_eq!(holder.line(), "held");
+    simple = run(&["--wait", "300ms"], "job", &["true"]);
+    book.about("job", "somebody else holds it: --wait 300ms", &finish(simple));
+    let quiet = run(&["--wait", "0", "--conflict-exit-code", "0"], "job", &["true"]);
+    book.scene("somebody else holds it: --wait 0 --conflict-exit-code 0", &finish(quiet));
+    let mut unlock = fairlock(["unlock", "--url", &url, "job"]);
+    book.about("job", "unlock without --force", &finish(unlock));
+    unlock = fairlock(["unlock", "--url", &url, "--force", "job"]);
+    book.scene("unlock --force", &finish(unlock));
+    book.about("job", "the holder whose lock was taken away", &holder.wait());
+    unlock = fairlock(["unlock", "--url", &url, "--force", "job"]);
+    book.scene("unlock --force of a free lock", &finish(unlock));
+
+    let over = run(&["--lease", "1s"], "over", &["sleep", "60"]);
+    book.about("over", "a fixed lease that ends", &finish(over));
+    let over = run(&["--lease", "1s", "--on-lost", "ignore"], "over", &["sleep", "2"]);
+    book.about("over", "the same with --on-lost ignore", &finish(over));
+    let mut hold = fairlock(["run", "--url", &url, "--lease", "1s", "over"]);
+    book.about("over", "the same without a command", &finish(hold));
+    hold = fairlock(["run", "--url", &url, "kept"]);
+    let mut hold = Running::start(hold);
+    hold.line();
+    hold.signal(Signal::TERM);
+    book.scene("a hold that a signal ends", &hold.wait());
+}
+
+fn compare(new: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(FILE);
+    if std::env::var_os("FAIRLOCK_UPDATE_MESSAGES").is_some() {
+        assert!(std::env::var_os("CI").is_none(), "in CI the messages are compared, not written");
+        fs::write(&path, new).expect("it can be written");
+        return;
+    }
+    let old = fs::read_to_string(&path).expect("it is there");
+    let (gone, come) = (missing(&old, new), missing(new, &old));
+    assert!(
+        old == new,
+        "the messages are others than in {FILE}; FAIRLOCK_UPDATE_MESSAGES=1 writes it.\nGone:\n{gone}\nNew:\n{come}"
+    );
+}
+
+/// Lines of the one that the other has not.
+fn missing(of: &str, from: &str) -> String {
+    let lines: std::collections::BTreeSet<_> = from.lines().collect();
+    of.lines().filter(|line| !lines.contains(line)).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn ids_are_replaced() {
+    let id = "0c6fb0a4-5b1e-4e8e-9d52-3f1f8a6f0b11:1";
+    assert_eq!(ids(&format!("held by {id}, cafe: 12")), "held by OWNER, cafe: 12");
+}
