@@ -92,18 +92,24 @@ pub(crate) fn refuse(error: &clap::Error) -> Result<Code, Failure> {
             let reason = reason.strip_prefix("error: ").unwrap_or(reason).trim_end();
             let typed: Vec<_> = env::args_os().skip(1).collect();
             let typed: Vec<_> = typed.iter().filter_map(|argument| argument.to_str()).collect();
-            let tip = tip(paragraphs.next().unwrap_or_default(), &typed);
+            let tip = tip(error.kind(), paragraphs.next().unwrap_or_default(), &typed);
             Err(Failure::usage(format!("{reason}{tip}; {}", advice(&typed))))
         }
     }
 }
 
 /// What may have been meant instead of something unknown.
-fn tip(tips: &str, typed: &[&str]) -> String {
+fn tip(error: ErrorKind, tips: &str, typed: &[&str]) -> String {
     let tips = || tips.lines().filter_map(|line| line.trim_start().strip_prefix("tip: "));
     if let Some((_, similar)) = tips().find_map(|tip| tip.split_once("similar")?.1.split_once(": "))
     {
         return format!("; did you mean {}?", similar.trim_end());
+    }
+    if typed.first() == Some(&"run")
+        && error == ErrorKind::UnknownArgument
+        && !typed.contains(&"--")
+    {
+        return "; a command stands behind `--`".to_owned();
     }
     let as_value = tips().find(|tip| tip.starts_with("to pass"));
     let Some(value) = as_value.and_then(|tip| tip.split('\'').nth(1)) else { return String::new() };

@@ -94,7 +94,7 @@ fn with_file(config: Config, place: &Place, path: &Path) -> Result<Config, Failu
 }
 
 fn in_file(path: &Path) -> Result<String, Failure> {
-    let text = trust::read(path).map_err(|refusal| refusal.about(path))?.text;
+    let text = trust::read(path).map_err(|refusal| refusal.about(path, "password"))?.text;
     // One newline ends the line; further ones are more likely a mistake than a password.
     let line = text.strip_suffix('\n').unwrap_or(&text);
     let line = line.strip_suffix('\r').unwrap_or(line);

@@ -42,7 +42,7 @@ pub(crate) struct Settings {
 impl Settings {
     /// Reads the file, which must be there.
     pub(crate) fn load(path: &Path) -> Result<Self, Failure> {
-        let read = trust::read(path).map_err(|refusal| refusal.about(path))?;
+        let read = trust::read(path).map_err(|refusal| refusal.about(path, "configuration"))?;
         Self::of(path, &read)
     }
 
@@ -51,7 +51,7 @@ impl Settings {
         match trust::read(path) {
             Ok(read) => Self::of(path, &read).map(Some),
             Err(Refusal::Io(error)) if is_absent(&error) => Ok(None),
-            Err(refusal) => Err(refusal.about(path)),
+            Err(refusal) => Err(refusal.about(path, "configuration")),
         }
     }
 

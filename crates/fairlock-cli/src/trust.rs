@@ -1,6 +1,7 @@
 //! Files that decide which locks are used, or hold a password: read only if nobody else can have
 //! written them.
 
+use std::fmt::Display;
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Read as _};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
@@ -46,12 +47,13 @@ pub(crate) enum Refusal {
 }
 
 impl Refusal {
-    /// The one line about it.
-    pub(crate) fn about(&self, path: &Path) -> Failure {
-        match self {
-            Self::Io(error) => Failure::usage(format!("{}: {error}", path.display())),
-            Self::Untrusted(reason) => Failure::usage(format!("{}: {reason}", path.display())),
-        }
+    /// The one line about it; `what` the file is for.
+    pub(crate) fn about(&self, path: &Path, what: &str) -> Failure {
+        let reason: &dyn Display = match self {
+            Self::Io(error) => error,
+            Self::Untrusted(reason) => reason,
+        };
+        Failure::usage(format!("{}: {reason} (the {what} file)", path.display()))
     }
 }
 

@@ -15,9 +15,10 @@ use std::thread;
 
 use fairlock_testkit::server::{Generation, Server};
 use fairlock_testkit::tempdir::TempDir;
+use fairlock_testkit::terminal::Terminal;
 use rustix::process::Signal;
 
-use crate::fixture::{Outcome, Running, fairlock, finish};
+use crate::fixture::{Outcome, Running, fairlock, finish, neutral};
 
 const FILE: &str = "tests/messages.txt";
 
@@ -144,6 +145,9 @@ fn every_message_of_the_command_line() {
     let urls = Urls { server: server.url(), closed: closed.url(), web, dead };
     servers(&mut book, &urls, &dir);
     locks(&mut book, &server);
+    if !notices(&mut book, &dir, &urls.server) {
+        return;
+    }
     compare(&book.text);
 }
 
@@ -331,6 +335,35 @@ fn locks(book: &mut Book, server: &Server) {
     hold.line();
     hold.signal(Signal::TERM);
     book.scene("a hold that a signal ends", &hold.wait());
+}
+
+/// What people are told at a terminal, and scripts are not; false where there is none.
+fn notices(book: &mut Book, dir: &TempDir, url: &str) -> bool {
+    book.part("Notices at a terminal");
+    let in_url = url.replace("redis://", "redis://:secret@");
+    let config = write(&dir.path().join("readable.toml"), &format!("url = \"{in_url}\"\n"), 0o644);
+    let password = write(&dir.path().join("readable"), "secret\n", 0o644);
+    for args in [
+        &["status", "--url", &in_url][..],
+        &["status", "--config", &config],
+        &["status", "--url", "memory:", "x"],
+        &["status", "--url", url, "--password-file", &password, "x"],
+        &["list", "--url", url],
+    ] {
+        let mut words =
+            vec!["-c", r#""$0" "$@" >/dev/null; echo over"#, env!("CARGO_BIN_EXE_fairlock")];
+        words.extend(args);
+        let terminal = Terminal::start((24, 250), "sh", &words, neutral);
+        let Some(terminal) = terminal else { return false };
+        let screen = terminal.see("over");
+        let what = book.neutral(&format!("fairlock {}", args.join(" ")));
+        let said = book.neutral(&screen);
+        let _ = write!(book.text, "\n{what}\n");
+        for line in said.lines().filter(|line| line.starts_with("fairlock: ")) {
+            book.text.extend(["  ", line.trim_end(), "\n"]);
+        }
+    }
+    true
 }
 
 fn compare(new: &str) {

@@ -27,7 +27,11 @@ const TABLE: &[Row] = &[
     (&["status", "--frobnicate"], 64, "e.g. fairlock status nightly; see fairlock status --help"),
     (&["unlock"], 64, "e.g. fairlock unlock --force nightly; see fairlock unlock --help"),
     (&["run", "x", "true"], 64, "true"),
-    (&["run", "x", "true"], 64, "e.g. fairlock run nightly -- ./backup.sh"),
+    (
+        &["run", "x", "true"],
+        64,
+        "; a command stands behind `--`; e.g. fairlock run nightly -- ./backup.sh",
+    ),
     // A variable that should hold the command, and is empty.
     (&["run", "--url", ALONE, "x", "--"], 64, "no COMMAND follows `--`"),
     (&["run", "--grace", "1s", "x"], 64, "COMMAND"),
@@ -242,7 +246,7 @@ fn help_survives_a_broken_configuration() {
     assert!(
         outcome
             .stdout
-            .ends_with("Store:\n  none: /no/such/file: No such file or directory (os error 2)\n"),
+            .ends_with("Store:\n  none: /no/such/file: No such file or directory (os error 2) (the configuration file)\n"),
         "{outcome:?}"
     );
 }

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 /// What each program prints, on every store.
 const TABLE: &[(&str, &str)] = &[
     ("blocking", "held 2 times by this thread\ninterrupted\n"),
+    ("leader", "a leads\na resigned, b leads\na leads, b was deposed\n"),
     ("readme", "done\n"),
     (
         "lease",
