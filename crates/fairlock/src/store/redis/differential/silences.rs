@@ -166,7 +166,8 @@ impl File {
     fn new(proves: bool) -> Self {
         let dir = fairlock_testkit::tempdir::TempDir::new();
         let busy = std::time::Duration::from_secs(5);
-        let options = crate::store::host::OpenOptions { shared_with_group: false, busy };
+        let options =
+            crate::store::host::OpenOptions { shared_with_group: false, busy, create: true };
         let path = dir.path().join("locks");
         let file = crate::store::host::HostFile::open(&path, &options).expect("a file of our own");
         let name = fairlock_core::LockName::new(b"job").expect("a legal name");
