@@ -200,6 +200,11 @@ pub(crate) struct Run {
     #[arg(long, value_name = "N", help_heading = STORE)]
     pub(crate) replicas: Option<Replicas>,
 
+    /// Java clients with Redisson use the same names: their keys never get an end from this command. Default:
+    /// the configuration file, then the URL, then not.
+    #[arg(long, help_heading = STORE)]
+    pub(crate) java_fleet: bool,
+
     /// The kind of lock; all its users must name the same one.
     #[arg(long, value_enum, default_value_t = Kind::Fair)]
     pub(crate) kind: Kind,
@@ -283,6 +288,11 @@ pub(crate) struct Unlock {
     /// Print nothing but errors, and the question on a terminal.
     #[arg(short, long)]
     pub(crate) quiet: bool,
+
+    /// Java clients with Redisson use the same names: their keys never get an end from this command. Default:
+    /// the configuration file, then the URL, then not.
+    #[arg(long, help_heading = STORE)]
+    pub(crate) java_fleet: bool,
 
     /// The kind of lock, which decides where it is kept and who is woken.
     #[arg(long, value_enum, default_value_t = Kind::Fair)]

@@ -43,6 +43,7 @@ Settings:
   scope = \"fleet\"
   label = \"web-1\"
   replicas = \"all\"
+  java-fleet = true
 
 Environment:
   FAIRLOCK_URL        the store, as --url
@@ -65,6 +66,8 @@ pub(crate) struct Choice {
     pub(crate) label: Option<String>,
     /// From the configuration; of a store that has any.
     pub(crate) replicas: Option<Replicas>,
+    /// From the configuration; of a store that Java can use, too.
+    pub(crate) java_fleet: Option<bool>,
 }
 
 /// Where passwords are, and who is asked for at the Sentinels.
@@ -281,8 +284,10 @@ fn decide(
         }
     };
     let replicas = files.iter().find_map(|file| file.replicas);
-    let replicas = replicas.filter(|_| Reach::of(&url) == Reach::Fleet);
-    Ok(Choice { url, source, readable_by_others, logins, label, replicas })
+    let of_servers = Reach::of(&url) == Reach::Fleet;
+    let replicas = replicas.filter(|_| of_servers);
+    let java_fleet = files.iter().find_map(|file| file.java_fleet).filter(|_| of_servers);
+    Ok(Choice { url, source, readable_by_others, logins, label, replicas, java_fleet })
 }
 
 /// What the command line or the environment says.

@@ -46,7 +46,7 @@ fn arguments() {
 fn files() {
     let files = [
         "# ours\nurl = \"redis://ann:CANARY@h\"\npassword-file = '/p'\nscope = \"fleet\"\n",
-        "label = \"a b\"\nreplicas = \"all\"\n",
+        "label = \"a b\"\nreplicas = \"all\"\njava-fleet = true\n",
         "[store]\nurl = '''x'''\n",
         "url = \"\\u00e4\"\nscope = 1979-05-27T07:32:00Z\nreplicas = { a = [1, 2.5, true] }\n",
     ];

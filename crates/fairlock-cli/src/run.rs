@@ -37,6 +37,7 @@ pub(crate) async fn run(args: Run) -> Result<Code, Failure> {
     if let Some(replicas) = args.replicas.or_else(|| store.choice().replicas) {
         store = store.replicas(replicas);
     }
+    store = store.java_fleet(args.java_fleet)?;
     let label = args.label.clone().or_else(|| store.choice().label.clone());
     if let Some(label) = label.or_else(|| default_label(&args.command)) {
         store = store.label(&label);

@@ -8,6 +8,7 @@
 //! scope = "fleet"
 //! label = "web-1"
 //! replicas = "all"
+//! java-fleet = true
 //! ```
 
 use std::io;
@@ -37,6 +38,7 @@ pub(crate) struct Settings {
     pub(crate) scope: Option<Scope>,
     pub(crate) label: Option<String>,
     pub(crate) replicas: Option<Replicas>,
+    pub(crate) java_fleet: Option<bool>,
 }
 
 impl Settings {
@@ -113,10 +115,15 @@ impl Settings {
                 let count = text()?.parse().map_err(|_| (true, known.to_owned()))?;
                 self.replicas = Some(count);
             }
+            "java-fleet" => {
+                let yes = value.get_ref().as_bool();
+                let known = "`java-fleet` is true or false, without quotes";
+                self.java_fleet = Some(yes.ok_or_else(|| (true, known.to_owned()))?);
+            }
             _ => {
                 let name = message::printable(name.as_ref());
                 let known = "there are url, password-file, sentinel-username, sentinel-password-file, scope, \
-                             label and replicas";
+                             label, replicas and java-fleet";
                 return Err((false, format!("unknown setting `{name}`; {known}")));
             }
         }
@@ -144,7 +151,7 @@ mod tests {
 
     #[test]
     fn all_settings() {
-        let text = "# ours\nurl = \"redis://h\"\npassword-file = '/p'\nsentinel-username = \"s\"\nsentinel-password-file = '/s'\nscope = \"fleet\"\nlabel = \"a b\"\nreplicas = \"2\"\n";
+        let text = "# ours\nurl = \"redis://h\"\npassword-file = '/p'\nsentinel-username = \"s\"\nsentinel-password-file = '/s'\nscope = \"fleet\"\nlabel = \"a b\"\nreplicas = \"2\"\njava-fleet = true\n";
         let settings = parse(text).unwrap();
         assert_eq!(settings.url.as_deref(), Some("redis://h"));
         assert_eq!(settings.password_file.as_deref(), Some(Path::new("/p")));
@@ -152,6 +159,7 @@ mod tests {
         assert_eq!(settings.sentinel_password_file.as_deref(), Some(Path::new("/s")));
         assert_eq!((settings.scope, settings.label.as_deref()), (Some(Scope::Fleet), Some("a b")));
         assert_eq!(settings.replicas, Some(Replicas::AtLeast(2)));
+        assert_eq!(settings.java_fleet, Some(true));
         assert_eq!(parse("").unwrap(), Settings { path: "/c.toml".into(), ..Settings::default() });
     }
 
@@ -161,6 +169,7 @@ mod tests {
             ("url = \"a\"\nurll = \"b\"\n", "/c.toml:2: unknown setting `urll`; there are url"),
             ("\n\nscope = \"galaxy\"", "/c.toml:3: `scope` is \"host\" or \"fleet\""),
             ("replicas = \"most\"", "/c.toml:1: `replicas` is \"all\""),
+            ("java-fleet = \"yes\"", "/c.toml:1: `java-fleet` is true or false"),
             ("url = 5", "/c.toml:1: `url` is a text"),
             ("url = \"\"", "/c.toml:1: `url` is empty"),
             ("password-file = \"p\"", "/c.toml:1: `password-file` is an absolute path"),

@@ -106,6 +106,20 @@ impl Store {
         self
     }
 
+    /// Java clients use the same names: asked for by the option, else by the configuration, else by the URL.
+    pub(crate) fn java_fleet(mut self, asked: bool) -> Result<Self, Failure> {
+        if asked && self.choice.reach() != Reach::Fleet {
+            let url = self.choice.shown_url();
+            return Err(Failure::usage(format!(
+                "--java-fleet is for servers that Java clients use as well, not for {url}"
+            )));
+        }
+        if let Some(yes) = asked.then_some(true).or(self.choice.java_fleet) {
+            self.config = self.config.java_fleet(yes);
+        }
+        Ok(self)
+    }
+
     /// What the client is called where others look at its locks.
     pub(crate) fn label(mut self, label: &str) -> Self {
         self.config = self.config.label(label);

@@ -224,6 +224,43 @@ fn a_label_in_the_file() {
     }
 }
 
+/// D34: the command line could not say that Java uses the names too, so a token series that it had begun ended,
+/// and Java's fenced lock began at 1. The file, the URL and the option say it; the token then has no end.
+#[test]
+fn d34_a_java_fleet_in_the_file_in_the_url_and_as_an_option() {
+    let Some(server) = Server::start(Generation::Redis70) else { return };
+    let (mut raw, dir) = (server.client(), TempDir::new());
+    let url = server.url();
+    let fleet = format!("{url}?java-fleet=true");
+    let file = write(&dir, &format!("url = \"{url}\"\njava-fleet = true\n"));
+    let none = PathBuf::from("/dev/null");
+    for (file, options, endless) in [
+        (&none, &["--url", &url][..], false),
+        (&none, &["--url", &fleet], true),
+        (&none, &["--url", &url, "--java-fleet"], true),
+        (&file, &[], true),
+        (&file, &["--kind", "plain"], true),
+        (&file, &["--kind", "simple"], true),
+    ] {
+        raw.call(&["FLUSHALL"]);
+        let mut args = vec!["run"];
+        args.extend(options);
+        args.extend(["x", "--", "true"]);
+        finish(with_config(&args, file)).expect(0, "");
+        let left = raw.call(&["PTTL", "redisson_lock_token:{x}"]).int();
+        assert_eq!(left == -1, endless, "{options:?}: {left} ms");
+        assert!(left == -1 || left > 0, "{options:?}: no token, {left}");
+    }
+    // The next waiter's token at a hand-over by force has none either.
+    finish(with_config(&["unlock", "--force", "x"], &file)).expect(1, "");
+    for args in [
+        &["run", "--java-fleet", "--url", "memory:", "x", "--", "true"][..],
+        &["unlock", "--force", "--java-fleet", "--url", "memory:", "x"],
+    ] {
+        finish(with_config(args, &none)).expect(64, "--java-fleet is for servers");
+    }
+}
+
 /// Of a server without a replica nobody gets a lock that wants one, whoever says so; the last word has
 /// the command line.
 #[test]

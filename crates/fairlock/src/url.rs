@@ -82,11 +82,12 @@ fn login(user: &str) -> Result<(Option<String>, Password), Error> {
 }
 
 /// Options that every server's URL can have.
-const OF_SERVERS: [&str; 11] = [
+const OF_SERVERS: [&str; 12] = [
     "password-file",
     "password-env",
     "replicas",
     "replicas-timeout-ms",
+    "java-fleet",
     "on-rights",
     "on-eviction",
     "on-version",
@@ -179,6 +180,17 @@ fn set_option(config: &mut Config, name: &str, value: &str) -> Result<(), Error>
             let ms = value.parse().ok().filter(|_| value.bytes().all(|b| b.is_ascii_digit()));
             let bad = || Error::misuse("`replicas-timeout-ms` in the store URL is no number");
             config.replicas_timeout = Duration::from_millis(ms.ok_or_else(bad)?);
+        }
+        "java-fleet" => {
+            config.java_fleet = match value {
+                "true" => true,
+                "false" => false,
+                _ => {
+                    return Err(Error::misuse(
+                        "the option `java-fleet` of the store URL is `true` or `false`",
+                    ));
+                }
+            };
         }
         "sharded-pubsub" => {
             config.sharded_pubsub = match value {
@@ -454,7 +466,8 @@ mod tests {
                 Password::Given(secret) => secret.0.clone(),
                 _ => String::new(),
             });
-            let rest = (&c.tls, c.sharded_pubsub, c.replicas, c.replicas_timeout, c.on);
+            let rest =
+                (&c.tls, c.sharded_pubsub, c.replicas, c.replicas_timeout, c.java_fleet, c.on);
             format!("{:?} {} {logins:?} {secrets:?} {rest:?}", c.address, c.database)
         };
         let tcp = || Config::tcp("h", 6379);
@@ -471,6 +484,9 @@ mod tests {
                 "redis://h?replicas=all&replicas-timeout-ms=70",
                 tcp().replicas(Replicas::All).replicas_timeout(Duration::from_millis(70)),
             ),
+            ("redis://h?java-fleet=true", tcp().java_fleet(true)),
+            ("redis://h?java-fleet=false", tcp()),
+            ("redis+cluster://h?java-fleet=true", cluster().java_fleet(true)),
             ("redis://h?on-rights=warn", tcp().on(Check::Rights, Reaction::Warn)),
             ("redis://h?on-eviction=refuse", tcp().on(Check::Eviction, Reaction::Refuse)),
             ("redis://h?on-version=warn", tcp().on(Check::Version, Reaction::Warn)),
