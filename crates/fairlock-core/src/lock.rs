@@ -296,6 +296,7 @@ impl LockState {
             return body;
         }
         self.keys.hold_expires = Some(cx.now_ms + ttl_ms);
+        self.keep_token(cx);
         if self.keys.has_state() {
             let kept = cx.rules.registry_ms().max(ttl_ms + cx.rules.dead_ms);
             self.keys.state_expires = Some(cx.now_ms + kept);

@@ -66,6 +66,7 @@ impl LockState {
             return Body::NotHeld { holder: self.simple_holder() };
         }
         self.keys.value_expires = Some(cx.now_ms + ttl_ms);
+        self.keep_token(cx);
         Body::Renewed
     }
 

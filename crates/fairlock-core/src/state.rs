@@ -223,8 +223,19 @@ impl LockState {
         let foreign_series = self.keys.token.is_some() && self.keys.token_expires.is_none();
         let persistent = foreign_series || foreign || cx.rules.java_fleet;
         self.keys.token = Some(value);
-        self.keys.token_expires =
-            if persistent { None } else { Some(cx.now_ms + crate::TOKEN_TTL_MS) };
+        // Not before the clock has passed the token: then time alone gives a larger one.
+        let passed = cx.now_ms.max(value / 1_000);
+        self.keys.token_expires = (!persistent).then_some(passed + crate::TOKEN_TTL_MS);
+    }
+
+    /// The series outlives a hold that is renewed for days: who looks for locks finds them by it.
+    pub(crate) fn keep_token(&mut self, cx: &Cx<'_>) {
+        let Some(token) = self.keys.token else { return };
+        let half = crate::TOKEN_TTL_MS / 2;
+        let old = cx.now_ms * 1_000 > token + half * 1_000;
+        if old && self.keys.token_expires.is_some_and(|at| at < cx.now_ms + half) {
+            self.keys.token_expires = Some(cx.now_ms + crate::TOKEN_TTL_MS);
+        }
     }
 
     /// Renews the TTL of our own keys.

@@ -55,7 +55,7 @@ impl LockEntry {
 ///
 /// It is no snapshot. A lock that was there all the time is listed once (on a server with more than a
 /// million locks, some may come twice); one that came or went meanwhile may be listed or not. Free
-/// locks are listed as long as the store remembers their token: a week on a server. Nothing goes on
+/// locks are listed as long as the store remembers their token: a day on a server. Nothing goes on
 /// between two calls, and dropping it ends the walk.
 ///
 /// # On a server
@@ -64,7 +64,7 @@ impl LockEntry {
 /// leaves behind, or by its queue. Not found are
 /// - locks that only Redisson's `RLock`, or only clients of simple locks other than fairlock, have
 ///   used, and those of its `RFairLock` while nobody waits: they have neither;
-/// - a lock that was held for more than a week, while nobody waits for it;
+/// - a lock that was held for more than a day under one explicit lease, while nobody waits for it;
 /// - keys that the user of the connection may not look at;
 /// - what the server has lost, and maybe others if it was replaced by another one meanwhile.
 ///

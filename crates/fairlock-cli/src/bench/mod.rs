@@ -81,7 +81,7 @@ What it does to the store:
   and --held 1. Its locks have names of their own, which begin with --prefix and
   a random number. No other lock is touched. All that it wrote is removed at the
   end, also after a signal; after KILL its locks end with their leases within 30
-  s, except for their last tokens, which stay for seven days.
+  s, except for their last tokens, which stay for a day.
 
 What is measured:
   PING             round trips on a connection of its own: the least that any
@@ -377,7 +377,7 @@ impl Bed {
 fn left_behind(plan: &Plan, why: &str) -> String {
     format!(
         "bench: what it has used was not removed ({why}): keys that contain `{}`; locks end within 30 s, \
-         their tokens after seven days",
+         their tokens after a day",
         plan.prefix()
     )
 }

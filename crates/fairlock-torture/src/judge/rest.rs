@@ -11,7 +11,7 @@ pub(crate) struct Left {
 
 const TOKEN: &str = "redisson_lock_token:";
 
-/// Keys that may be left for a while: tokens for seven days, the rest of a queue whose last waiter was killed
+/// Keys that may be left for a while: tokens for a day, the rest of a queue whose last waiter was killed
 /// for one, burials and records of clients for a minute or two.
 const MAY: [(&str, Duration); 4] = [
     (TOKEN, Duration::from_secs(7 * 24 * 3600)),

@@ -2,7 +2,7 @@
 //!
 //! A lock's own key has the bare name that its user chose, and says of itself only that it is a hash
 //! or a string. So locks are found by the keys that nobody else has: the token, which every grant of
-//! ours leaves for a week, and the queue.
+//! ours leaves for a day, and the queue.
 
 use super::classify::classify;
 use super::dial::Connection;

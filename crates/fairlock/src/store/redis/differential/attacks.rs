@@ -109,7 +109,7 @@ fn a21_a_java_waiter_makes_the_queue_keys_persistent() {
 fn a22_a_token_series_beside_java_never_ends() {
     let Some(mut rig) = Rig::start(Generation::Redis70) else { return };
     let alone = after(&mut rig, &[acquire(0, Place::New)]);
-    assert_eq!(alone.token_expires, Some(START_US / 1_000 + 604_800_000));
+    assert_eq!(alone.token_expires, Some(START_US / 1_000 + 86_400_000));
     let mut steps = vec![
         acquire(0, Place::New),
         acquire(1, Place::New),

@@ -6,6 +6,7 @@
 //! - `small_states`: every small broken queue, and whether it heals (F38);
 //! - `pressure`, `wrong_type`, `limits`: what only a real server refuses (F28, F37, F70, F73);
 //! - `foreign`: data of others under the names of a lock's keys (D1);
+//! - `lifetimes`: how long a token key lives (D17);
 //! - `attacks`: interleavings of the design, as far as keys show them;
 //! - `regression`: what all of these found;
 //! - `entering`: a queue entered the short way and the long one, beside all that is not usual;
@@ -22,6 +23,7 @@ mod entering;
 mod foreign;
 #[cfg(feature = "sqlite")]
 mod host;
+mod lifetimes;
 mod limits;
 mod others;
 mod pressure;

@@ -212,7 +212,7 @@ const MS: i64 = 1_000;
 const HOUR: i64 = 3_600_000 * MS;
 
 /// Steps of time in microseconds: around every number of the protocol, and back.
-const TIMES_US: [i64; 34] = [
+const TIMES_US: [i64; 35] = [
     1,
     400,
     999,
@@ -240,6 +240,7 @@ const TIMES_US: [i64; 34] = [
     68_000 * MS,
     300_001 * MS,
     HOUR,
+    12 * HOUR + MS,
     24 * HOUR + MS,
     7 * 24 * HOUR + MS,
     -1,

@@ -27,7 +27,7 @@ local call, floor, max, fmt = redis.call, math.floor, math.max, string.format
 local lock, tokens = KEYS[1], KEYS[4]
 local publish, base = ARGV[1], ARGV[2]
 local fleet = string.find(ARGV[7], 'j', 1, true) ~= nil
-local TOKEN_TTL = 604800000         -- ms, token key while only ours use it
+local TOKEN_TTL = 86400000          -- ms, token key while only ours use it, from when the clock has passed it
 
 local clock = call('TIME')
 local now_us = clock[1] * 1000000 + clock[2]

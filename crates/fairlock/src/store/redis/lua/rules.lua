@@ -123,7 +123,7 @@ local function write_token(value, foreign)
   if fleet or foreign or (last_token and call('PTTL', tokens) == -1) then
     call('SET', tokens, value)
   else
-    call('SET', tokens, value, 'PXAT', now + TOKEN_TTL)
+    call('SET', tokens, value, 'PXAT', max(now, floor(value / 1000)) + TOKEN_TTL)
   end
   last_token = value
 end

@@ -6,11 +6,12 @@
 if free and not exhausted and ARGV[12] == '0' and ARGV[15] == '0' and now <= tonumber(ARGV[13])
   and call('EXISTS', queue, KEYS[8]) == 0 then
   local persistent = fleet or (last_token and call('PTTL', tokens) == -1)
-  local token = fmt('%.0f', max((last_token or 0) + 1, now_us))
+  local number = max((last_token or 0) + 1, now_us)
+  local token = fmt('%.0f', number)
   if persistent then
     call('SET', tokens, token)
   else
-    call('SET', tokens, token, 'PXAT', now + TOKEN_TTL)
+    call('SET', tokens, token, 'PXAT', floor(number / 1000) + TOKEN_TTL)
   end
   local lease = tonumber(ARGV[10])
   call('HSET', lock, ARGV[8], 1)

@@ -40,6 +40,6 @@ local function write_token(number)
   if fleet or (last_token and call('PTTL', tokens) == -1) then
     call('SET', tokens, number)
   else
-    call('SET', tokens, number, 'PXAT', now + TOKEN_TTL)
+    call('SET', tokens, number, 'PXAT', max(now, floor(number / 1000)) + TOKEN_TTL)
   end
 end

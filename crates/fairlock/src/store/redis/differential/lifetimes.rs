@@ -1,0 +1,104 @@
+//! How long the token key lives (D17): a day from when the clock has passed the token, so that no series falls
+//! unless the clock goes back by more than that, and for as long as a hold is renewed.
+
+use super::rig::Rig;
+use super::run::{Run, START_US, Seen, owner, request};
+use fairlock_core::{Acquire, Body, Kind, Mode, Op, Rules, Snapshot, TOKEN_TTL_MS, Token};
+use fairlock_testkit::server::Generation;
+
+const HOUR_US: u64 = 3_600_000_000;
+
+fn take(run: &mut Run<'_>, kind: Kind) -> Token {
+    let op = Op::Acquire(Acquire {
+        kind,
+        owner: owner(0),
+        request: request(0, 0),
+        lease_ms: 10 * 24 * 3_600_000,
+        mode: Mode::Wait,
+        order: None,
+        not_after_ms: u64::MAX >> 11,
+        sure: true,
+        shared_owner: false,
+    });
+    let answer = run.both(&op).unwrap().expect("an answer");
+    let Body::Granted { token, .. } = answer.body else { panic!("{answer:?}") };
+    token
+}
+
+fn release(run: &mut Run<'_>, kind: Kind, token: Token) {
+    let op = Op::Release { kind, owner: owner(0), token, keep: 0, change: 1 };
+    assert_eq!(run.both(&op).unwrap().expect("an answer").body, Body::Released);
+}
+
+/// The token key's end, which core, host store and server agree on.
+fn ends(run: &Run<'_>) -> Option<u64> {
+    run.core().snapshot().token_expires
+}
+
+fn on_every_way(play: impl Fn(&mut Run<'_>, Kind)) {
+    let Some(mut rig) = Rig::start(Generation::Redis70) else { return };
+    for kind in [Kind::Fair, Kind::Plain, Kind::Simple] {
+        for long_way in [false, true] {
+            rig.reset(START_US);
+            rig.long_way = long_way;
+            let mut seen = Seen::new();
+            let mut run = Run::new(&mut rig, Rules::default(), Snapshot::default(), &mut seen);
+            play(&mut run, kind);
+        }
+    }
+}
+
+/// D17: every name ever locked left a key for seven days, 100 GB for a thousand fresh names a second.
+#[test]
+fn d17_a_token_ends_a_day_after_its_time() {
+    on_every_way(|run, kind| {
+        let token = take(run, kind);
+        release(run, kind, token);
+        let end = START_US / 1_000 + TOKEN_TTL_MS;
+        assert_eq!((ends(run), TOKEN_TTL_MS), (Some(end), 86_400_000));
+        run.rig.set_now((end + 1) * 1_000);
+        assert!(take(run, kind) > token);
+    });
+}
+
+/// The clock was an hour ahead, and is set right: the series goes on from the token, which the clock has not
+/// reached yet. Its key has to live until a day after the clock has, or the next token would be smaller.
+#[test]
+fn d17_a_token_ahead_of_the_clock_outlives_that() {
+    on_every_way(|run, kind| {
+        let ahead = take(run, kind);
+        release(run, kind, ahead);
+        run.rig.set_now(START_US - 20 * HOUR_US);
+        run.adopt();
+        let next = take(run, kind);
+        assert_eq!(next.get(), ahead.get() + 1);
+        release(run, kind, next);
+        assert_eq!(ends(run), Some(next.get() / 1_000 + TOKEN_TTL_MS));
+        run.rig.set_now(START_US + 23 * HOUR_US);
+        let last = take(run, kind);
+        assert!(last > next, "{last} after {next}");
+    });
+}
+
+/// A hold of days that nobody waits for is found by its token alone.
+#[test]
+fn d17_a_renewed_hold_keeps_its_token() {
+    on_every_way(|run, kind| {
+        let token = take(run, kind);
+        for hours in [1, 11, 13, 24, 36, 47, 58, 70, 81, 92] {
+            run.rig.set_now(START_US + hours * HOUR_US);
+            let op = Op::Renew { kind, owner: owner(0), token, ttl_ms: 10 * 24 * 3_600_000 };
+            assert_eq!(run.both(&op).unwrap().expect("an answer").body, Body::Renewed);
+            let found = run.core().snapshot().token;
+            assert_eq!(found, Some(token.get()), "after {hours} h");
+        }
+        // A series that Java began gets no end by it.
+        let key = run.rig.keys.all()[3].clone();
+        run.rig.raw.call(&[b"PERSIST".as_slice(), &key]);
+        run.adopt();
+        run.rig.set_now(START_US + 103 * HOUR_US);
+        let op = Op::Renew { kind, owner: owner(0), token, ttl_ms: 10 * 24 * 3_600_000 };
+        run.both(&op).unwrap();
+        assert_eq!(ends(run), None);
+    });
+}
