@@ -62,6 +62,9 @@ impl LockState {
     /// What the hash is, if it is no hold.
     pub(crate) fn not_a_hold(&self) -> Option<NotALock> {
         let hold = &self.keys.hold;
+        if hold.is_empty() {
+            return None;
+        }
         if hold.keys().any(|owner| !owner.is_ours() && owner.to_bytes() == MODE) {
             return Some(NotALock::Mode);
         }

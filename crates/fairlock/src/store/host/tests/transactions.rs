@@ -2,7 +2,7 @@ use super::super::HostFile;
 use super::bed::*;
 use crate::ErrorKind;
 use crate::client_info::ClientInfo;
-use fairlock_core::{Body, Channel, Kind, Mode, Op, Rules};
+use fairlock_core::{Body, Channel, Kind, Mode, Op, OwnerId, Rules, SimpleValue, Snapshot, Token};
 use std::time::SystemTime;
 
 /// Two connections to one file are two clients of one store.
@@ -79,6 +79,51 @@ fn a_refusal_changes_nothing() {
     assert_eq!(row(&file, "job"), before);
 }
 
+/// D1: what surely is no lock is refused by every operation here too, and the row stays as it was. Only another
+/// program's version of a row can hold it.
+#[test]
+fn d01_a_row_that_is_no_lock_is_refused_and_stays() {
+    let foreign = |id: &str| OwnerId::parse(id.as_bytes());
+    let hash = |fields: &[(&str, i64)]| Snapshot {
+        hold: fields.iter().map(|(id, count)| (foreign(id), *count)).collect(),
+        ..Snapshot::default()
+    };
+    let counter = SimpleValue::Foreign(b"5".as_slice().into());
+    for (state, says) in [
+        (hash(&[("name", 1), ("mail", 1)]), "a hash with 2 fields, not a lock"),
+        (hash(&[("mode", 1)]), "a field `mode`"),
+        (hash(&[("visits", 0)]), "no hold count"),
+        (hash(&[("visits", 2_147_483_648)]), "no hold count"),
+        (Snapshot { value: Some(counter), ..Snapshot::default() }, "a number without a TTL"),
+    ] {
+        let bed = Bed::new();
+        let mut file = bed.open();
+        file.put(&name("job"), &state).unwrap();
+        let before = row(&file, "job");
+        let token = Token::new(5).unwrap();
+        let operations = [
+            acquire(1, Mode::Wait),
+            acquire(1, Mode::Try),
+            release(1, token),
+            Op::Renew { kind: Kind::Plain, owner: owner(1), token, ttl_ms: 5 },
+            Op::Beat { client: client(1), waiters: vec![owner(1)] },
+            Op::Nudge,
+            Op::Place { owner: owner(1) },
+            inspect(),
+            Op::Force { kind: Kind::Fair },
+        ];
+        let simple = state.value.is_some();
+        let operations =
+            if simple { vec![Op::Force { kind: Kind::Simple }] } else { operations.into() };
+        for op in operations {
+            let error = apply(&mut file, "job", &op).unwrap_err().error;
+            assert_eq!(error.kind(), ErrorKind::WrongType, "{op:?}");
+            assert!(error.to_string().contains(says), "{op:?}: {error}");
+            assert_eq!(row(&file, "job"), before, "{op:?}");
+        }
+    }
+}
+
 /// A panic in the middle of a transaction leaves none behind.
 #[test]
 fn a_panic_takes_its_transaction_with_it() {
@@ -87,7 +132,7 @@ fn a_panic_takes_its_transaction_with_it() {
         fn inbox(&self, _: fairlock_core::ClientId) -> bool {
             panic!("as a bug would");
         }
-        fn listening(&self, _: &fairlock_core::OwnerId) -> bool {
+        fn listening(&self, _: &OwnerId) -> bool {
             panic!("as a bug would");
         }
     }
