@@ -37,7 +37,8 @@ impl LockState {
             && members.into_iter().eq(k.scores.keys())
             && ours.len() == k.order.len();
         let c8 = self.without_ttl().is_none();
-        let numbers = k.order.values().copied().chain(k.record.given).all(|n| n < TOKEN_LIMIT);
+        let numbers =
+            k.order.values().copied().chain(k.record.given).all(|n| n > 0 && n < TOKEN_LIMIT);
         c1 && c3 && c4 && c6 && c7 && c8 && numbers
     }
 

@@ -21,8 +21,9 @@ impl LockState {
     /// belongs to this request now.
     pub(crate) fn enter(&mut self, a: &Acquire, cx: &Cx<'_>) {
         let waiter = SnapshotWaiter { request: a.request, lease_ms: a.lease_ms, sure: a.sure };
-        if self.keys.order.get(&a.owner).is_some_and(is_no_number) {
-            self.drop_odd_numbers();
+        if let Some(order) = self.keys.order.get(&a.owner).copied().filter(is_no_number) {
+            self.keys.order.remove(&a.owner);
+            self.by_order.remove(&(order, a.owner.clone()));
         }
         if self.is_queued(&a.owner) {
             self.keys.waiters.insert(a.owner.clone(), waiter);
@@ -50,8 +51,11 @@ impl LockState {
                 let tail = self.keys.queue.back().and_then(|tail| self.keys.scores.get(tail));
                 let least = tail.copied().unwrap_or(0);
                 self.keys.queue.push_back(a.owner.clone());
-                if self.by_order.last().is_some_and(|(order, _)| is_no_number(order)) {
-                    self.drop_odd_numbers();
+                while let Some((order, _)) = self.by_order.last()
+                    && *order >= crate::TOKEN_LIMIT
+                    && let Some((_, owner)) = self.by_order.pop_last()
+                {
+                    self.keys.order.remove(&owner);
                 }
                 let last = self.by_order.last().map_or(0, |(order, _)| *order);
                 // Who is out of the queue just now has no number in it, and the clock may have gone
@@ -72,13 +76,6 @@ impl LockState {
         let floor = to_score(cx.now_ms + cx.rules.fair_wait_ms * (1 + ahead));
         self.keys.scores.insert(a.owner.clone(), floor.max(least));
         self.keys.waiters.insert(a.owner.clone(), waiter);
-    }
-
-    /// Order numbers that cannot have been given are none. The next one would be as large, and no
-    /// reply could say it.
-    fn drop_odd_numbers(&mut self) {
-        self.keys.order.retain(|_, order| !is_no_number(order));
-        self.by_order.retain(|(order, _)| !is_no_number(order));
     }
 
     /// Nothing is known of any waiter of ours. A watch does not count: meeting an entry whose
@@ -229,8 +226,9 @@ impl LockState {
     }
 }
 
+/// Whether this order number cannot have been given: no reply could say it, nor the next one.
 fn is_no_number(order: &u64) -> bool {
-    *order >= crate::TOKEN_LIMIT
+    *order == 0 || *order >= crate::TOKEN_LIMIT
 }
 
 pub(crate) fn to_score(ms: u64) -> i64 {

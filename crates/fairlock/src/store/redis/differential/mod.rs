@@ -21,6 +21,7 @@ mod costs;
 mod dump;
 mod entering;
 mod foreign;
+mod garbage;
 #[cfg(feature = "sqlite")]
 mod host;
 mod lifetimes;

@@ -8,8 +8,8 @@ use super::rng::{Rng, seed};
 use super::run::{Run, START_US, Seen, client};
 use super::step::Step;
 use fairlock_core::{
-    Acquire, Answer, Body, ClientId, Kind, LockState, Mode, Op, OwnerId, RequestId, Rules, Snapshot,
-    Token, World,
+    Acquire, Answer, Body, ClientId, Kind, LockState, Mode, Op, OwnerId, RequestId, Rules,
+    Snapshot, Token, World,
 };
 use fairlock_testkit::server::Generation;
 use std::collections::BTreeSet;
@@ -306,7 +306,8 @@ impl<'a, B: Bed> Users<'a, B> {
                     let user = self.alive.remove(0);
                     self.dies(&user);
                 }
-                let pauses = [9_000, 20_000, 45_000, 66_000, 10 * MINUTE, 180 * MINUTE, 1_440 * MINUTE];
+                let pauses =
+                    [9_000, 20_000, 45_000, 66_000, 10 * MINUTE, 180 * MINUTE, 1_440 * MINUTE];
                 let ms = self.rng.pick(&pauses);
                 self.pass(if self.alive.is_empty() { ms } else { ms.min(2 * MINUTE) })
             }
@@ -403,6 +404,7 @@ impl<'a, B: Bed> Users<'a, B> {
             };
         };
         self.owed += u64::from(due);
+        self.hold_ends_ms = self.hold_ends();
         user.token = Some(token);
         self.alive.push(user);
         if lets_go { self.releases() } else { Ok(()) }
@@ -442,7 +444,9 @@ impl<'a, B: Bed> Users<'a, B> {
     }
 
     fn releases(&mut self) -> Result<(), String> {
-        let Some(at) = self.alive.iter().position(|user| user.token.is_some()) else { return Ok(()) };
+        let Some(at) = self.alive.iter().position(|user| user.token.is_some()) else {
+            return Ok(());
+        };
         let user = self.alive.remove(at);
         let token = user.token.expect("it was looked for");
         self.releases_hold(user.owner(), token)
@@ -474,7 +478,9 @@ impl<'a, B: Bed> Users<'a, B> {
         let user = self.alive[at].clone();
         if let Some(token) = user.token {
             let kind = Kind::Fair;
-            return self.call(&Op::Renew { kind, owner: user.owner(), token, ttl_ms: LEASE }).map(drop);
+            return self
+                .call(&Op::Renew { kind, owner: user.owner(), token, ttl_ms: LEASE })
+                .map(drop);
         }
         let id = client(user.number);
         let body = self.call(&Op::Beat { client: id, waiters: vec![user.owner()] })?;

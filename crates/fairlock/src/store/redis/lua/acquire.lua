@@ -57,19 +57,16 @@ local known = call('HMGET', state, owner, 'given')
 local record, given = read_record(known[1]), whole(known[2]) or 0
 local own_beat = tonumber(call('ZSCORE', beats, client_of(owner)) or nil)
 local new_record = request .. ' ' .. ARGV[10] .. ' ' .. sure
--- Numbers that cannot have been given are none: the next one would be as large, and no reply could say it.
-local function drop_odd_numbers()
-  call('ZREMRANGEBYSCORE', order, '9007199254740992', '+inf')
-end
-
 -- When a waiter was last heard: this call may renew that.
 if returning > 0 then
   list_ttl = false
 elseif free then
   list_ttl = call('PTTL', queue)
 end
-if had_order and tonumber(had_order) >= 9007199254740992 then
-  drop_odd_numbers()
+-- Numbers that cannot have been given are none: no reply could say them.
+local own_number = tonumber(had_order or nil)
+if own_number and (own_number < 1 or own_number >= 9007199254740992 or own_number % 1 ~= 0) then
+  call('ZREM', order, owner)
   had_order = false
 end
 local number = had_order
@@ -116,7 +113,7 @@ else
     least = tail and tonumber(call('ZSCORE', scores, tail) or 0) or 0
     local last = call('ZREVRANGE', order, 0, 0, 'WITHSCORES')[2]
     if last and tonumber(last) >= 9007199254740992 then
-      drop_odd_numbers()
+      call('ZREMRANGEBYSCORE', order, '9007199254740992', '+inf')
       last = call('ZREVRANGE', order, 0, 0, 'WITHSCORES')[2]
     end
     -- Who is out of the queue just now has no number in it, and the clock may have gone back since
