@@ -570,7 +570,7 @@ fn three_clients_want_one_lock() {
 
 #[test]
 fn three_clients_and_one_comes_back() {
-    nothing_wrong(&three_clients_and_a_return(), 94_873);
+    nothing_wrong(&three_clients_and_a_return(), 94_971);
 }
 
 #[test]
@@ -583,57 +583,57 @@ fn two_locks_have_one_inbox() {
 
 #[test]
 fn a_failover_loses_the_tail() {
-    nothing_wrong(&failover(), 50_850);
+    nothing_wrong(&failover(), 50_966);
 }
 
 #[test]
 fn the_servers_clock_steps() {
-    nothing_wrong(&clock_steps(), 140_135);
+    nothing_wrong(&clock_steps(), 141_700);
 }
 
 #[test]
 fn the_servers_clock_steps_and_one_comes_back() {
-    nothing_wrong(&clock_steps_and_a_return(), 102_026);
+    nothing_wrong(&clock_steps_and_a_return(), 102_141);
 }
 
 #[test]
 fn the_order_is_lost_while_two_wait() {
-    nothing_wrong(&a_lost_order(), 111_545);
+    nothing_wrong(&a_lost_order(), 111_432);
 }
 
 #[test]
 fn requests_repeated_and_given_up() {
-    nothing_wrong(&requests(), 2_350_833);
+    nothing_wrong(&requests(), 2_350_851);
 }
 
 #[test]
 fn requests_repeated_and_given_up_in_the_queue() {
-    nothing_wrong(&requests_in_the_queue(), 1_106_176);
+    nothing_wrong(&requests_in_the_queue(), 1_116_184);
 }
 
 #[test]
 fn requests_of_one_owner() {
-    nothing_wrong(&one_owner(), 1_123_809);
+    nothing_wrong(&one_owner(), 1_133_417);
 }
 
 #[test]
 fn validity_at_the_ends_of_leases() {
-    nothing_wrong(&validity(), 3_685_913);
+    nothing_wrong(&validity(), 3_879_397);
 }
 
 #[test]
 fn clients_that_die() {
-    nothing_wrong(&crashes(), 1_155_423);
+    nothing_wrong(&crashes(), 1_189_811);
 }
 
 #[test]
 fn a_java_thread_in_the_queue() {
-    nothing_wrong(&beside_java(), 1_851_500);
+    nothing_wrong(&beside_java(), 1_923_281);
 }
 
 #[test]
 fn a_java_thread_with_a_fast_clock() {
-    nothing_wrong(&beside_fast_java(), 508_368);
+    nothing_wrong(&beside_fast_java(), 585_462);
 }
 
 /// Breaks a rule of the client; the exploration must find out.
