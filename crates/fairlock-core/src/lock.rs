@@ -98,15 +98,15 @@ impl LockState {
     }
 
     /// When a waiter was last heard: heartbeats and entries renew the TTL of the list, as long as only
-    /// ours stand in it. Nothing follows from it for a waiter who comes back: it was cut off itself, and so
-    /// may be the others.
+    /// ours stand in it. For those who do not wait: others may find out, and were perhaps cut off with
+    /// the rest.
     fn heard_ms(&self, op: &Op) -> Option<u64> {
-        let comes_back = match op {
-            Op::Beat { .. } => true,
-            Op::Acquire(a) => a.mode == Mode::Wait && a.order.is_some(),
+        let asks = match op {
+            Op::Nudge => true,
+            Op::Acquire(a) => a.mode == Mode::Try,
             _ => false,
         };
-        let expires = self.keys.queue_expires.filter(|_| !comes_back)?;
+        let expires = self.keys.queue_expires.filter(|_| asks)?;
         Some(expires.saturating_sub(crate::QUEUE_TTL_MS))
     }
 

@@ -27,8 +27,7 @@ pub(crate) struct Cx<'a> {
     pub(crate) calling: Option<ClientId>,
     /// Somebody tries, and will not wait: who was silent for too long is dead, even if nobody was heard.
     pub(crate) trying: bool,
-    /// When a waiter was last heard, as the TTL of the list tells. Not where a call that says that
-    /// others were cut off with its sender has just renewed it.
+    /// When a waiter was last heard, as the TTL of the list tells, where that counts.
     pub(crate) heard_ms: Option<u64>,
     /// This call made the lock free: a Java head must be told at once.
     pub(crate) freed: bool,

@@ -262,7 +262,11 @@ impl Plan {
     pub(super) fn draw(seed: u64) -> Self {
         let mut rng = Rng::new(seed);
         let defaults = Rules::default();
+        // Seldom heartbeats make our own keys live longer.
+        let beat_ms = rng.pick(&[defaults.beat_ms, defaults.beat_ms, defaults.beat_ms, 60_000]);
         let rules = Rules {
+            beat_ms,
+            dead_ms: 3 * beat_ms,
             java_fleet: rng.chance(15),
             presence: !rng.chance(20),
             // Settings other than the defaults must reach the scripts as well.

@@ -45,7 +45,7 @@ if free and length == 0 and returning == 0 then return take_now(false) end
 
 if ARGV[11] == 'T' then
   check_types()
-  trying = true
+  trying, by_ttl = true, true
   if next_holder() then return take_now(has_foreign()) end
   return { now, more, 'busy', not free and hold_ttl() }
 end
@@ -57,12 +57,6 @@ local known = call('HMGET', state, owner, 'given')
 local record, given = read_record(known[1]), whole(known[2]) or 0
 local own_beat = tonumber(call('ZSCORE', beats, client_of(owner)) or nil)
 local new_record = request .. ' ' .. ARGV[10] .. ' ' .. sure
--- When a waiter was last heard: this call may renew that.
-if returning > 0 then
-  list_ttl = false
-elseif free then
-  list_ttl = call('PTTL', queue)
-end
 -- Numbers that cannot have been given are none: no reply could say them.
 local own_number = tonumber(had_order or nil)
 if own_number and (own_number < 1 or own_number >= 9007199254740992 or own_number % 1 ~= 0) then

@@ -6,8 +6,6 @@
 if exhausted then return redis.error_reply(NO_TOKEN_LEFT) end
 local client = ARGV[8]
 calling = client
--- It was cut off itself, if nobody was heard, and so may be the others.
-list_ttl = false
 local length = call('LLEN', queue)
 local scored = call('ZCARD', scores)
 local ordered = call('ZCARD', order)

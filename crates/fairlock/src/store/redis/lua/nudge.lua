@@ -3,5 +3,6 @@
 -- ARGV  1..7
 -- Reply {..., 'nudged'}
 check_types()
+by_ttl = true
 next_holder()
 return { now, more, 'nudged' }

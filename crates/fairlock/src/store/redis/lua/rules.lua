@@ -17,9 +17,9 @@ local JAVA_PING = 1000              -- ms, between messages to a head that liste
 local freed, wiped, more, caller, calling = false, false, 0, nil, nil
 
 -- trying: somebody tries, and will not wait: who was silent for too long is dead, even if nobody was heard.
--- list_ttl: what the list has left, which tells when a waiter was last heard. Nil: not looked at yet.
--- False: a call renews it that says that others were cut off with its sender.
-local trying, list_ttl = false, nil
+-- by_ttl: what the list has left tells when a waiter was last heard. Not for those who wait: they may find
+-- out, and were perhaps cut off with the others.
+local trying, by_ttl = false, false
 
 local function int(number)
   return fmt('%.0f', number)
@@ -280,9 +280,9 @@ local function next_holder()
   local function may_live(client, score)
     local beat = tonumber(call('ZSCORE', beats, client) or nil)
     if beat and beat <= now and now - beat <= D then return true end
-    if list_ttl == nil then list_ttl = call('PTTL', queue) end
+    local left = by_ttl and call('PTTL', queue)
     -- An entry renews the list's TTL only if its client's last beat did not half a period ago.
-    if list_ttl and list_ttl >= 0 and list_ttl + D + HB < QUEUE_TTL then return false end
+    if left and left >= 0 and left + D + HB < QUEUE_TTL then return false end
     return score and now <= tonumber(score) + D - math.min(HEAD_SCORE, FAIR_WAIT)
   end
 
