@@ -4,18 +4,20 @@ use super::Bed;
 use crate::faults::bed::measured;
 use crate::support::runtime;
 use fairlock::{Client, Release};
-use std::time::{Duration, Instant};
+use std::time::Instant;
+
+/// So many that what each one does while it waits is more than what two processors can do.
+const CLIENTS: usize = 1_000;
 
 /// A thousand clients of one process that took turns at ten locks took half a minute for it, and lost some: each
 /// tried to get the file every two milliseconds.
 #[test]
 fn d44_a_crowd_of_clients_in_one_process_takes_its_turns() {
-    let clients: usize = std::env::var("CROWD").map_or(300, |n| n.parse().unwrap());
     let bed = Bed::new();
     runtime().block_on(async {
         let mut crowd = Vec::new();
         let began = Instant::now();
-        for _ in 0..clients {
+        for _ in 0..CLIENTS {
             crowd.push(Client::connect(&bed.url()).await.unwrap());
         }
         measured("connect", began.elapsed());
@@ -40,6 +42,5 @@ fn d44_a_crowd_of_clients_in_one_process_takes_its_turns() {
         }
         measured("shutdown", began.elapsed());
         assert_eq!(odd, 0, "releases that were not plainly released");
-        assert!(began.elapsed() < Duration::from_secs(60));
     });
 }

@@ -3,6 +3,7 @@
 use super::boot::Boot;
 use super::folder::Folder;
 use super::schema::{self, Schema};
+use super::turns::Turns;
 use super::users::User;
 use super::views::{Apart, Views};
 use super::{codec, fault, forks, opening};
@@ -65,6 +66,8 @@ pub(crate) struct HostFile {
     views: Views,
     /// What its users have beside it.
     folder: Arc<Folder>,
+    /// Whose turn it is to write, in this process.
+    turns: Arc<Turns>,
     /// Held while the file is open: see [`users`](super::users).
     user: User,
     /// Its user has left.
@@ -142,6 +145,7 @@ impl HostFile {
         Self {
             db,
             path,
+            turns: Turns::before(views.ids().file()),
             views,
             folder,
             user,
@@ -179,17 +183,32 @@ impl HostFile {
         &self.folder
     }
 
-    /// Closes the file; every call is refused from now on. The last one to leave removes the log.
+    /// Closes the file; every call is refused until it is [opened again](Self::open_again). The last one to
+    /// leave removes the log.
     pub(crate) fn close(&mut self) {
-        // An open connection has to stand there.
         if self.closed {
             return;
         }
+        // Some connection has to stand there.
         let Ok(nothing) = Connection::open_in_memory() else { return };
         self.closed = true;
         let db = std::mem::replace(&mut self.db, nothing);
         self.user.leave(&self.path, &self.folder, || drop(db));
         let _ = rustix::fs::flock(&self.in_use, rustix::fs::FlockOperation::Unlock);
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed
+    }
+
+    /// Opens the file again after [`close`](Self::close).
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub(crate) fn open_again(&mut self, options: &OpenOptions) -> Result<(), Error> {
+        let options = OpenOptions { create: false, ..options.clone() };
+        *self = Self::open(&self.path, &options)?;
+        Ok(())
     }
 
     /// Carries out `op` in one transaction. The effects are the caller's to deliver: the operation is
@@ -338,7 +357,11 @@ impl HostFile {
         &mut self,
         work: impl FnOnce(&mut Self) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        self.begin()?;
+        let turns = Arc::clone(&self.turns);
+        let Some((_turn, left)) = turns.wait(self.busy) else {
+            return Err(fault::busy(&self.path, self.busy));
+        };
+        self.begin(left)?;
         let done = self.check().and_then(|()| work(self));
         let committed = match done {
             Ok(value) => match execute(&self.db, "COMMIT") {
@@ -356,12 +379,12 @@ impl HostFile {
         committed
     }
 
-    fn begin(&mut self) -> Result<(), StoreError> {
+    fn begin(&mut self, left: Duration) -> Result<(), StoreError> {
         if !self.db.is_autocommit() {
             // A panic has left it open.
             self.roll_back();
         }
-        patiently(&self.path, self.busy, || execute(&self.db, "BEGIN IMMEDIATE"))
+        patiently(&self.path, left, || execute(&self.db, "BEGIN IMMEDIATE"))
     }
 
     fn roll_back(&mut self) {

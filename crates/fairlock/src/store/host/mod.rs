@@ -10,7 +10,7 @@
 //! - `schema`: what is in the file, and files of other versions or other programs;
 //! - `codec`: a lock's state as bytes;
 //! - `opening`: from a path to a file of the right version in the right boot;
-//! - `file`: the transactions;
+//! - `file`: the transactions; `turns`: whose turn it is, among the clients of a process;
 //! - `users`: who uses the file, and that all of them have the same one; `views`: whether they still have;
 //! - `forks`: who may use SQLite at all;
 //! - `clients`: what clients say of themselves;
@@ -37,6 +37,7 @@ mod place;
 mod schema;
 mod store;
 mod sweep;
+mod turns;
 mod users;
 mod views;
 mod watch;

@@ -61,6 +61,8 @@ struct Inner {
     /// For topics of fair locks, which are woken as a whole.
     me: OwnerId,
     rules: Rules,
+    /// How the file was opened.
+    options: OpenOptions,
     /// Longest wait for the file in one copy of a call.
     patience: Duration,
     folder: Arc<Folder>,
@@ -113,6 +115,7 @@ impl HostStore {
             client,
             me: OwnerId::ours(client, 1)?,
             rules: Rules { ages: false, ..config.rules() },
+            options,
             patience: config.response_timeout,
             watches: Watches::new(Arc::clone(&folder), Arc::clone(&events), runtime.clone()),
             alarm,
@@ -186,10 +189,14 @@ impl HostStore {
 
 impl Inner {
     /// The file, with time to wait for others that use it.
-    fn file(&self) -> MutexGuard<'_, HostFile> {
+    fn file(&self) -> Result<MutexGuard<'_, HostFile>, StoreError> {
         let mut file = lock(&self.file);
+        if file.is_closed() {
+            // A guard has outlived the shutdown of its client, and is released now.
+            file.open_again(&self.options).map_err(StoreError::refused)?;
+        }
         file.wait_at_most(self.patience);
-        file
+        Ok(file)
     }
 
     /// Does it now, unless somebody else has the file.
@@ -200,6 +207,9 @@ impl Inner {
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return None,
         };
+        if file.is_closed() {
+            return None;
+        }
         file.wait_at_most(AT_ONCE);
         let done = self.carry_out(&mut file, name, op);
         drop(file);
@@ -480,7 +490,7 @@ impl Store for HostStore {
         }
         let (name, op, sent) = (name.clone(), op.clone(), Moment::now());
         self.patiently(move |inner| {
-            let done = inner.carry_out(&mut inner.file(), &name, &op)?;
+            let done = inner.carry_out(&mut *inner.file()?, &name, &op)?;
             Ok(inner.deliver(&name, sent, done))
         })
     }
@@ -535,17 +545,17 @@ impl Store for HostStore {
     }
 
     fn ping(&self) -> Boxed<'_, Result<(), StoreError>> {
-        self.patiently(|inner| inner.file().ping())
+        self.patiently(|inner| inner.file()?.ping())
     }
 
     fn clients<'a>(&'a self, ids: &'a [ClientId]) -> Boxed<'a, BTreeMap<ClientId, ClientInfo>> {
         let ids = ids.to_vec();
-        let known = self.patiently(move |inner| inner.file().clients(&ids));
+        let known = self.patiently(move |inner| inner.file()?.clients(&ids));
         Box::pin(async move { known.await.unwrap_or_default() })
     }
 
     fn page(&self, at: Cursor, keys: u32) -> Boxed<'_, Result<Page, StoreError>> {
-        self.patiently(move |inner| inner.list(&mut inner.file(), &at, keys))
+        self.patiently(move |inner| inner.list(&mut *inner.file()?, &at, keys))
     }
 
     fn left_behind(&self) {
@@ -555,14 +565,14 @@ impl Store for HostStore {
     #[cfg(feature = "yardstick")]
     fn erase<'a>(&'a self, names: &'a [LockName]) -> Boxed<'a, Result<(), StoreError>> {
         let names = names.to_vec();
-        self.patiently(move |inner| inner.file().erase(&names))
+        self.patiently(move |inner| inner.file()?.erase(&names))
     }
 
     fn farewell(&self) -> Boxed<'_, ()> {
         let done = self.patiently(|inner| {
             // What is still held ends with its lease, as it would on a server.
             life::farewell(&inner.folder, inner.client);
-            let mut file = inner.file();
+            let mut file = lock(&inner.file);
             let done = file.farewell(inner.client);
             // Here, where it is waited for: the program may end before this store is dropped, and would leave
             // the log behind.

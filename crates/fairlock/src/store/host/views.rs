@@ -49,6 +49,11 @@ impl Ids {
         Self(ids)
     }
 
+    /// The file's.
+    pub(super) fn file(&self) -> (u64, u64) {
+        self.0[0]
+    }
+
     /// The first one whose name leads elsewhere, or nowhere.
     pub(super) fn apart(&self, path: &Path) -> Option<Apart> {
         let at = |what: &Apart| id_at(&place::named(path, what.ending()));
