@@ -186,3 +186,37 @@ fn own_number(process: u32) -> u32 {
     let line = status.lines().find(|line| line.starts_with("NSpid:")).expect("a line");
     line.split_whitespace().next_back().and_then(|n| n.parse().ok()).expect("a number")
 }
+
+/// A look at a store that is not there made it, and its folder, and said that the lock is free.
+#[test]
+fn d20_a_look_at_no_store_says_so_and_makes_none() {
+    let dir = TempDir::new();
+    let path = dir.path().join("no/such/folder/locks.db");
+    let url = format!("sqlite:{}", path.display());
+    for arguments in [
+        &["status", "x"][..],
+        &["status", "--json", "x"],
+        &["list"],
+        &["unlock", "--force", "--yes", "x"],
+    ] {
+        let outcome = finish(fairlock([arguments, &["--url", &url]].concat()));
+        outcome.expect(69, &format!("there is no store at {}", path.display()));
+        assert_eq!(fs::read_dir(dir.path()).expect("a folder").count(), 0, "{arguments:?}");
+    }
+}
+
+/// SQLite's log and its index stayed behind after the last user, looked stale, and somebody removed them at a time
+/// when they were not.
+#[test]
+fn d03_a_run_leaves_no_log_behind() {
+    let dir = TempDir::new();
+    let url = url(&dir);
+    // The first one makes the file.
+    for _ in 0..3 {
+        finish(run_script(&url, &[], "x", "true")).expect(0, "");
+        finish(fairlock(["status", "--url", &url, "x"]));
+        for left in ["locks-wal", "locks-shm"] {
+            assert!(!dir.path().join(left).exists(), "{left} stayed behind");
+        }
+    }
+}

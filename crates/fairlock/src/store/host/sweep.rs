@@ -76,8 +76,10 @@ pub(super) fn sweep(folder: &Folder, file: &Mutex<HostFile>) {
     let rows = lock(file).announced(None, ROWS_MAX).unwrap_or_default();
     for client in rows {
         if !is_there(folder, client) {
-            // Whoever comes next tries again.
-            let _ = lock(file).farewell(client);
+            // Whoever comes next tries again. Others wait for this thread.
+            if lock(file).farewell(client).is_err() {
+                return;
+            }
         }
     }
 }
