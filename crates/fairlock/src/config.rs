@@ -568,7 +568,8 @@ impl Config {
     }
 
     /// What to do when a check finds something about a server. Defaults: refuse, and warn of
-    /// [`Check::Eviction`], [`Check::Clock`] and [`Check::PasswordFile`]. In a URL: `?on-eviction=refuse`.
+    /// [`Check::Eviction`], [`Check::Clock`], [`Check::PasswordFile`], [`Check::Inbox`], [`Check::Failover`] and
+    /// [`Check::Sentinels`]. In a URL: `?on-eviction=refuse`.
     ///
     /// ```
     /// use fairlock::{Check, Config, Reaction};

@@ -3,7 +3,9 @@
 
 use crate::acquire::Wanted;
 use crate::caller::{self, Copies};
+use crate::checks::{Check, Reaction, Warning};
 use crate::clock::{Moment, lock};
+use crate::error::{Error, ErrorKind};
 use crate::hold::{Change, GuardState, Hold};
 use crate::observe;
 use crate::process;
@@ -123,6 +125,9 @@ pub(crate) async fn release(shared: &Arc<Shared>, hold: &Arc<Hold>, change: Chan
     let until = valid_until.min(shared.store_deadline());
     let mut copies = Copies::default();
     let result = caller::until_answered(shared, &hold.name, &op, until, &mut copies).await;
+    if let Err(error) = &result {
+        note_denial(shared, error);
+    }
     if hold.kind == Kind::Fair && shared.hub.is_wanted(&hold.name) {
         // The message to the next one, which may be of this client, came with the reply, on the other connection. Once
         // round the runtime, and it is read, and goes first: its release must not stand behind what this caller asks
@@ -150,6 +155,16 @@ pub(crate) async fn release(shared: &Arc<Shared>, hold: &Arc<Hold>, change: Chan
         outcome => outcome,
     };
     observe::released(hold, outcome)
+}
+
+/// A release that is denied is Unknown, which has no reason: it is said as a warning. What it needs beyond what taking
+/// the lock needs, the channel that has its name, cannot be looked for when a connection is made.
+#[cold]
+fn note_denial(shared: &Shared, error: &Error) {
+    if error.kind() == ErrorKind::Denied && shared.config.on.to(Check::Rights) != Reaction::Ignore {
+        let message = format!("a release was denied, so that nobody may have been woken: {error}");
+        shared.note_found(Check::Rights, Some(Warning::new(Check::Rights, message)));
+    }
 }
 
 /// Whether the replicas that are waited for know of a release, so that it does not come back when one

@@ -229,7 +229,7 @@ impl Shared {
     }
 
     /// What one check has found while the connection lasts; the latest counts.
-    fn note_found(&self, check: Check, found: Option<Warning>) {
+    pub(crate) fn note_found(&self, check: Check, found: Option<Warning>) {
         let is_new = {
             let mut warnings = lock(&self.warnings);
             let is_new = found.as_ref().is_some_and(|found| !warnings.contains(found));

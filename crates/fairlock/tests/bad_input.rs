@@ -505,7 +505,7 @@ fn servers_that_cannot_serve() {
         (format!("redis://nobody:CANARY@{addr}"), Denied, "denies"),
         (format!("redis://:right@{addr}/99999"), Misuse, "DB index"),
         (format!("redis://:CANARY@{refused}"), Unavailable, "refused"),
-        (format!("redis://:CANARY@{web_addr}"), Protocol, "Parse error"),
+        (format!("redis://:CANARY@{web_addr}"), Protocol, "a web server answers here"),
         ("redis://:CANARY@no-such-host.invalid".to_owned(), Unavailable, "connection failed"),
         ("unix:/no/such/socket".to_owned(), Unavailable, "connection failed"),
     ];

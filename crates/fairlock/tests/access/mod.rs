@@ -5,3 +5,4 @@ mod exposed;
 mod logins;
 pub(crate) mod profiles;
 mod stopped;
+mod strangers;

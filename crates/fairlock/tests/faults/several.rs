@@ -228,7 +228,7 @@ fn d05_of_a_master_and_its_replica_the_master_is_chosen() {
             worker.order("release 1");
             worker.expect("released 1", SLACK);
         }
-        assert_eq!(visitors(&replica), 8);
+        eventually("all have followed", ms(3_000) + SLACK, || visitors(&replica) == 8);
     });
 }
 

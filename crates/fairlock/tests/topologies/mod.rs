@@ -5,6 +5,7 @@ mod moving;
 mod replicas;
 mod resharding;
 mod sentinel;
+mod split;
 mod unix;
 
 use crate::faults::bed::{config, within};

@@ -16,7 +16,7 @@ use crate::store::{Boxed, Event, Events, Scope, StoreError, Topic};
 use fairlock_core::ClientId;
 use redis::{AsyncConnectionConfig, PushInfo, PushKind, RedisError, Value};
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
@@ -35,6 +35,8 @@ pub(crate) struct Inbox {
     channel: Vec<u8>,
     events: Events,
     up: AtomicBool,
+    /// How many connections were made.
+    made: AtomicU64,
     /// The server of the commands does not see it.
     unseen: AtomicBool,
     /// The server may be gone.
@@ -85,6 +87,7 @@ impl Inbox {
             channel: keys::inbox(client_id),
             events,
             up: AtomicBool::new(false),
+            made: AtomicU64::new(0),
             unseen: AtomicBool::new(false),
             doubted: Notify::new(),
             found: Notify::new(),
@@ -101,6 +104,11 @@ impl Inbox {
 
     pub(super) fn is_subscribed(&self) -> bool {
         self.up.load(Ordering::Acquire)
+    }
+
+    /// Which connection this is, from 1.
+    pub(super) fn number(&self) -> u64 {
+        self.made.load(Ordering::Relaxed)
     }
 
     /// Whether the server of the commands sees it.
@@ -155,6 +163,7 @@ impl Inbox {
                 Ok((line, channels)) => {
                     self.current.send_replace(Some(line.clone()));
                     self.catch_up(line.clone(), channels).await;
+                    self.made.fetch_add(1, Ordering::Relaxed);
                     self.up.store(true, Ordering::Release);
                     (self.events)(Event::InboxUp(Scope::All));
                     silent = None;

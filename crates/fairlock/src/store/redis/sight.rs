@@ -13,7 +13,7 @@ use crate::error::{Error, ErrorKind};
 use crate::store::{Event, Events};
 use redis::Value;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use tokio::sync::Notify;
 
 /// How often the inbox is made anew to find the server of the commands: of two servers it is missed so often in a row
@@ -30,6 +30,8 @@ pub(super) struct Sight {
     pub(super) changed: Arc<Notify>,
     /// How often the inbox was made anew since it was seen last.
     anew: AtomicU32,
+    /// The last connection of the inbox that was not seen.
+    unseen: AtomicU64,
 }
 
 impl Sight {
@@ -47,6 +49,7 @@ impl Sight {
             events,
             changed,
             anew: AtomicU32::new(0),
+            unseen: AtomicU64::new(0),
         })
     }
 
@@ -67,7 +70,12 @@ impl Sight {
         if self.reaction == Reaction::Ignore || !self.inbox.is_subscribed() {
             return Ok(());
         }
+        let number = self.inbox.number();
         let Some(seen) = self.ask().await else { return Ok(()) };
+        if self.inbox.number() != number {
+            // Another one was made meanwhile, and is looked for next.
+            return Ok(());
+        }
         self.inbox.note_seen(seen);
         if seen {
             if self.anew.swap(0, Ordering::Relaxed) > 0 {
@@ -75,7 +83,9 @@ impl Sight {
             }
             return Ok(());
         }
-        if self.anew.fetch_add(1, Ordering::Relaxed) < ANEW_MAX {
+        // It may be looked for twice.
+        let is_new = self.unseen.swap(number, Ordering::Relaxed) != number;
+        if is_new && self.anew.fetch_add(1, Ordering::Relaxed) < ANEW_MAX {
             // The next connection may lead to the right one.
             self.inbox.make_anew();
         }
