@@ -46,8 +46,9 @@ pub use op::{
 pub use renewal::RenewalPlan;
 pub use rules::{
     BEATS_KEPT_MS, HEAD_SCORE_MS, JAVA_HEAD_PATIENCE_MS, JAVA_PASSED_MS, JAVA_PING_MS,
-    LOOKED_AT_MAX, MAX_HOLD_COUNT, MAX_LEASE_MS, MENDED_HOLD_MS, QUEUE_TTL_MS, REGISTRY_TTL_MS,
-    Rules, SILENT_REGISTRY_TTL_MS, TOKEN_LIMIT, TOKEN_TTL_MS, Token, WALKED_MAX, World,
+    LOOKED_AT_MAX, MAX_HOLD_COUNT, MAX_LEASE_MS, MENDED_HOLD_MS, MENDED_MAX, QUEUE_TTL_MS,
+    REGISTRY_TTL_MS, Rules, SILENT_REGISTRY_TTL_MS, TOKEN_LIMIT, TOKEN_TTL_MS, Token, WALKED_MAX,
+    World,
 };
 pub use snapshot::{Snapshot, SnapshotRecord, SnapshotWaiter, Watch};
 pub use state::LockState;

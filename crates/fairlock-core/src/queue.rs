@@ -184,7 +184,9 @@ impl LockState {
     /// at, else they would count as waiting and hide foreign members (`foreign_waiting`).
     pub(crate) fn mend(&mut self, cx: &Cx<'_>) {
         let k = &self.keys;
-        if k.queue.len() != k.scores.len() || k.order.len() > k.queue.len() {
+        let (listed, scored, ordered) = (k.queue.len(), k.scores.len(), k.order.len());
+        let largest = listed.max(scored).max(ordered);
+        if largest <= crate::MENDED_MAX && (listed != scored || ordered > listed) {
             self.mend_all(cx);
         }
         for _ in 0..crate::LOOKED_AT_MAX {

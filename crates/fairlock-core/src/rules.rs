@@ -18,6 +18,10 @@ pub const MAX_LEASE_MS: u64 = 10 * 365 * 24 * 3_600_000;
 /// many waiters died.
 pub const LOOKED_AT_MAX: u32 = 64;
 
+/// Members of list, scores or registry up to which a queue is mended as a whole: a tenth of a second of the server's time.
+/// A longer one stays as it is, and each of ours that misses its place returns to it by itself.
+pub const MENDED_MAX: usize = 10_000;
+
 /// TTL in milliseconds of our own keys while somebody waits, or twice D if that is more. Every heartbeat renews it; after a
 /// silence longer than this the waiters enter again, each in its old place.
 pub const REGISTRY_TTL_MS: u64 = 60_000;

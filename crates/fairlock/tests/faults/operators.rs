@@ -297,3 +297,25 @@ fn f28_out_of_memory_while_held() {
         }
     });
 }
+
+/// D33: hundreds of thousands of strangers without scores stand in a queue, whoever put them there. The first heartbeat of
+/// ours gave each of them one, and the server did nothing else for seconds (11 s for a million).
+#[test]
+fn d33_a_queue_of_strangers_does_not_block_the_server() {
+    steady(|| async {
+        let Some(bed) = Bed::redis70() else { return };
+        let many = "for n = 1, 300000 do redis.call('RPUSH', KEYS[1], 'stranger:' .. n) end";
+        bed.call(&["EVAL", many, "1", &key("redisson_lock_queue", "job")]);
+        bed.call(&["HSET", "job", "stranger:0", "1"]);
+        bed.call(&["PEXPIRE", "job", "60000"]);
+        // A third of what it took.
+        bed.call(&["CONFIG", "SET", "slowlog-log-slower-than", "1000000"]);
+        bed.call(&["SLOWLOG", "RESET"]);
+        let client = bed.client().await;
+        let before = bed.script_calls();
+        let waited = client.fair_lock("job").try_lock_for(4 * HB).await.unwrap();
+        assert!(waited.is_none());
+        assert!(bed.script_calls() >= before + 3, "it asked, beat and left");
+        assert_eq!(bed.call(&["SLOWLOG", "LEN"]).int(), 0, "{:?}", bed.call(&["SLOWLOG", "GET"]));
+    });
+}

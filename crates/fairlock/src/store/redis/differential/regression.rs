@@ -3,7 +3,7 @@
 use super::rig::Rig;
 use super::run::{Run, START_US, Seen, owner, run};
 use super::step::{End, Fault, JavaAct, Member, Named, Place, Plan, Step, Who};
-use fairlock_core::{Kind, MAX_LEASE_MS, Mode, Rules, Snapshot};
+use fairlock_core::{Kind, MAX_LEASE_MS, MENDED_MAX, Mode, OwnerId, Rules, Snapshot};
 use fairlock_testkit::server::Generation;
 
 #[track_caller]
@@ -60,6 +60,23 @@ fn a_heartbeat_after_everybody_left_leaves_nothing() {
         run.step(step).unwrap();
     }
     assert_eq!(*run.core().snapshot(), Snapshot::default());
+}
+
+/// D33: a heartbeat gave each of a million strangers a score, and the server did nothing else for 11 s. Beyond a bound a
+/// queue stays as it is, on both sides the same.
+#[test]
+fn d33_a_queue_is_mended_up_to_a_bound() {
+    let Some(mut rig) = Rig::start(Generation::Redis70) else { return };
+    for (members, scores) in [(MENDED_MAX, MENDED_MAX), (MENDED_MAX + 1, 0)] {
+        rig.reset(START_US);
+        let queue = (0..members).map(|n| OwnerId::parse(format!("stranger:{n}").as_bytes()));
+        let start = Snapshot { queue: queue.collect(), ..Snapshot::default() };
+        rig.write(&start);
+        let mut seen = Seen::new();
+        let mut run = Run::new(&mut rig, Rules::default(), start, &mut seen);
+        run.step(&Step::Beat { client: 1, waiters: vec![1] }).unwrap();
+        assert_eq!(run.core().snapshot().scores.len(), scores);
+    }
 }
 
 /// `LRANGE 0 -1` is the whole list: a status without waiters listed them all.

@@ -18,7 +18,8 @@ note_beat(client)
 
 -- List and scores change together in every script, Java's included; lost keys and operators
 -- bring them apart. O(queue), once for each such event.
-if length ~= scored or ordered > length then
+local MENDED_MAX = 10000            -- members; a longer queue would keep the server from all others
+if max(length, scored, ordered) <= MENDED_MAX and (length ~= scored or ordered > length) then
   local listed = {}
   local members = call('LRANGE', queue, 0, -1)
   for _, member in ipairs(members) do
