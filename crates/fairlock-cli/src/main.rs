@@ -43,6 +43,8 @@ mod trust;
 mod unlock;
 mod wait;
 
+use std::io;
+use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 
 use clap::{FromArgMatches as _, Parser as _};
@@ -87,9 +89,14 @@ fn run_errand(errand: Errand) -> Result<Code, Failure> {
 /// Runs everything on the main thread: a child's parent-death signal belongs to the thread that
 /// started it, and the main thread is the one that lives as long as the process.
 fn block_on(future: impl Future<Output = Result<Code, Failure>>) -> Result<Code, Failure> {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| Failure::new(Code::INTERNAL, format!("no runtime: {error}")))?
-        .block_on(future)
+    let no_runtime = |error: io::Error| {
+        let advice = "may this process open files? (ulimit -n)";
+        Failure::new(Code::INTERNAL, format!("cannot start: {error}; {advice}"))
+    };
+    // Tokio opens a pair of sockets for signals, and panics when it cannot; before that three files, and tells when
+    // it cannot. So: is there room for as many? Nobody else in this process takes it.
+    let room: io::Result<Vec<_>> = (0..3).map(|_| UnixStream::pair()).collect();
+    drop(room.map_err(no_runtime)?);
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    builder.enable_all().build().map_err(no_runtime)?.block_on(future)
 }

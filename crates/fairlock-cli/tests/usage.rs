@@ -2,10 +2,11 @@
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
+use std::process::Stdio;
 
 use fairlock_testkit::tempdir::TempDir;
 
-use crate::fixture::{alone, fairlock, finish};
+use crate::fixture::{alone, fairlock, finish, neutral, with_default_signals};
 
 /// Stands in the table for a store that nobody else uses.
 const ALONE: &str = "ALONE";
@@ -151,6 +152,36 @@ fn d27_a_wrong_url_is_shown_with_its_source() {
             finish(command).expect(64, said);
         }
     }
+}
+
+/// With six open files it ended with a panic of another crate's, and 101.
+#[test]
+fn d28_few_files_that_may_be_opened_are_an_error() {
+    let store = alone();
+    let mut refused = 0;
+    for files in 3..24 {
+        for command in ["status x", "run x -- true"] {
+            // Standard streams and nothing else; the loader needs one to begin with.
+            let script = format!("ulimit -n {files}; exec \"$0\" {command}");
+            let mut shell = with_default_signals("sh");
+            shell.args(["-c", &script, env!("CARGO_BIN_EXE_fairlock")]);
+            neutral(&mut shell);
+            shell.env("FAIRLOCK_URL", &store).stdin(Stdio::null());
+            shell.stdout(Stdio::piped()).stderr(Stdio::piped());
+            let outcome = finish(shell);
+            // The loader of shared libraries, and the shell, have codes of their own.
+            if outcome.code() == 127 && !outcome.stderr.starts_with("fairlock: ") {
+                continue;
+            }
+            let known = [0, 64, 69, 70, 77, 126].contains(&outcome.code());
+            assert!(
+                known && !outcome.stderr.contains("panicked"),
+                "{files} {command}: {outcome:?}"
+            );
+            refused += usize::from(outcome.code() != 0);
+        }
+    }
+    assert!(refused > 5, "{refused} were refused");
 }
 
 /// `-x` is a name as good as any.
