@@ -107,3 +107,27 @@ fn push(text: &mut String, row: &Row, widths: &[usize; COLUMNS]) {
     text.push_str(last);
     text.push('\n');
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One name of 2 000 bytes pushed the columns of all locks out of sight.
+    #[test]
+    fn d29_a_long_name_moves_its_own_row_only() {
+        let named = |name: &str| {
+            let mut row: Row = [""; COLUMNS].map(str::to_owned);
+            (row[0], row[1]) = (name.to_owned(), "fair".to_owned());
+            row
+        };
+        let rows = [named("short"), named(&"n".repeat(2_000)), named(&"m".repeat(NAME_WIDTH_MAX))];
+        let widths = widths(&HEAD.map(str::to_owned), &rows);
+        assert_eq!(widths[0], NAME_WIDTH_MAX);
+        let mut text = String::new();
+        for row in &rows {
+            push(&mut text, row, &widths);
+        }
+        let columns: Vec<_> = text.lines().map(|line| line.find("fair").unwrap()).collect();
+        assert_eq!(columns, [NAME_WIDTH_MAX + 2, 2_001, NAME_WIDTH_MAX + 2]);
+    }
+}
