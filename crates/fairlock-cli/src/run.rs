@@ -48,12 +48,15 @@ pub(crate) async fn run(args: Run) -> Result<Code, Failure> {
     store.warn(args.quiet);
     let hidden = secrets::variables(store.choice().url());
     let mut signals = install(Signals::install())?;
+    // Connecting is a part of the wait.
+    let began = clock::now();
+    store = store.waited_for(args.wait);
     let client = tokio::select! {
         biased;
         signal = signals.recv() => return Err(Failure::signal(signal)),
         client = store.connect(args.quiet) => client?,
     };
-    let result = run_with(&client, &args, &hidden, &mut signals).await;
+    let result = run_with(&client, &args, began, &hidden, &mut signals).await;
     // Whatever happened: a leave or a release that is still under way gets its time.
     store::shutdown(client).await;
     result
@@ -62,6 +65,7 @@ pub(crate) async fn run(args: Run) -> Result<Code, Failure> {
 async fn run_with(
     client: &Client,
     args: &Run,
+    began: Duration,
     hidden: &[String],
     signals: &mut Signals,
 ) -> Result<Code, Failure> {
@@ -69,7 +73,7 @@ async fn run_with(
     if let Some(lease) = args.lease {
         lock = lock.lease(lease);
     }
-    let guard = wait::acquire(&lock, args, signals).await?;
+    let guard = wait::acquire(&lock, args, began, signals).await?;
     if args.command.is_empty() {
         return Err(hold::hold(args, guard, signals).await);
     }

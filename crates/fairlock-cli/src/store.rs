@@ -9,6 +9,7 @@ use tokio::time;
 
 use crate::args::{self, Kind};
 use crate::choice::{Choice, Logins, Reach};
+use crate::duration;
 use crate::exit::{Code, Failure};
 use crate::message;
 use crate::secrets;
@@ -17,6 +18,12 @@ use crate::secrets;
 /// repeats a leave until it is answered; a store that is gone will drop us by itself in seconds.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// How long an unreachable store is tried, as the library does for whoever is connected already.
+const STORE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// People at a terminal are told when the first connection takes longer.
+const NOTICE_AFTER: Duration = Duration::from_secs(1);
+
 /// A store that was asked for and is allowed, not yet connected.
 #[derive(Debug)]
 pub(crate) struct Store {
@@ -24,6 +31,8 @@ pub(crate) struct Store {
     config: Config,
     /// Where the password for the servers comes from.
     password_from: String,
+    /// For how long a first connection is tried again.
+    retry: Duration,
 }
 
 impl Store {
@@ -54,7 +63,7 @@ impl Store {
                 choice.shown_url()
             )));
         }
-        Ok(Self { choice, config, password_from })
+        Ok(Self { choice, config, password_from, retry: Duration::ZERO })
     }
 
     /// Which store it is, and why.
@@ -79,6 +88,14 @@ impl Store {
         if self.choice.reach() == Reach::Process {
             message::report("memory: locks nobody out but this process; it is for trying things");
         }
+    }
+
+    /// A store that does not answer yet is tried for as long as somebody waits anyway, within the library's bound
+    /// for an unreachable store: a failover and a restart are a part of the wait. `None`: for ever.
+    pub(crate) fn waited_for(mut self, wait: Option<Duration>) -> Self {
+        self.retry = wait.map_or(STORE_TIMEOUT, |wait| wait.min(STORE_TIMEOUT));
+        self.config = self.config.connect_retry(self.retry);
+        self
     }
 
     /// For who only looks. The client is not shown to others: it neither holds nor waits. A store that is not
@@ -135,8 +152,21 @@ impl Store {
     /// Connects, and tells people at a terminal what the server lacks. Scripts hear nothing: their success
     /// is silent.
     pub(crate) async fn connect(self, quiet: bool) -> Result<Client, Failure> {
-        let connected = Client::with_config(self.config).await;
-        let client = connected.map_err(|error| refused(&error, &self.password_from))?;
+        let noticed = async {
+            time::sleep(NOTICE_AFTER).await;
+            if self.retry > NOTICE_AFTER && !quiet && io::stderr().is_terminal() {
+                let (shown, retry) = (self.choice.shown_url(), duration::human(self.retry));
+                message::report(&format!("{shown} does not answer yet; trying for {retry}"));
+            }
+            std::future::pending::<std::convert::Infallible>().await
+        };
+        let client = tokio::select! {
+            biased;
+            client = Client::with_config(self.config) => {
+                client.map_err(|error| refused(&error, &self.password_from))?
+            }
+            never = noticed => match never {},
+        };
         if !quiet && io::stderr().is_terminal() {
             for warning in client.warnings() {
                 message::report(&format!("{}: {warning}", self.choice.shown_url()));

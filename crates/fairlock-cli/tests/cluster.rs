@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::time::Instant;
 
 use fairlock_testkit::server::Generation;
 use fairlock_testkit::tempdir::TempDir;
@@ -60,4 +61,42 @@ fn run_status_list_and_unlock() {
     let outcome = waiter.wait();
     outcome.expect(0, "");
     assert_eq!(outcome.stdout, "next\n");
+}
+
+/// D36: with one of three masters dead a third of all commands for locks of the others were refused, and a listing
+/// showed none of theirs. D33, D40: `--wait 5s` for a lock of the dead one ended after 11.5 s.
+#[test]
+fn d36_d40_a_dead_shard_concerns_its_own_locks_alone() {
+    let settings = [("--cluster-require-full-coverage", "no")];
+    let Some(cluster) = Cluster::start_with(Generation::Redis70, &settings) else { return };
+    let (url, dir) = (cluster.url(), TempDir::new());
+    let named = |master: usize| {
+        let mut names = (0..).map(|number| format!("job-{number}"));
+        names.find(|name| cluster.master_of(slot(name.as_bytes())) == Some(master)).unwrap()
+    };
+    let [dead, living, other] = [0, 1, 2].map(named);
+    let file = dir.path().join("go");
+    let mut holder = Running::start(run_script(&url, &[], &living, &hold_until(&file)));
+    assert_eq!(holder.line(), "holding");
+    cluster.nodes()[3].kill9();
+    cluster.nodes()[0].stop();
+
+    for _ in 0..12 {
+        finish(run_script(&url, &["--wait", "5s"], &other, "true")).expect(0, "");
+    }
+    let outcome = finish(fairlock(["list", "--url", &url]));
+    assert_eq!(outcome.code(), 69, "{outcome:?}");
+    assert!(outcome.stdout.contains(&living), "{outcome:?}");
+    assert!(outcome.stderr.contains("0-5460"), "{outcome:?}");
+    for (wait, least, most) in [("0", 0, 8), ("2s", 2, 5)] {
+        let began = Instant::now();
+        let outcome = finish(run_script(&url, &["--wait", wait], &dead, "echo must not run"));
+        let took = began.elapsed();
+        assert_eq!((outcome.code(), outcome.stdout.as_str()), (69, ""), "{outcome:?}");
+        println!("measured: --wait {wait} at a dead shard: {} ms", took.as_millis());
+        assert!((least..most).contains(&took.as_secs()), "{took:?}: {outcome:?}");
+    }
+    fs::write(&file, "").expect("the folder is there");
+    holder.wait().expect(0, "");
+    cluster.nodes()[0].cont();
 }

@@ -125,7 +125,8 @@ fn a_server_that_is_not_there() {
     let url = format!("redis://{}", listener.local_addr().unwrap());
     drop(listener);
     for args in [
-        &["run", "--url", &url, "x", "--", "true"][..],
+        &["run", "--wait", "0", "--url", &url, "x", "--", "true"][..],
+        &["run", "--wait", "1s", "--url", &url, "x", "--", "true"],
         &["status", "--url", &url, "x"],
         &["unlock", "--force", "--url", &url, "x"],
     ] {

@@ -118,8 +118,7 @@ fn quiet_people_are_told_nothing() {
 /// Everybody on the host can see arguments. Scripts get no such line: their success is silent.
 #[test]
 fn a_password_in_the_url_is_warned_of() {
-    let script =
-        "$FAIRLOCK status --url redis://:canary@127.0.0.1:1 x; $FAIRLOCK run x -- echo end";
+    let script = "$FAIRLOCK status --url redis://:canary@127.0.0.1:1 x; $FAIRLOCK run --wait 0 x -- echo end";
     let Some(mut session) = Session::start("redis://:canary@127.0.0.1:1", script) else { return };
     let line = session.running.line();
     assert!(line.contains("every user of this host can see the password in --url"), "{line}");

@@ -4,12 +4,14 @@ use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::Stdio;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use fairlock_testkit::server::{Generation, Server};
 use fairlock_testkit::tls::{Ca, Files};
 use fairlock_testkit::topology::{Cluster, SentinelSet};
 
-use crate::fixture::{finish, run_script};
+use crate::fixture::{Running, finish, run_script};
 use crate::many::increment;
 
 /// Processes at one lock, and how often each takes it.
@@ -100,4 +102,44 @@ fn the_command_runs_encrypted() {
     let outcome = finish(run_script(&url, &[], "job", "echo must not run"));
     assert_eq!(outcome.stdout, "");
     outcome.expect(77, "name the file of the server's CA");
+}
+
+/// D37: whoever came right after the master had died ended with 69 in 0.0 s, beside others that waited through the same
+/// failover. And who does not wait still hears at once.
+#[test]
+fn d37_a_wait_includes_the_failover() {
+    let Some(set) = SentinelSet::start(Generation::Redis70) else { return };
+    let url = set.url();
+    let old = set.master();
+    set.data()[old].kill9();
+    let began = Instant::now();
+    let waits = run_script(&url, &["--wait", "30s"], "x", "echo served");
+    let waits_for_ever = run_script(&url, &[], "y", "echo served");
+    let running = [waits, waits_for_ever].map(Running::start);
+    finish(run_script(&url, &["--wait", "0"], "z", "echo must not run")).expect(69, "");
+    for running in running {
+        let outcome = running.wait();
+        outcome.expect(0, "");
+        assert_eq!(outcome.stdout, "served\n");
+    }
+    println!("measured: served {} ms after the master's death", began.elapsed().as_millis());
+}
+
+/// D33: the time for a connection, 5 s, ended a command whatever its `--wait`: a server that stood still for longer
+/// was given up. A wait ends in its own time all the same.
+#[test]
+fn d33_a_stalled_server_is_waited_for() {
+    let Some(server) = Server::start(Generation::Redis70) else { return };
+    server.stop();
+    let waits = Running::start(run_script(&server.url(), &["--wait", "60s"], "x", "echo served"));
+    let began = Instant::now();
+    let outcome = finish(run_script(&server.url(), &["--wait", "2s"], "y", "echo must not run"));
+    assert_eq!(outcome.code(), 69, "{outcome:?}");
+    assert!((2..5).contains(&began.elapsed().as_secs()), "{:?}", began.elapsed());
+    // Time is what this is about: longer than a connection may take.
+    thread::sleep(Duration::from_secs(7).saturating_sub(began.elapsed()));
+    server.cont();
+    let outcome = waits.wait();
+    outcome.expect(0, "");
+    assert_eq!(outcome.stdout, "served\n");
 }

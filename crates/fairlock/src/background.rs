@@ -141,10 +141,11 @@ fn open_store(
         #[cfg(feature = "redis")]
         _ => {
             let store = crate::store::redis::RedisStore::start(&config, client_id, events)?;
+            let until = crate::clock::Moment::now().plus(config.connect_retry);
             let shared = Shared::new(config, client_id, Arc::clone(&store) as _, handle, false);
             runtime.spawn(async move {
                 // Nobody may be waiting: a lazy client.
-                let _ = told.send(store.first_contact().await);
+                let _ = told.send(store.contact(until).await);
             });
             Ok(shared)
         }

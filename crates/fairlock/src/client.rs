@@ -2,7 +2,7 @@
 
 use crate::background::{self, Started};
 use crate::checks::Warning;
-use crate::clock::lock;
+use crate::clock::{Moment, lock};
 use crate::config::{Address, Config};
 use crate::error::Error;
 use crate::listing::Locks;
@@ -45,12 +45,16 @@ struct Life {
     stop: Option<oneshot::Sender<()>>,
 }
 
+/// How long the end of a client waits for a failover that goes on: an ordered one takes a second or two.
+const FOLLOW_MAX: Duration = Duration::from_secs(5);
+
 impl Client {
     /// Connects to the store at `url`: see [`Config::from_url`].
     ///
     /// # Errors
     /// [`Misuse`](crate::ErrorKind::Misuse) for a bad URL, [`Denied`](crate::ErrorKind::Denied),
-    /// or [`Unavailable`](crate::ErrorKind::Unavailable) when the first attempt to connect fails.
+    /// or [`Unavailable`](crate::ErrorKind::Unavailable) when the first attempt to connect fails
+    /// ([`Config::connect_retry`] allows more).
     ///
     /// # Cancel safety
     /// Dropping the future closes what was opened.
@@ -210,7 +214,8 @@ impl Client {
 
     /// Ends the client's work: waiters leave their queues, guards are not renewed any more and
     /// end with their leases, later calls are errors. Waits until what is under way (releases,
-    /// waiters leaving) is answered, at most for the store timeout.
+    /// waiters leaving) is answered, at most for the store timeout. Behind Sentinels it asks them once whether the
+    /// server that has answered is being replaced, and if so stays until the new one was told, up to 5 s.
     ///
     /// # Cancel safety
     /// Dropping the future leaves the client shut down; what is under way goes on.
@@ -223,8 +228,10 @@ impl Client {
         let shared = Arc::clone(&self.shared);
         let flushed = self.on_background(async move {
             let until = shared.store_deadline();
-            while shared.pending.count() > 0 && !until.left().is_zero() {
-                tokio::time::sleep(Duration::from_millis(1)).await;
+            flush(&shared, until).await;
+            if shared.lately.is_any() {
+                shared.store.follow(until.min(Moment::now().plus(FOLLOW_MAX))).await;
+                flush(&shared, until).await;
             }
             let _ =
                 tokio::time::timeout(until.left().min(LAST_WORDS), shared.store.farewell()).await;
@@ -264,6 +271,13 @@ impl Client {
             let _ = done.send(work.await);
         });
         result.await.map_err(|_| Error::closed())
+    }
+}
+
+/// Waits for releases, and for waiters that leave.
+async fn flush(shared: &Shared, until: Moment) {
+    while shared.pending.count() > 0 && !until.left().is_zero() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }
 

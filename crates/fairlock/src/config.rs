@@ -51,6 +51,7 @@ pub struct Config {
     pub(crate) connect_timeout: Duration,
     /// Whether the host store's file is made where there is none.
     pub(crate) create: bool,
+    pub(crate) connect_retry: Duration,
     pub(crate) response_timeout: Duration,
     pub(crate) store_timeout: Duration,
     pub(crate) watchdog_lease: Duration,
@@ -252,6 +253,7 @@ impl Config {
             client_name: None,
             connect_timeout: Duration::from_secs(5),
             create: true,
+            connect_retry: Duration::ZERO,
             response_timeout: Duration::from_secs(3),
             store_timeout: Duration::from_secs(30),
             watchdog_lease: Duration::from_secs(30),
@@ -392,6 +394,15 @@ impl Config {
     #[must_use]
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
+        self
+    }
+
+    /// For how long `connect` tries again when the store does not answer: for programs that may start in the
+    /// middle of a failover. What will not pass (a wrong password, a wrong name) is an error at once all the
+    /// same. Default: zero, one attempt.
+    #[must_use]
+    pub fn connect_retry(mut self, time: Duration) -> Self {
+        self.connect_retry = time;
         self
     }
 
@@ -587,6 +598,7 @@ impl Config {
         let ms = Duration::from_millis;
         let bounds = [
             ("connect_timeout", self.connect_timeout, ms(10), hour),
+            ("connect_retry", self.connect_retry, ms(0), hour),
             ("response_timeout", self.response_timeout, ms(10), hour),
             ("store_timeout", self.store_timeout, ms(10), hour),
             ("watchdog_lease", self.watchdog_lease, ms(300), ms(MAX_LEASE_MS)),

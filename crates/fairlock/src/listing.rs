@@ -119,7 +119,9 @@ impl Locks {
     /// [`Misuse`](crate::ErrorKind::Misuse) for a pace out of bounds, and for stores that cannot list
     /// their locks; [`Denied`](crate::ErrorKind::Denied) where the server does not allow `SCAN`, `TYPE`
     /// and `LLEN`; other errors of the store as of [`Lock::inspect`](crate::Lock::inspect). After an error
-    /// a further call takes the same step again.
+    /// a further call takes the same step again. On a Cluster, nodes that are not reached come last: when all
+    /// others were searched, [`Unavailable`](crate::ErrorKind::Unavailable) names the slots whose locks are
+    /// not known, after [`Config::connect_timeout`](crate::Config::connect_timeout).
     ///
     /// # Cancel safety
     /// The walk stays where it is: the next call takes the same step.

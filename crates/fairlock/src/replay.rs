@@ -6,6 +6,7 @@
 //! lease ends. The operation names the hold by its token, or the request, so repeating it harms nobody.
 
 use crate::clock::{Moment, lock};
+use crate::reaper::Ticket;
 use crate::shared::Shared;
 use crate::store::Scope;
 use fairlock_core::{LockName, Op};
@@ -62,6 +63,11 @@ impl Lately {
         });
     }
 
+    /// Whether there is anything that another server might have to be told.
+    pub(crate) fn is_any(&self) -> bool {
+        lock(&self.given).back().is_some_and(|given| Moment::now().since(given.at) <= KEPT)
+    }
+
     /// The connection of these locks is made: what the server has to be told.
     fn found(&self, scope: &Scope) -> Vec<(LockName, Op)> {
         let mut given = lock(&self.given);
@@ -80,8 +86,11 @@ pub(crate) fn again(shared: &Arc<Shared>, scope: &Scope) {
     if all.is_empty() {
         return;
     }
+    // The end of the client waits for it.
+    let ticket = Ticket::new(shared);
     let shared = Arc::clone(shared);
     shared.runtime.clone().spawn(async move {
+        let _ticket = ticket;
         for some in all.chunks(AT_ONCE) {
             let calls = some.iter().map(|(name, op)| {
                 let (shared, name, op) = (Arc::clone(&shared), name.clone(), op.clone());

@@ -107,8 +107,10 @@ async fn run(store: Store, args: Args) -> Result<Code, Failure> {
         false => named(&client, &args.names, &filter, &mut printer).await,
     };
     store::shutdown(client).await;
+    // What was found is shown, whatever was not.
+    let ended = printer.end(done.is_ok());
     done?;
-    let _ = printer.end()?;
+    let _ = ended?;
     Ok(printer.code)
 }
 
@@ -262,8 +264,8 @@ impl Printer {
         Ok(ControlFlow::Continue(()))
     }
 
-    fn end(&mut self) -> Result<ControlFlow<()>, Failure> {
-        if !self.any && io::stderr().is_terminal() {
+    fn end(&mut self, all: bool) -> Result<ControlFlow<()>, Failure> {
+        if all && !self.any && io::stderr().is_terminal() {
             message::report("no locks to show");
         }
         put(&self.table.rest())

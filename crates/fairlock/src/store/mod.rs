@@ -189,6 +189,13 @@ pub(crate) trait Store: Send + Sync + 'static {
         false
     }
 
+    /// Where the server that has answered is being replaced by another one, as far as anybody can tell: waits, at
+    /// most until then, until the other one is connected, and can be told what it has not heard of.
+    fn follow(&self, until: Moment) -> Boxed<'_, ()> {
+        let _ = until;
+        Box::pin(async {})
+    }
+
     /// Whether what counts has to be confirmed, because replicas are waited for.
     fn is_replicated(&self) -> bool {
         false

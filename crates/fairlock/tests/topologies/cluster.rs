@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// The first name of a row whose slot the master serves.
-fn name_at(cluster: &Cluster, master: usize) -> String {
+pub(super) fn name_at(cluster: &Cluster, master: usize) -> String {
     let mut names = (0..).map(|number| format!("job-{number}"));
     names.find(|name| cluster.master_of(slot(name.as_bytes())) == Some(master)).unwrap()
 }

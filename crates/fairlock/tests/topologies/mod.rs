@@ -1,6 +1,7 @@
 //! Locks on more than one server: with replicas, Sentinel sets and Clusters.
 
 mod cluster;
+mod dead_parts;
 mod moving;
 mod replicas;
 mod resharding;

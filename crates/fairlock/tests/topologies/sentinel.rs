@@ -6,6 +6,7 @@
 use super::{AGREED, LEASE, connect, patient};
 use crate::faults::bed::{config, eventually, inbox, measured, ms, within};
 use fairlock::{Client, Config, ConnectionState, ErrorKind, Guard, GuardState, Release, Turn};
+use fairlock_testkit::raw::Raw;
 use fairlock_testkit::server::{Generation, Server};
 use fairlock_testkit::topology::{Login, MASTER_NAME, SentinelSet};
 use std::net::TcpListener;
@@ -214,4 +215,51 @@ async fn f46_an_announced_failover_is_followed_at_once() {
         let role = set.raw(old).try_call(&["ROLE"]);
         role.is_ok_and(|role| role.array()[0].text() == "slave")
     });
+}
+
+/// D18: the Sentinel that carries a failover out names the new master at once, and announces it a second or two later,
+/// when the replicas follow. Whoever had connected meanwhile left both connections to that very server. A waiter whose
+/// turn came before its inbox was back counted as dead: live waiters were overtaken, for nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn d18_an_announcement_of_the_master_that_is_connected_moves_nobody() {
+    let Some(set) = SentinelSet::start(Generation::Redis70) else { return };
+    // It is ordered there, so that is the one which announces late.
+    let sentinel = set.addresses()[0];
+    let places = [(sentinel.ip().to_string(), sentinel.port())];
+    let seldom = Duration::from_secs(60);
+    let subscribers =
+        |raw: &mut Raw| raw.call(&["CLIENT", "LIST"]).text().matches(" sub=1").count();
+    let connections = |raw: &mut Raw| {
+        let list = raw.call(&["CLIENT", "LIST"]).text().to_owned();
+        let ours = list.lines().filter(|line| line.contains(" name=fairlock "));
+        let ids: Vec<_> =
+            ours.filter_map(|line| line.split(' ').next().map(str::to_owned)).collect();
+        ids
+    };
+    for _ in 0..5 {
+        let mut announced = set.raw_sentinel(0);
+        announced.subscribe("+switch-master");
+        let before = subscribers(&mut set.raw_sentinel(0));
+        let master = set.fail_over();
+        let config = Config::sentinel(places.clone(), MASTER_NAME);
+        let client = connect(config.ping_interval(seldom).ping_timeout(seldom)).await;
+        eventually("it listens", AGREED, || subscribers(&mut set.raw_sentinel(0)) > before);
+        let mut raw = set.raw(master);
+        let connected = connections(&mut raw);
+        assert_eq!(connected.len(), 2, "commands and inbox");
+        let early = announced.message_within(Duration::ZERO).is_some();
+        if !early {
+            announced.message_within(AGREED).expect("it is announced");
+            // Whoever heard it and moved has closed its connections by now.
+            tokio::time::sleep(ms(300)).await;
+            assert_eq!(connections(&mut raw), connected, "they are as good as before");
+            assert_eq!(*client.connection().borrow(), ConnectionState::Connected);
+        }
+        drop(client);
+        set.await_whole();
+        if !early {
+            return;
+        }
+    }
+    panic!("five failovers were announced before anybody could connect: this shows nothing");
 }

@@ -96,7 +96,7 @@ impl HostStore {
         };
         let options = OpenOptions {
             shared_with_group: *shared,
-            busy: config.connect_timeout,
+            busy: config.connect_timeout.max(config.connect_retry),
             create: config.create,
         };
         let mut file = HostFile::open(path, &options)?;

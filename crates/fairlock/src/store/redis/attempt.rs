@@ -1,5 +1,6 @@
 //! What the attempts to connect have come to.
 
+use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
 use crate::store::StoreError;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -63,6 +64,30 @@ impl Attempt {
         match first.wait_for(Option::is_some).await.as_deref() {
             Ok(Some(result)) => result.clone(),
             _ => Ok(()),
+        }
+    }
+
+    /// Waits until one has succeeded: the first one, or a later one that is made before `until`.
+    ///
+    /// # Errors
+    /// When it was refused, as the next ones will be, and when time is up: why the last one failed.
+    pub(crate) async fn made(&self, until: Moment) -> Result<(), Error> {
+        let first = self.first().await;
+        let Err(error) = first else { return Ok(()) };
+        if until.left().is_zero() {
+            return Err(error);
+        }
+        let mut failure = self.failure.subscribe();
+        let over = failure.wait_for(|failure| match failure {
+            Some(failure) => !failure.passing,
+            None => self.has_succeeded.load(Ordering::Relaxed),
+        });
+        // The sender lives in `self`, so the wait cannot fail; and whatever ends it, the last failure says why.
+        let _ = tokio::time::timeout(until.left(), over).await.map(|over| over.map(drop));
+        match self.failure() {
+            Some(failure) => Err(failure.error),
+            None if self.has_succeeded.load(Ordering::Relaxed) => Ok(()),
+            None => Err(error),
         }
     }
 

@@ -24,11 +24,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 
 /// How long a node that serves no slot is kept after it was last asked for something: a slot is on its
 /// way there.
 const KEPT: Duration = Duration::from_secs(10);
+
+/// Once one node has answered, the others get this long, or as long as the first one took: those that live
+/// have answered by then. One that is silent keeps nobody from the locks of the others.
+const LATECOMERS: Duration = Duration::from_millis(500);
 
 /// A Cluster, as far as this client knows it.
 pub(crate) struct Cluster {
@@ -135,6 +139,22 @@ impl Cluster {
     /// A node that is connected.
     pub(crate) fn any(&self) -> Option<Arc<Node>> {
         lock(&self.state).nodes.values().find(|node| node.is_up()).cloned()
+    }
+
+    /// Waits for what comes of the first attempts to connect to the nodes.
+    ///
+    /// # Errors
+    /// When none is connected: why not.
+    pub(crate) async fn contacted(&self) -> Result<(), Error> {
+        let mut attempts = JoinSet::new();
+        for node in self.nodes() {
+            attempts.spawn(async move { node.link.first_contact().await });
+        }
+        let attempts = all_but_late(attempts, Result::is_ok).await;
+        if self.any().is_some() {
+            return Ok(());
+        }
+        attempts.into_iter().find(Result::is_err).unwrap_or(Ok(()))
     }
 
     /// Tells of nodes that leave.
@@ -373,6 +393,36 @@ impl Node {
 
     pub(crate) fn is_up(&self) -> bool {
         self.number() != 0
+    }
+}
+
+/// What comes of each, but for those that are late when one of them has come to something `good`.
+pub(super) async fn all_but_late<T: 'static>(
+    mut asked: JoinSet<T>,
+    good: impl Fn(&T) -> bool,
+) -> Vec<T> {
+    let began = Moment::now();
+    let mut until: Option<Moment> = None;
+    let mut outcomes = Vec::new();
+    loop {
+        let next = match until {
+            Some(until) => {
+                tokio::time::timeout(until.left(), asked.join_next()).await.unwrap_or(None)
+            }
+            None => asked.join_next().await,
+        };
+        match next {
+            Some(Ok(outcome)) => {
+                if until.is_none() && good(&outcome) {
+                    let now = Moment::now();
+                    until = Some(now.plus(now.since(began).max(LATECOMERS)));
+                }
+                outcomes.push(outcome);
+            }
+            // A task that panicked has come to nothing.
+            Some(Err(_)) => {}
+            None => return outcomes,
+        }
     }
 }
 

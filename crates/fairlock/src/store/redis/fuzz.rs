@@ -70,7 +70,7 @@ fn read(value: &Value) {
     let _ = greeting::of_memory(value.clone());
     let _ = (confirm::connected(value), record::decode(value.clone()));
     if let Value::Array(items) | Value::Push { data: items, .. } = value {
-        let _ = sentinels::is_of(items, "m1");
+        let _ = sentinels::announced(items, "m1");
         for item in items {
             if let Value::BulkString(bytes) = item {
                 let _ = grant_message(bytes);

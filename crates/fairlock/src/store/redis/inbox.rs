@@ -145,8 +145,9 @@ impl Inbox {
         self.found.notify_one();
     }
 
-    pub(crate) async fn first_contact(&self) -> Result<(), Error> {
-        self.attempt.first().await
+    /// What comes of the first attempts to connect: see [`Attempt::made`].
+    pub(crate) async fn contact(&self, until: Moment) -> Result<(), Error> {
+        self.attempt.made(until).await
     }
 
     /// Connects, subscribes, watches, reconnects; for ever.
@@ -159,7 +160,7 @@ impl Inbox {
         loop {
             moves.forget();
             self.forget_found().await;
-            match self.connect().await {
+            match self.connect(&mut moves).await {
                 Ok((line, channels)) => {
                     self.current.send_replace(Some(line.clone()));
                     self.catch_up(line.clone(), channels).await;
@@ -201,7 +202,10 @@ impl Inbox {
         let _ = tokio::time::timeout(Duration::ZERO, self.found.notified()).await;
     }
 
-    async fn connect(self: &Arc<Self>) -> Result<(Line, Vec<Vec<u8>>), StoreError> {
+    async fn connect(
+        self: &Arc<Self>,
+        moves: &mut Moves,
+    ) -> Result<(Line, Vec<Vec<u8>>), StoreError> {
         let broken = Arc::new(Notify::new());
         let (hear, ends) = (Arc::clone(self), Arc::clone(&broken));
         let config = AsyncConnectionConfig::new()
@@ -212,7 +216,7 @@ impl Inbox {
                 Ok::<(), std::convert::Infallible>(())
             });
         let connect = async {
-            let mut conn = self.place.connect(Part::Follows, config).await?;
+            let mut conn = self.place.connect(Part::Follows, config, moves).await?;
             let channels = self.subscribe(&mut conn).await?;
             Ok((Line { conn, broken }, channels))
         };

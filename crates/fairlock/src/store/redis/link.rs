@@ -2,7 +2,7 @@
 
 use super::attempt::Attempt;
 use super::classify::{classify, is_permission, text};
-use super::dial::Connection;
+use super::dial::{Connection, Target};
 use super::greeting::Greeting;
 use super::keys::Keys;
 use super::place::{Moves, Part, Place};
@@ -30,6 +30,8 @@ pub(crate) struct Link {
     record: Option<Arc<Record>>,
     events: Events,
     current: watch::Sender<Option<Connection>>,
+    /// The server behind it, where that changes.
+    leads_to: Mutex<Option<Target>>,
     /// There is a new one. Wakes those who wait in the order in which they came; a `watch` does it by chance.
     made: Notify,
     /// When the server last answered anything: a busy connection needs no ping.
@@ -77,6 +79,7 @@ impl Link {
             record,
             events,
             current: watch::Sender::new(None),
+            leads_to: Mutex::default(),
             made: Notify::new(),
             last_answer: Mutex::new(Moment::now()),
             broken: Notify::new(),
@@ -97,6 +100,11 @@ impl Link {
         self.attempt.first().await
     }
 
+    /// The same, and again until then: see [`Attempt::made`].
+    pub(crate) async fn contact(&self, until: Moment) -> Result<(), Error> {
+        self.attempt.made(until).await
+    }
+
     pub(crate) async fn ready(&self) {
         loop {
             // Before the look, so that no connection falls between.
@@ -110,6 +118,16 @@ impl Link {
                 () = self.attempt.refused() => return,
             }
         }
+    }
+
+    /// The server to which commands go, while there is a connection.
+    pub(crate) fn leads_to(&self) -> Option<Target> {
+        lock(&self.leads_to).clone()
+    }
+
+    /// Whether commands will go to another server than `from` soon, as far as anybody can tell.
+    pub(crate) async fn is_moving(&self, from: Option<&Target>) -> bool {
+        self.place.is_moving(from, self.leads_to().as_ref()).await
     }
 
     /// Resolves when the server has refused the connection, as it will refuse the next.
@@ -142,7 +160,7 @@ impl Link {
         }
         loop {
             moves.forget();
-            match self.connect().await {
+            match self.connect(&mut moves).await {
                 Ok(conn) => {
                     self.note_answer();
                     // What calls on the last connection reported says nothing of this one.
@@ -150,11 +168,14 @@ impl Link {
                     self.current.send_replace(Some(conn.clone()));
                     self.made.notify_waiters();
                     (self.events)(Event::Up { scope: Scope::All, whole: true });
+                    // After that: whoever sees it knows that the new one is being told what it has to know.
+                    *lock(&self.leads_to) = moves.at();
                     // Last: whoever waits for the first contact must find it made.
                     self.attempt.succeeded();
                     let began = Moment::now();
                     self.watch(conn, &mut moves).await;
                     self.current.send_replace(None);
+                    *lock(&self.leads_to) = None;
                     (self.events)(Event::Down(Scope::All));
                     backoff.settle(Moment::now().since(began));
                 }
@@ -168,12 +189,12 @@ impl Link {
         }
     }
 
-    async fn connect(&self) -> Result<Connection, StoreError> {
+    async fn connect(&self, moves: &mut Moves) -> Result<Connection, StoreError> {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(self.connect_timeout))
             .set_response_timeout(Some(self.response_timeout));
         let connect = async {
-            let mut conn = self.place.connect(self.part, config).await?;
+            let mut conn = self.place.connect(self.part, config, moves).await?;
             self.introduce(&mut conn).await?;
             Ok(conn)
         };
@@ -188,7 +209,8 @@ impl Link {
             .set_connection_timeout(Some(self.connect_timeout))
             .set_response_timeout(Some(self.response_timeout));
         let connect = async {
-            let mut conn = self.place.connect(Part::Follows, config).await?;
+            let mut moves = self.place.moves(Part::Follows);
+            let mut conn = self.place.connect(Part::Follows, config, &mut moves).await?;
             made(name_connection(&mut conn, "fairlock-yardstick").await)?;
             Ok(conn)
         };

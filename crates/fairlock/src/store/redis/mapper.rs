@@ -1,7 +1,7 @@
 //! Keeps the map of a Cluster: asks its nodes, at a bounded rate, for as long as the client lives.
 
 use super::classify::classify;
-use super::cluster::Cluster;
+use super::cluster::{Cluster, Node, all_but_late};
 use super::dial::{self, Connection};
 use super::keys;
 use super::link::made;
@@ -197,11 +197,17 @@ pub(super) async fn is_sharded(cluster: &Cluster) -> Result<bool, StoreError> {
         ShardedPubSub::Off => return Ok(false),
         ShardedPubSub::Auto => {}
     }
-    let mut answers = 0;
+    let mut asked = JoinSet::new();
     for node in cluster.nodes() {
         let Some(mut conn) = node.link.connection() else { continue };
-        let ask = redis::cmd("PUBSUB").arg("SHARDNUMSUB").clone();
-        let reply = conn.send_packed_command(&ask).await.and_then(Value::extract_error);
+        asked.spawn(async move {
+            let ask = redis::cmd("PUBSUB").arg("SHARDNUMSUB").clone();
+            let reply = conn.send_packed_command(&ask).await.and_then(Value::extract_error);
+            (node.addr.clone(), reply)
+        });
+    }
+    let mut answers = 0;
+    for (addr, reply) in all_but_late(asked, |(_, reply)| reply.is_ok()).await {
         match reply {
             Ok(_) => answers += 1,
             // Redis 6.2: "ERR Unknown subcommand or wrong number of arguments for 'SHARDNUMSUB'".
@@ -212,7 +218,7 @@ pub(super) async fn is_sharded(cluster: &Cluster) -> Result<bool, StoreError> {
                 let failure = made::<()>(Err(error)).err();
                 let failure = failure.filter(|failure| !failure.passing);
                 if let Some(failure) = failure {
-                    let error = failure.error.at(node.addr.to_string());
+                    let error = failure.error.at(addr.to_string());
                     return Err(StoreError { error, ..failure });
                 }
             }
@@ -231,7 +237,28 @@ pub(super) async fn try_to_listen(
     client: ClientId,
 ) -> Result<(), StoreError> {
     let channel = keys::own_inbox(client);
-    let node = cluster.node_of(slot(&channel))?;
+    // Any that is connected: who is not allowed hears so before one that the channel is elsewhere. The one
+    // that serves the channel first, so that not all clients ask the same.
+    let own = cluster.node_of(slot(&channel)).ok().filter(|node| node.is_up());
+    let own_addr = own.as_ref().map(|node| node.addr.clone());
+    let others = cluster.nodes().into_iter().filter(|node| node.is_up());
+    let others = others.filter(|node| Some(&node.addr) != own_addr.as_ref());
+    let mut failed =
+        Err(StoreError::unavailable("no master of the Cluster is connected".into(), false));
+    for node in own.into_iter().chain(others) {
+        failed = try_to_listen_at(cluster, &node, &channel).await;
+        if !failed.as_ref().is_err_and(|failure| failure.passing) {
+            break;
+        }
+    }
+    failed
+}
+
+async fn try_to_listen_at(
+    cluster: &Arc<Cluster>,
+    node: &Node,
+    channel: &[u8],
+) -> Result<(), StoreError> {
     let at = |failure: StoreError| StoreError {
         error: failure.error.at(node.addr.to_string()),
         ..failure
@@ -239,10 +266,10 @@ pub(super) async fn try_to_listen(
     let listen = async {
         let mut conn = connect(cluster, &node.addr).await?;
         let mut cmd = redis::cmd("SSUBSCRIBE");
-        cmd.arg(&channel);
+        cmd.arg(channel);
         match conn.send_packed_command(&cmd).await.and_then(Value::extract_error) {
             Ok(_) => Ok(()),
-            // The slot moves: whoever was not allowed would hear so first.
+            // It is elsewhere: whoever was not allowed would hear so first.
             Err(error) if error.redirect_node().is_some() => Ok(()),
             Err(error) => made(Err(error)),
         }

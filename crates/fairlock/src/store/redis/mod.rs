@@ -50,7 +50,7 @@ mod walk;
 
 use super::{Boxed, Confirmed, Cursor, Event, Events, Page, Reply, Store, StoreError, Topic};
 use crate::client_info::ClientInfo;
-use crate::clock::ServerClock;
+use crate::clock::{Moment, ServerClock};
 use crate::config::{Address, Config};
 use crate::error::Error;
 use classify::classify;
@@ -68,12 +68,15 @@ use routes::Routes;
 use sight::Sight;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::UNIX_EPOCH;
+use std::time::{Duration, UNIX_EPOCH};
 use tokio::sync::Notify;
 
 #[cfg(feature = "yardstick")]
 pub(crate) use raw::Raw;
 pub(crate) use walk::Walk;
+
+/// Between two looks at a failover that goes on, which takes a second or two.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// A store on a Redis or Valkey server, or on a Cluster.
 pub(crate) struct RedisStore {
@@ -122,15 +125,15 @@ impl RedisStore {
         Ok(Arc::new(Self { to, record }))
     }
 
-    /// What comes of the first attempt to connect, both connections.
-    pub(crate) async fn first_contact(&self) -> Result<(), Error> {
+    /// What comes of the first attempt to connect, both connections, and of those after it until `until`.
+    pub(crate) async fn contact(&self, until: Moment) -> Result<(), Error> {
         match &self.to {
             To::One(one) => {
-                one.link.first_contact().await?;
-                one.inbox.first_contact().await?;
+                one.link.contact(until).await?;
+                one.inbox.contact(until).await?;
                 one.sight.look().await
             }
-            To::Cluster(routes) => routes.first_contact().await,
+            To::Cluster(routes) => routes.contact(until).await,
         }
     }
 
@@ -263,6 +266,13 @@ impl One {
         Ok(Page { entries, next: (next != 0).then_some(Cursor::Scan(next)), looked_at })
     }
 
+    async fn follow(&self, until: Moment) {
+        let from = self.link.leads_to();
+        while self.link.is_moving(from.as_ref()).await && !until.left().is_zero() {
+            tokio::time::sleep(LOOK_AGAIN.min(until.left())).await;
+        }
+    }
+
     async fn farewell(&self, remove: Cmd) {
         if let Some(mut conn) = self.link.connection() {
             // A record that stays ends by its TTL.
@@ -281,6 +291,14 @@ impl Store for RedisStore {
 
     fn can_move(&self) -> bool {
         true
+    }
+
+    fn follow(&self, until: Moment) -> Boxed<'_, ()> {
+        match &self.to {
+            To::One(one) => Box::pin(one.follow(until)),
+            // A node that is ordered to hand over lets its replica catch up first.
+            To::Cluster(_) => Box::pin(async {}),
+        }
     }
 
     fn is_replicated(&self) -> bool {

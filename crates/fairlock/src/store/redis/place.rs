@@ -4,7 +4,7 @@ use super::cluster::Cluster;
 use super::dial::{self, Connection, Endpoint, Target, Tls};
 use super::login::Login;
 use super::route::{self, Route};
-use super::sentinels::Sentinels;
+use super::sentinels::{Moved, Sentinels};
 use crate::checks::{Check, Warning};
 use crate::config::{Address, Config, SentinelPlace};
 use crate::error::Error;
@@ -61,19 +61,33 @@ impl Place {
         Ok(Arc::new(place))
     }
 
-    /// A new connection to the server to talk to now. The caller bounds the time.
+    /// A new connection to the server to talk to now, which `moves` knows from then on. The caller bounds
+    /// the time.
     pub(crate) async fn connect(
         &self,
         part: Part,
         config: AsyncConnectionConfig,
+        moves: &mut Moves,
     ) -> Result<Connection, StoreError> {
-        let mut conn = match self {
-            Self::Fixed(endpoint) if part == Part::Leads => endpoint.lead(config).await?,
-            Self::Fixed(endpoint) => endpoint.follow(config).await?,
-            Self::Sentinels(sentinels) => sentinels.master().await?.connect(config).await?,
-            Self::Anywhere(cluster) => anywhere(cluster)?.connect(config).await?,
+        let (mut conn, target) = match self {
+            Self::Fixed(endpoint) => {
+                let conn = match part {
+                    Part::Leads => endpoint.lead(config).await?,
+                    Part::Follows => endpoint.follow(config).await?,
+                };
+                (conn, endpoint.target.clone())
+            }
+            Self::Sentinels(sentinels) => {
+                let master = sentinels.master().await?;
+                (master.connect(config).await?, master.target)
+            }
+            Self::Anywhere(cluster) => {
+                let node = anywhere(cluster)?;
+                (node.connect(config).await?, node.target)
+            }
         };
         self.accept(&mut conn).await?;
+        moves.at = Some(target);
         Ok(conn)
     }
 
@@ -112,12 +126,27 @@ impl Place {
 
     /// What tells that the connection belongs elsewhere now.
     pub(crate) fn moves(&self, part: Part) -> Moves {
-        match self {
-            Self::Fixed(_) if part == Part::Leads => Moves(None),
-            Self::Fixed(endpoint) => Moves(Some(endpoint.route.moves())),
-            Self::Sentinels(sentinels) => Moves(Some(sentinels.moves())),
+        let news = match self {
+            Self::Fixed(_) if part == Part::Leads => News::None,
+            Self::Fixed(endpoint) => News::Any(endpoint.route.moves()),
+            Self::Sentinels(sentinels) => News::Announced(sentinels.moves()),
             // It may be the node that has left.
-            Self::Anywhere(cluster) => Moves(cluster.upgrade().map(|cluster| cluster.departures())),
+            Self::Anywhere(cluster) => match cluster.upgrade() {
+                Some(cluster) => News::Any(cluster.departures()),
+                None => News::None,
+            },
+        };
+        Moves { news, at: None }
+    }
+
+    /// Whether a connection that led to `from`, and leads to `at` now, belongs elsewhere, or soon will.
+    pub(crate) async fn is_moving(&self, from: Option<&Target>, at: Option<&Target>) -> bool {
+        match self {
+            Self::Sentinels(sentinels) => match at {
+                Some(at) => sentinels.is_moving(at, from != Some(at)).await,
+                None => true,
+            },
+            _ => false,
         }
     }
 
@@ -164,27 +193,60 @@ impl Place {
     }
 }
 
-/// Announcements that the master has moved.
-pub(crate) struct Moves(Option<watch::Receiver<u64>>);
+/// Announcements that the master has moved, for one connection.
+pub(crate) struct Moves {
+    news: News,
+    /// The server that it leads to; `None` while there is none.
+    at: Option<Target>,
+}
+
+enum News {
+    /// The server is fixed.
+    None,
+    Announced(watch::Receiver<Moved>),
+    /// Whatever it is, it concerns the connection: a node has left, maybe this one, or the command connection has gone
+    /// to another address.
+    Any(watch::Receiver<u64>),
+}
 
 impl Moves {
+    /// The server to which the connection leads.
+    pub(crate) fn at(&self) -> Option<Target> {
+        self.at.clone()
+    }
+
     /// Forgets those that came so far: whoever is asked for the master from now on knows of them.
     pub(crate) fn forget(&mut self) {
-        if let Some(moves) = &mut self.0 {
-            moves.mark_unchanged();
+        self.at = None;
+        match &mut self.news {
+            News::None => {}
+            News::Announced(moves) => moves.mark_unchanged(),
+            News::Any(moves) => moves.mark_unchanged(),
         }
     }
 
     /// Resolves at the next one, or at once if one came since [`Self::forget`]; never where the server
-    /// is fixed.
+    /// is fixed. One that names the server to which the connection leads already is none: a Sentinel
+    /// announces seconds after it has begun to name the new master, and each does so for itself. Whoever
+    /// left a good connection for that had no inbox when its turn came.
     pub(crate) async fn next(&mut self) {
-        // The sender lives as long as the connections' tasks do.
-        if let Some(moves) = &mut self.0
-            && moves.changed().await.is_ok()
-        {
-            return;
+        // The senders live as long as the connections' tasks do.
+        let heard = match &mut self.news {
+            News::None => false,
+            News::Any(moves) => moves.changed().await.is_ok(),
+            News::Announced(moves) => loop {
+                if moves.changed().await.is_err() {
+                    break false;
+                }
+                let to = &moves.borrow_and_update().to;
+                if to.is_none() || *to != self.at {
+                    break true;
+                }
+            },
+        };
+        if !heard {
+            std::future::pending::<()>().await;
         }
-        std::future::pending::<()>().await;
     }
 }
 

@@ -19,7 +19,7 @@ use crate::backoff::Backoff;
 use crate::client_info::ClientInfo;
 use crate::clock::{Moment, ServerClock};
 use crate::config::Config;
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::replicas::Replicas;
 use crate::store::{Boxed, Confirmed, Cursor, Event, Events, Page, Reply, StoreError, Topic};
 use fairlock_core::{ClientId, LockName, Op, Rules};
@@ -100,10 +100,7 @@ impl Routes {
             let _ = changed.changed().await;
         }
         loop {
-            let mut unreached = None;
-            for node in self.cluster.nodes() {
-                unreached = node.link.first_contact().await.err().or(unreached);
-            }
+            let unreached = self.cluster.contacted().await.err();
             match mapper::is_sharded(&self.cluster).await {
                 Ok(true) => match mapper::try_to_listen(&self.cluster, self.client_id).await {
                     Ok(()) => {
@@ -149,21 +146,18 @@ impl Routes {
         Ears::Whole(inbox)
     }
 
-    /// What comes of the first attempt to find the nodes and to connect to them. One that is there is
-    /// enough: locks of the others wait.
-    pub(crate) async fn first_contact(&self) -> Result<(), Error> {
-        self.attempt.first().await?;
-        let mut failed = None;
-        let mut connected = false;
-        for node in self.cluster.nodes() {
-            match node.link.first_contact().await {
-                Ok(()) => connected = true,
-                Err(error) => failed = Some(error),
-            }
+    /// What comes of the first attempt to find the nodes and to connect to them, and of those after it until
+    /// `until`. One that is there is enough: locks of the others wait.
+    pub(crate) async fn contact(&self, until: Moment) -> Result<(), Error> {
+        self.attempt.made(until).await?;
+        if self.cluster.any().is_none()
+            && let Err(error) = self.cluster.contacted().await
+        {
+            let _ = tokio::time::timeout(until.left(), self.cluster.ready(None)).await;
+            self.cluster.any().ok_or(error)?;
         }
-        match (failed, self.ears.get()) {
-            (Some(error), _) if !connected => Err(error),
-            (_, Some(Ears::Whole(inbox))) => inbox.first_contact().await,
+        match self.ears.get() {
+            Some(Ears::Whole(inbox)) => inbox.contact(until).await,
             _ => Ok(()),
         }
     }
@@ -340,6 +334,11 @@ impl Routes {
         self.publishing()?;
         let mut pings = JoinSet::new();
         for node in self.cluster.nodes() {
+            if node.link.connection().is_none() {
+                // Nobody waited for the first attempts of all, and it may be under way.
+                let patience = self.cluster.config.response_timeout;
+                let _ = tokio::time::timeout(patience, node.link.first_contact()).await;
+            }
             let Some(mut conn) = node.link.connection() else { return Err(self.failure_of(&node)) };
             pings.spawn(async move {
                 let reply = conn.send_packed_command(&redis::cmd("PING")).await;
@@ -380,7 +379,7 @@ impl Routes {
         known
     }
 
-    /// The next step of a listing: all masters, one after the other.
+    /// The next step of a listing: all masters, one after the other, those that are not reached last.
     pub(crate) async fn page(&self, at: Cursor, keys: u32) -> Result<Page, StoreError> {
         let walk = match at {
             Cursor::Walk(walk) => Some(*walk),
@@ -390,12 +389,21 @@ impl Routes {
         let Some(walk) = walk.or_else(|| Walk::begin(&map)) else {
             return Err(self.not_connected());
         };
-        let Some(node) = self.cluster.known(&walk.node) else {
-            // It has left: whoever has its slots now is walked from the start.
-            let next = walk.over(&map).map(|walk| Cursor::Walk(Box::new(walk)));
-            return Ok(Page { entries: Vec::new(), next, looked_at: 1 });
+        let on = |walk: Option<Walk>| walk.map(|walk| Cursor::Walk(Box::new(walk)));
+        let nothing =
+            |walk: Option<Walk>| Page { entries: Vec::new(), next: on(walk), looked_at: 1 };
+        let node = match &walk.node {
+            Some(addr) => match self.cluster.known(addr) {
+                Some(node) => Some(node),
+                // It has left: whoever has its slots now is walked from the start.
+                None => return Ok(nothing(walk.over(&map))),
+            },
+            None => None,
         };
-        let Some(mut conn) = node.link.connection() else { return Err(self.failure_of(&node)) };
+        let connected = node.and_then(|node| node.link.connection().map(|conn| (node, conn)));
+        let Some((node, mut conn)) = connected else {
+            return self.unreached(walk).await.map(|walk| nothing(Some(walk)));
+        };
         let page = scan::page(&mut conn, walk.from, keys, true).await;
         match &page {
             Ok(_) => node.link.note_answer(),
@@ -404,7 +412,52 @@ impl Routes {
         }
         let (entries, from, looked_at) = page.map_err(scan::Failed::into_store_error)?;
         let next = if from == 0 { walk.over(&map) } else { Some(walk.at(from)) };
-        Ok(Page { entries, next: next.map(|walk| Cursor::Walk(Box::new(walk))), looked_at })
+        Ok(Page { entries, next: on(next), looked_at })
+    }
+
+    /// The node that is to be searched is not connected, or there is none. After all others it gets the time for
+    /// a connection; a replica may take over meanwhile.
+    async fn unreached(&self, walk: Walk) -> Result<Walk, StoreError> {
+        self.cluster.map_wanted.notify_one();
+        let mut changed = self.cluster.changes();
+        let is_back = || {
+            let node = walk.node.as_ref().and_then(|addr| self.cluster.known(addr));
+            node.is_some_and(|node| node.is_up())
+        };
+        let is_last = walk.clone().later(&self.cluster.map()).is_none();
+        let patience = if is_last { self.cluster.config.connect_timeout } else { NEW_NODE };
+        let found = tokio::time::timeout(patience, async {
+            loop {
+                changed.mark_unchanged();
+                let next = walk.clone().later(&self.cluster.map()).filter(|_| is_last);
+                if let Some(walk) = next.or_else(|| is_back().then(|| walk.clone())) {
+                    return walk;
+                }
+                // The sender lives in the Cluster, so the wait cannot fail.
+                let _ = changed.changed().await;
+            }
+        });
+        if let Ok(walk) = found.await {
+            return Ok(walk);
+        }
+        let slots = walk.missing();
+        let node = walk.node.as_ref().and_then(|addr| self.cluster.known(addr));
+        walk.later(&self.cluster.map()).ok_or_else(|| {
+            let why = match node {
+                Some(node) => self.failure_of(&node).error,
+                None => Error::new(ErrorKind::Unavailable, "no master serves them at present"),
+            };
+            // All others were searched: what they have is known, and this is what is not.
+            StoreError {
+                passing: false,
+                ..StoreError::unavailable(
+                    format!(
+                        "the locks in these slots of the Cluster are not known: {slots} ({why})"
+                    ),
+                    false,
+                )
+            }
+        })
     }
 
     /// Makes the client's record last, for ever: at the node of its slot, also when that is another one.

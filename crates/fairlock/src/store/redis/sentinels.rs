@@ -49,8 +49,8 @@ pub(crate) struct Sentinels {
     looks: Arc<Aside>,
     /// How long an answer may take.
     patience: Duration,
-    /// Counts announcements that the master has moved.
-    moves: watch::Sender<u64>,
+    /// What was announced last of where the master has moved.
+    moves: watch::Sender<Moved>,
     /// The master that was named last: whom connections are made to.
     named: Mutex<Option<Named>>,
     /// What each of them said last, while its connection lasts.
@@ -61,11 +61,20 @@ pub(crate) struct Sentinels {
     minority: Mutex<Option<Warning>>,
 }
 
+/// An announcement that the master has moved.
+#[derive(Debug, Default)]
+pub(crate) struct Moved {
+    /// Where to; unknown before the first one, and where it cannot be read.
+    pub(crate) to: Option<Target>,
+}
+
 /// What one Sentinel says.
 #[derive(Clone, Debug)]
 struct Named {
     epoch: u64,
     target: Target,
+    /// It carries a failover out.
+    moving: bool,
 }
 
 /// What is known of one Sentinel.
@@ -94,7 +103,7 @@ impl Sentinels {
         patience: Duration,
         on_minority: Reaction,
     ) -> Self {
-        let moves = watch::Sender::new(0);
+        let moves = watch::Sender::new(Moved::default());
         Self {
             views: Mutex::new(vec![View::Unknown; endpoints.len()]),
             endpoints,
@@ -120,6 +129,48 @@ impl Sentinels {
         Ok(Endpoint { target: named.target, login, tls, route })
     }
 
+    /// Whether the master is another than `at`, or is being replaced. Its replacement knows nothing of what it
+    /// answers meanwhile, and only the Sentinel that carries the failover out says so before the end. Whoever has
+    /// `followed` is at the replacement already.
+    pub(crate) async fn is_moving(&self, at: &Target, followed: bool) -> bool {
+        let Ok(login) = self.own_login.now().await else { return false };
+        let mut asked = JoinSet::new();
+        for endpoint in &self.endpoints {
+            let (endpoint, login) = (endpoint.clone(), login.clone());
+            let (master, patience) = (self.master.clone(), self.patience);
+            asked.spawn(async move {
+                tokio::time::timeout(patience, ask(&endpoint, &login, &master)).await
+            });
+        }
+        let majority = self.majority();
+        let (mut answers, mut moving) = (0, false);
+        let mut latest: Option<Named> = None;
+        loop {
+            let next = match answers >= majority {
+                true => tokio::time::timeout(STRAGGLERS, asked.join_next()).await.unwrap_or(None),
+                false => asked.join_next().await,
+            };
+            match next {
+                Some(Ok(Ok(Ok(named)))) => {
+                    answers += 1;
+                    moving |= named.moving;
+                    if latest.as_ref().is_none_or(|latest| latest.epoch < named.epoch) {
+                        latest = Some(named);
+                    }
+                }
+                Some(_) => {}
+                None => break,
+            }
+        }
+        let Some(latest) = latest else { return false };
+        if latest.target != *at {
+            // The announcement may come seconds later.
+            self.moves.send_replace(Moved { to: Some(latest.target) });
+            return true;
+        }
+        moving && !followed
+    }
+
     /// The login of the master.
     pub(crate) fn login(&self) -> &Login {
         &self.login
@@ -135,8 +186,8 @@ impl Sentinels {
         self.tls.is_some()
     }
 
-    /// Counts the announcements that the master has moved.
-    pub(crate) fn moves(&self) -> watch::Receiver<u64> {
+    /// Tells of announcements that the master has moved.
+    pub(crate) fn moves(&self) -> watch::Receiver<Moved> {
         self.moves.subscribe()
     }
 
@@ -290,8 +341,10 @@ impl Sentinels {
             .set_push_sender(move |push: PushInfo| {
                 match push.kind {
                     PushKind::Disconnection => tell.notify_one(),
-                    PushKind::Message if is_of(&push.data, &master) => {
-                        moves.send_modify(|count| *count += 1);
+                    PushKind::Message => {
+                        if let Some(moved) = announced(&push.data, &master) {
+                            moves.send_replace(moved);
+                        }
                     }
                     _ => {}
                 }
@@ -335,12 +388,12 @@ impl Sentinels {
             });
             let views: Vec<&Named> = said.collect();
             let current = lock(&self.named);
-            let moved = current.as_ref().is_some_and(|it| has_moved(it, &views, self.majority()));
+            let moved = current.as_ref().and_then(|it| moved_to(it, &views, self.majority()));
             // Who was not reached yet may well answer.
             (views.len() + unknown, moved)
         };
-        if moved {
-            self.moves.send_modify(|count| *count += 1);
+        if moved.is_some() {
+            self.moves.send_replace(Moved { to: moved });
         }
         let minority = self.minority(answers);
         let is_new = std::mem::replace(&mut *lock(&self.minority), minority.clone()) != minority;
@@ -350,22 +403,25 @@ impl Sentinels {
     }
 }
 
-/// Whether connections belong elsewhere: a later failover is known to somebody, or a majority answers and nobody names
+/// Where connections belong, if elsewhere: a later failover is known to somebody, or a majority answers and nobody names
 /// the present master. Sentinels that call one server by two names are no reason.
-fn has_moved(current: &Named, views: &[&Named], majority: usize) -> bool {
+fn moved_to(current: &Named, views: &[&Named], majority: usize) -> Option<Target> {
     let is_other = |view: &&&Named| view.target != current.target;
-    let later = views.iter().filter(is_other).any(|view| view.epoch > current.epoch);
-    later || views.len() >= majority && views.iter().all(|view| is_other(&view))
+    let latest = views.iter().filter(is_other).max_by_key(|view| view.epoch)?;
+    let agreed = views.len() >= majority && views.iter().all(|view| is_other(&view));
+    (latest.epoch > current.epoch || agreed).then(|| latest.target.clone())
 }
 
-/// Whether an announcement is of the master `name`: `<name> <old host> <old port> <host> <port>`.
-pub(super) fn is_of(data: &[Value], name: &str) -> bool {
-    match data {
-        [_, Value::BulkString(text)] => {
-            text.strip_prefix(name.as_bytes()).is_some_and(|rest| rest.first() == Some(&b' '))
-        }
-        _ => false,
-    }
+/// What is announced of the master `name`: `<name> <old host> <old port> <host> <port>`.
+pub(super) fn announced(data: &[Value], name: &str) -> Option<Moved> {
+    let [_, Value::BulkString(text)] = data else { return None };
+    let rest = text.strip_prefix(name.as_bytes())?.strip_prefix(b" ")?;
+    let words: Vec<_> = std::str::from_utf8(rest).unwrap_or_default().split(' ').collect();
+    let to = match words[..] {
+        [_, _, host, port] => port.parse().ok().map(|port| Target::Tcp(host.to_owned(), port)),
+        _ => None,
+    };
+    Some(Moved { to })
 }
 
 async fn ask(
@@ -404,25 +460,32 @@ async fn named_by(conn: &mut Connection, master: &str) -> Result<Named, Silence>
         }
     }
     let named = match &read[..] {
-        [of_master, addr] => epoch(of_master).zip(address(addr)),
+        [of_master, addr] => epoch(of_master).zip(address(addr)).map(|(epoch, target)| {
+            let flags = field(of_master, "flags").unwrap_or_default();
+            let moving = flags.split(',').any(|flag| flag == "failover_in_progress");
+            Named { epoch, target, moving }
+        }),
         _ => None,
     };
-    named.map(|(epoch, target)| Named { epoch, target }).ok_or_else(|| {
+    named.ok_or_else(|| {
         let message = "its answer to SENTINEL names no address; is it a Sentinel?";
         Silence::Failed(StoreError::refused(Error::new(ErrorKind::Protocol, message)))
     })
 }
 
-/// The epoch in a reply to `SENTINEL MASTER`: fields and values, as a map or one after the other.
+/// The epoch in a reply to `SENTINEL MASTER`.
 pub(super) fn epoch(reply: &Value) -> Option<u64> {
+    field(reply, "config-epoch")?.parse().ok()
+}
+
+/// A field of a reply to `SENTINEL MASTER`: fields and values, as a map or one after the other.
+fn field<'a>(reply: &'a Value, name: &str) -> Option<&'a str> {
     let pairs: Vec<(&Value, &Value)> = match reply {
         Value::Map(pairs) => pairs.iter().map(|(field, value)| (field, value)).collect(),
         Value::Array(words) => words.chunks_exact(2).map(|two| (&two[0], &two[1])).collect(),
         _ => return None,
     };
-    pairs.iter().find_map(|(field, value)| {
-        (text(field)? == "config-epoch").then(|| text(value)?.parse().ok()).flatten()
-    })
+    pairs.iter().find_map(|(field, value)| if text(field)? == name { text(value) } else { None })
 }
 
 /// A reply to `SENTINEL GET-MASTER-ADDR-BY-NAME`.
@@ -477,21 +540,23 @@ mod tests {
 
     #[test]
     fn announcements_of_other_masters_are_not_ours() {
-        let announced = |text: &str| is_of(&[bulk(SWITCHED), bulk(text)], "locks");
-        assert!(announced("locks 10.0.0.7 7000 10.0.0.8 7000"));
-        assert!(!announced("locks2 10.0.0.7 7000 10.0.0.8 7000"));
-        assert!(!announced("locks"));
-        assert!(!is_of(&[], "locks"));
+        let of = |text: &str| announced(&[bulk(SWITCHED), bulk(text)], "locks");
+        let to = of("locks 10.0.0.7 7000 10.0.0.8 7001").expect("ours").to;
+        assert_eq!(to, Some(Target::Tcp("10.0.0.8".into(), 7001)));
+        assert_eq!(of("locks elsewhere").expect("ours").to, None);
+        assert!(of("locks2 10.0.0.7 7000 10.0.0.8 7000").is_none());
+        assert!(of("locks").is_none());
+        assert!(announced(&[], "locks").is_none());
     }
 
     fn named(epoch: u64, host: &str) -> Named {
-        Named { epoch, target: Target::Tcp(host.into(), 7000) }
+        Named { epoch, target: Target::Tcp(host.into(), 7000), moving: false }
     }
 
     #[test]
     fn d07_a_master_is_left_for_a_later_one_or_by_a_majority() {
         let moved = |current: &Named, views: &[Named]| {
-            has_moved(current, &views.iter().collect::<Vec<_>>(), 2)
+            moved_to(current, &views.iter().collect::<Vec<_>>(), 2).is_some()
         };
         let old = named(3, "old");
         for (views, expected) in [

@@ -68,6 +68,37 @@ impl SlotSet {
     pub(crate) fn is_empty(&self) -> bool {
         self.0.iter().all(|word| *word == 0)
     }
+
+    /// Those that are not in it.
+    pub(crate) fn others(&self) -> Self {
+        Self(Box::new(self.0.map(|word| !word)))
+    }
+}
+
+/// As ranges, `0-99, 120, 200-16383`; of many the first.
+impl fmt::Display for SlotSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        /// More say nothing to anybody.
+        const SHOWN: usize = 8;
+        let mut ranges: Vec<(u16, u16)> = Vec::new();
+        for slot in (0..SLOTS as u16).filter(|slot| self.contains(*slot)) {
+            match ranges.last_mut() {
+                Some((_, last)) if *last + 1 == slot => *last = slot,
+                _ => ranges.push((slot, slot)),
+            }
+        }
+        for (n, (first, last)) in ranges.iter().take(SHOWN).enumerate() {
+            let comma = if n > 0 { ", " } else { "" };
+            match first == last {
+                true => write!(f, "{comma}{first}")?,
+                false => write!(f, "{comma}{first}-{last}")?,
+            }
+        }
+        match ranges.len().saturating_sub(SHOWN) {
+            0 => Ok(()),
+            more => write!(f, " and {more} more ranges"),
+        }
+    }
 }
 
 impl fmt::Debug for SlotSet {
@@ -249,6 +280,20 @@ mod tests {
         for (key, expected) in table {
             assert_eq!(slot(key.as_bytes()), expected, "{key}");
         }
+    }
+
+    #[test]
+    fn sets_of_slots_are_shown_as_ranges() {
+        let set = |slots: &[u16]| {
+            let mut set = SlotSet::default();
+            slots.iter().for_each(|slot| set.insert(*slot));
+            set
+        };
+        assert_eq!(set(&[0, 1, 2, 7, 16_383]).to_string(), "0-2, 7, 16383");
+        assert_eq!(set(&[0, 1]).others().to_string(), "2-16383");
+        assert!(set(&[]).others().others().is_empty());
+        let odd: Vec<u16> = (0..20).map(|n| 2 * n).collect();
+        assert_eq!(set(&odd).to_string(), "0, 2, 4, 6, 8, 10, 12, 14 and 12 more ranges");
     }
 
     #[test]

@@ -17,7 +17,7 @@ async fn a12_a_reply_counts_from_when_its_copy_was_sent() {
     let proxy = Proxy::start(server.addr());
     let config = Config::from_url(&proxy.url()).unwrap();
     let store = RedisStore::start(&config, ClientId::from_random(7), Arc::new(|_| {})).unwrap();
-    store.first_contact().await.unwrap();
+    store.contact(Moment::now()).await.unwrap();
     store.ready(None).await;
     let name = LockName::new(b"job").unwrap();
     proxy.delay_to_client(LATE);
@@ -42,7 +42,7 @@ async fn a_record_is_kept_and_then_removed() {
     let key = keys::client(id);
     let config = Config::from_url(&server.url()).unwrap().label("nightly");
     let store = RedisStore::start(&config, id, Arc::new(|_| {})).unwrap();
-    store.first_contact().await.unwrap();
+    store.contact(Moment::now()).await.unwrap();
     let known = store.clients(&[id]).await[&id].clone();
     assert_eq!((known.pid, known.label.as_deref()), (std::process::id(), Some("nightly")));
 
