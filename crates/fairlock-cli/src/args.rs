@@ -181,7 +181,8 @@ pub(crate) struct Run {
     #[arg(value_name = "COMMAND", last = true, value_hint = ValueHint::CommandName)]
     pub(crate) command: Vec<OsString>,
 
-    /// How long to wait for one's turn; 0 tries once. Default: for ever.
+    /// How long to wait for one's turn, and for a store that does not answer, 30 s of it at most; 0 tries once.
+    /// Default: for ever.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) wait: Option<Duration>,
 

@@ -21,6 +21,12 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long an unreachable store is tried, as the library does for whoever is connected already.
 const STORE_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// A connection gets this long at least, however short the wait.
+const LEAST: Duration = Duration::from_secs(1);
+
+/// What an error of the library may take to arrive.
+const LATER: Duration = Duration::from_millis(100);
+
 /// People at a terminal are told when the first connection takes longer.
 const NOTICE_AFTER: Duration = Duration::from_secs(1);
 
@@ -160,10 +166,22 @@ impl Store {
             }
             std::future::pending::<std::convert::Infallible>().await
         };
+        let late = async {
+            match self.retry {
+                Duration::ZERO => std::future::pending().await,
+                // The library's own error tells more, and comes first where there is one.
+                retry => time::sleep(retry.max(LEAST) + LATER).await,
+            }
+        };
         let client = tokio::select! {
             biased;
             client = Client::with_config(self.config) => {
                 client.map_err(|error| refused(&error, &self.password_from))?
+            }
+            () = late => {
+                let (shown, retry) = (self.choice.shown_url(), duration::human(self.retry));
+                let text = format!("{shown} did not answer within {retry}; check the server and the network");
+                return Err(Failure::new(Code::UNAVAILABLE, text));
             }
             never = noticed => match never {},
         };

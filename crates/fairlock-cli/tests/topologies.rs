@@ -116,7 +116,7 @@ fn d37_a_wait_includes_the_failover() {
     let waits = run_script(&url, &["--wait", "30s"], "x", "echo served");
     let waits_for_ever = run_script(&url, &[], "y", "echo served");
     let running = [waits, waits_for_ever].map(Running::start);
-    finish(run_script(&url, &["--wait", "0"], "z", "echo must not run")).expect(69, "");
+    finish(run_script(&url, &["--wait", "0"], "z", "echo must not run")).expect(69, "refused");
     for running in running {
         let outcome = running.wait();
         outcome.expect(0, "");

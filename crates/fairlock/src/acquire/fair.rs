@@ -65,7 +65,11 @@ pub(super) async fn fair(
                 }
             },
             Err(error) => {
-                give_up(shared, wanted, &owner, remains.request, remains.doubt, &doubtful);
+                // What never reached the store need not be taken back: the end of the client would wait for that.
+                let nothing = error.kind() == ErrorKind::Unavailable && !remains.doubt;
+                if !nothing || !doubtful.is_empty() {
+                    give_up(shared, wanted, &owner, remains.request, remains.doubt, &doubtful);
+                }
                 return Err(error.by(&owner));
             }
         };
