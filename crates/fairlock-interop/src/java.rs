@@ -23,6 +23,9 @@ use crate::version::Version;
 
 /// What ends by itself gets this long before the test fails: the machine may be busy.
 pub const SOON: Duration = Duration::from_secs(15);
+/// A connection of a cold JVM, which loads its classes for it: beside two busy loops for each processor 15 s were
+/// not enough (D18). No lock waits for it.
+const CONNECTED: Duration = Duration::from_secs(60);
 /// The flags halve the time to the first lock; nothing here runs long enough to need more.
 const JVM_FLAGS: [&str; 4] =
     ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData", "-Xmx256m"];
@@ -235,7 +238,7 @@ impl Java {
         let watchdog_ms = settings.watchdog.as_millis();
         let fair_wait_ms = settings.fair_wait.unwrap_or_default().as_millis();
         let call = format!("connect {name} {place} {watchdog_ms} {fair_wait_ms}");
-        let uuid = self.call(&call).value().await;
+        let uuid = self.call(&call).value_within(CONNECTED).await;
         JavaClient { java: self.clone(), name, uuid }
     }
 
@@ -323,10 +326,14 @@ impl Call {
     /// # Panics
     ///
     /// If it does not come within [`SOON`], or the process ends first.
-    pub async fn answer(mut self) -> Answer {
-        match self.answer_within(SOON).await {
+    pub async fn answer(self) -> Answer {
+        self.must_answer_within(SOON).await
+    }
+
+    async fn must_answer_within(mut self, time: Duration) -> Answer {
+        match self.answer_within(time).await {
             Some(answer) => answer,
-            None => panic!("no answer within {SOON:?}: {}\n{}", self.what, self.process.log()),
+            None => panic!("no answer within {time:?}: {}\n{}", self.what, self.process.log()),
         }
     }
 
@@ -336,8 +343,12 @@ impl Call {
     ///
     /// If it threw an exception, or as [`Call::answer`].
     pub async fn value(self) -> String {
+        self.value_within(SOON).await
+    }
+
+    async fn value_within(self, time: Duration) -> String {
         let (what, process) = (self.what.clone(), Arc::clone(&self.process));
-        let answer = self.answer().await;
+        let answer = self.must_answer_within(time).await;
         answer.result.unwrap_or_else(|error| panic!("{what}: {error}\n{}", process.log()))
     }
 

@@ -7,8 +7,8 @@ use fairlock::Turn;
 use fairlock_interop::java::{Java, JavaClient, JavaOwner};
 
 use super::{
-    FULL_SPEED, HEARTBEAT, Moved, PAST_A_DEAD_HEAD, assert_blocked, at_full_speed, both,
-    score_ahead, scripts_per_second,
+    CALM, HEARTBEAT, Moved, PAST_A_DEAD_HEAD, assert_blocked, at_full_speed, both, score_ahead,
+    scripts_per_second,
 };
 use crate::bed::{Bed, measured, ms, soon};
 use crate::deaths::doomed;
@@ -135,7 +135,7 @@ async fn ours_end_the_polling(bed: &Bed, scene: &Scene) {
     let took = freed.elapsed();
     assert!(took < PAST_A_DEAD_HEAD, "{took:?}");
     let after = scripts_per_second(bed).await;
-    assert!(after < FULL_SPEED / 10, "{after} scripts a second");
+    assert!(after < CALM, "{after} scripts a second");
     let then = format!("ours took the lock after {took:?}, {after} scripts/s from then on");
     match before {
         0 => measured(&format!("Java behind a dead head: {then}")),

@@ -31,8 +31,11 @@ use crate::bed::{Bed, block_on, generation, ms, until};
 const HEARTBEAT: Duration = Duration::from_millis(2500);
 /// How long a free lock is kept for a dead Java head, a heartbeat, and what a busy machine adds.
 const PAST_A_DEAD_HEAD: Duration = Duration::from_secs(12);
-/// More than anybody sends who waits, and a small part of what one sends who polls without a pause.
-const FULL_SPEED: u64 = 300;
+/// More than anybody sends who waits, and a small part of what one sends who polls without a pause: thousands in a
+/// second, and on a machine that does much else some hundreds.
+const FULL_SPEED: u64 = 150;
+/// More than those send in a second who wait beside Java, and a small part of that.
+const CALM: u64 = 30;
 /// Over which time scripts are counted.
 const WINDOW: Duration = Duration::from_millis(400);
 

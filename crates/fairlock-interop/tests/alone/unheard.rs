@@ -6,16 +6,20 @@ use std::time::{Duration, Instant};
 use fairlock_interop::java::{Call, JavaOwner};
 use fairlock_testkit::proxy::Proxy;
 
-use super::{FULL_SPEED, HEARTBEAT, assert_blocked, at_full_speed, listens, scripts_per_second};
+use super::{CALM, HEARTBEAT, assert_blocked, at_full_speed, listens, scripts_per_second};
 use crate::bed::{Bed, measured, ms, run, settled, soon, until};
 
 /// The lease that those who sleep see.
 const LEASE: Duration = Duration::from_secs(7);
 
 /// A Java thread that holds the lock, and a proxy that can lose messages.
+///
+/// All clients of Java are made before the lease begins: their first connections take a busy JVM seconds, of which the
+/// lease of those who sleep has few (D18: what followed came when it had ended, on a quiet machine).
 struct Scene {
     holder: JavaOwner,
     proxy: Proxy,
+    deaf: JavaOwner,
     held: Instant,
 }
 
@@ -28,14 +32,15 @@ struct Deaf {
 impl Scene {
     async fn new(bed: &Bed) -> Self {
         let (holder, proxy) = (bed.java_owner().await, Proxy::start(bed.server.addr()));
+        let client = bed.java.client(proxy.addr(), Default::default()).await;
+        let deaf = client.owner("deaf").await;
         let held = Instant::now();
         holder.fair("a").lock_for(LEASE.as_millis() as i64).value().await;
-        Self { holder, proxy, held }
+        Self { holder, proxy, deaf, held }
     }
 
     async fn deaf(&self, bed: &Bed) -> Deaf {
-        let client = bed.java.client(self.proxy.addr(), Default::default()).await;
-        let owner = client.owner("deaf").await;
+        let owner = self.deaf.clone();
         let call = owner.fair("a").lock();
         bed.queued("a", &[&owner.id]).await;
         listens(bed, "a", &owner.id).await;
@@ -124,10 +129,10 @@ fn behind_a_head_that_sleeps_java_polls_and_ours_wake_it() {
 }
 
 async fn java_polls_alone(bed: &Bed) {
+    let late = bed.java_owner().await;
     let scene = Scene::new(bed).await;
     let mut deaf = scene.deaf(bed).await;
     scene.unlock_unheard().await;
-    let late = bed.java_owner().await;
     let comes = late.fair("a").lock();
     bed.queued("a", &[&deaf.owner.id, &late.id]).await;
     let per_second = at_full_speed(bed).await;
@@ -143,9 +148,9 @@ async fn java_polls_alone(bed: &Bed) {
 
 /// Ours come to a free lock whose head has not heard it, and tell it in the call by which they enter.
 async fn ours_wake_the_head(bed: &Bed) {
+    let clients = [bed.rust().await, bed.rust().await];
     let scene = Scene::new(bed).await;
     let deaf = scene.deaf(bed).await;
-    let clients = [bed.rust().await, bed.rust().await];
     scene.unlock_unheard().await;
     let (before, began) = (bed.server.script_calls(), Instant::now());
     let mut first = soon(clients[0].fair_lock("a").enqueue()).await.unwrap();
@@ -155,7 +160,7 @@ async fn ours_wake_the_head(bed: &Bed) {
     measured(&format!(
         "2 of ours come behind a head that sleeps: awake after {took:?}, {calls} scripts"
     ));
-    assert!(took < ms(1000) && calls < 12, "{took:?}, {calls} scripts");
+    assert!(took < ms(1000) && calls < CALM, "{took:?}, {calls} scripts");
     deaf.owner.fair("a").unlock().value().await;
     soon(first.wait()).await.unwrap().release().await.unwrap();
     soon(second.wait()).await.unwrap().release().await.unwrap();
@@ -163,24 +168,27 @@ async fn ours_wake_the_head(bed: &Bed) {
 
 /// Java polls already, when one of ours comes.
 async fn ours_end_it(bed: &Bed) {
+    let (polls, rust) = (bed.java_owner().await, bed.rust().await);
     let scene = Scene::new(bed).await;
     let deaf = scene.deaf(bed).await;
     scene.unlock_unheard().await;
-    let polls = bed.java_owner().await;
     let waits = polls.fair("a").lock();
     bed.queued("a", &[&deaf.owner.id, &polls.id]).await;
     let before = at_full_speed(bed).await;
     let began = Instant::now();
-    let rust = bed.rust().await;
     let mut turn = soon(rust.fair_lock("a").enqueue()).await.unwrap();
     deaf.call.value().await;
     let took = began.elapsed();
-    let after = scripts_per_second(bed).await;
+    // The first heartbeats of ours follow each other closely; who polled has stopped when it is calm once.
+    let mut after = scripts_per_second(bed).await;
+    while after >= CALM && began.elapsed() < HEARTBEAT {
+        after = scripts_per_second(bed).await;
+    }
     measured(&format!(
         "Java polled behind a head that sleeps at {before} scripts/s; ours came and woke it after \
          {took:?}, {after} scripts/s from then on"
     ));
-    assert!(took < ms(1000) && after < FULL_SPEED / 10, "{took:?}, {after} scripts a second");
+    assert!(took < ms(1000) && after < CALM, "{took:?}, {after} scripts a second");
     until("it holds it", || bed.holder("a").as_ref() == Some(&deaf.owner.id)).await;
     deaf.owner.fair("a").unlock().value().await;
     waits.value().await;
