@@ -243,3 +243,31 @@ async fn any_one_part_of_a_sentinel_set_may_go() {
         how.undo(server);
     }
 }
+
+/// The class, on a Cluster: a new client for a lock of the very master that has just died, or stands still, waits
+/// through the failover; an old one's waiter is served after it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shards_failover_is_a_part_of_the_wait() {
+    for how in [How::Dead, How::Frozen] {
+        let Some(cluster) = Cluster::start(Generation::Redis70) else { return };
+        let name = name_at(&cluster, 0);
+        let config = || patient(&cluster.url()).connect_retry(AGREED);
+        let (holder, waiter) = (connect(config()).await, connect(config()).await);
+        let held = holder.fair_lock(&name).lock().await.unwrap();
+        let mut turn = waiter.fair_lock(&name).enqueue().await.unwrap();
+        assert_eq!(cluster.raw(0).call(&["WAIT", "1", "5000"]).int(), 1, "the replica knows");
+        how.befall(&cluster.nodes()[0]);
+        let began = Instant::now();
+        let new = connect(config()).await;
+        let other = new.fair_lock(format!("{{{name}}}2"));
+        let other = within("a lock of the same shard", AGREED, other.lock()).await.unwrap();
+        measured(&format!("{how:?}: until a new client had its lock"), began.elapsed());
+        assert_eq!(other.release().await.unwrap(), Release::Released);
+        let release = within("the release", AGREED, held.release()).await.unwrap();
+        assert_eq!(release, Release::Released);
+        let next = within("the turn", AGREED, turn.wait()).await.unwrap();
+        assert_eq!(next.release().await.unwrap(), Release::Released);
+        measured(&format!("{how:?}: until the waiter was served"), began.elapsed());
+        how.undo(&cluster.nodes()[0]);
+    }
+}

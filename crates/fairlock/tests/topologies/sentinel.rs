@@ -10,6 +10,7 @@ use fairlock_testkit::raw::Raw;
 use fairlock_testkit::server::{Generation, Server};
 use fairlock_testkit::topology::{Login, MASTER_NAME, SentinelSet};
 use std::net::TcpListener;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// A holder and four waiters behind it, of two clients in turn.
@@ -262,4 +263,57 @@ async fn d18_an_announcement_of_the_master_that_is_connected_moves_nobody() {
         }
     }
     panic!("five failovers were announced before anybody could connect: this shows nothing");
+}
+
+/// D18, as it was seen: waiters of live clients were overtaken while a failover that was over was announced. Many locks,
+/// so that some have a turn in that very moment; each is released and queued for, again and again, until it is past.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn d18_nobody_is_overtaken_while_a_failover_is_announced() {
+    const LOCKS: usize = 24;
+    let Some(set) = SentinelSet::start(Generation::Redis70) else { return };
+    let mut announced = set.raw_sentinel(0);
+    announced.subscribe("+switch-master");
+    set.fail_over();
+    let clients = three(&set.url()).await;
+    let (over, is_over) = tokio::sync::watch::channel(false);
+    let mut tasks = Vec::new();
+    for number in 0..LOCKS {
+        let (clients, is_over) = (clients.clone(), is_over.clone());
+        tasks.push(tokio::spawn(async move {
+            let mut rounds = 0;
+            while !*is_over.borrow() {
+                let name = format!("job-{number}");
+                let held = within("the hold", AGREED, clients[0].fair_lock(&name).lock()).await;
+                let served = Arc::new(Mutex::new(Vec::new()));
+                let mut waiting = Vec::new();
+                for n in [1, 2, 0] {
+                    let mut turn = clients[n].fair_lock(&name).enqueue().await.unwrap();
+                    let served = Arc::clone(&served);
+                    waiting.push(tokio::spawn(async move {
+                        let guard = within("the turn", AGREED, turn.wait()).await.unwrap();
+                        served.lock().unwrap().push(n);
+                        guard.release().await.unwrap();
+                    }));
+                }
+                held.unwrap().release().await.unwrap();
+                for waiting in waiting {
+                    waiting.await.unwrap();
+                }
+                assert_eq!(*served.lock().unwrap(), [1, 2, 0], "in the order of the queue");
+                rounds += 1;
+            }
+            rounds
+        }));
+    }
+    let heard = tokio::task::spawn_blocking(move || announced.message_within(AGREED)).await;
+    heard.unwrap().expect("it is announced");
+    // Time is what this is about: whoever moves has moved, and is back.
+    tokio::time::sleep(ms(500)).await;
+    over.send_replace(true);
+    let mut rounds = 0;
+    for task in tasks {
+        rounds += task.await.unwrap();
+    }
+    println!("measured: {rounds} rounds of {LOCKS} locks while the failover was announced");
+    assert!(rounds > LOCKS, "{rounds} rounds");
 }
