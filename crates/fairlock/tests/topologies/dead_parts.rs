@@ -137,11 +137,21 @@ async fn d37_a_first_connection_is_tried_for_as_long_as_was_said() {
     assert_eq!(guard.release().await.unwrap(), Release::Released);
 
     // What will not pass is told at once, and what does not pass in time then.
-    let began = Instant::now();
     let wrong = set.url().replace("/locks", "/lokcs");
     let config = Config::from_url(&wrong).unwrap().connect_retry(AGREED);
     let error = Client::with_config(config).await.unwrap_err();
     assert!(error.to_string().contains("lokcs"), "{error}");
+    // A password that is looked up anew for each connection may be another one later; it is wrong now.
+    let locked =
+        Server::builder(Generation::Redis70).arg("--requirepass", "right").start().unwrap();
+    let config = Config::from_url(&locked.url()).unwrap().connect_retry(AGREED);
+    let error =
+        Client::with_config(config.password_from(|| {
+            Ok::<_, std::convert::Infallible>(fairlock::Credentials::new("wrong"))
+        }));
+    let error = within("a refusal", AT_ONCE, error).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+    let began = Instant::now();
     let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let config = Config::tcp("127.0.0.1", closed.port()).connect_retry(ms(700));
     let error = Client::with_config(config).await.unwrap_err();

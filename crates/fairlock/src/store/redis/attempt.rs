@@ -74,12 +74,14 @@ impl Attempt {
     pub(crate) async fn made(&self, until: Moment) -> Result<(), Error> {
         let first = self.first().await;
         let Err(error) = first else { return Ok(()) };
-        if until.left().is_zero() {
+        // Another password may be found later; whoever connects now hears that this one is wrong.
+        let is_told = |kind: ErrorKind| kind != ErrorKind::Unavailable;
+        if until.left().is_zero() || is_told(error.kind()) {
             return Err(error);
         }
         let mut failure = self.failure.subscribe();
         let over = failure.wait_for(|failure| match failure {
-            Some(failure) => !failure.passing,
+            Some(failure) => !failure.passing || is_told(failure.error.kind()),
             None => self.has_succeeded.load(Ordering::Relaxed),
         });
         // The sender lives in `self`, so the wait cannot fail; and whatever ends it, the last failure says why.
