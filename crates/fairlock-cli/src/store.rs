@@ -22,7 +22,7 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 const STORE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A connection gets this long at least, however short the wait.
-const LEAST: Duration = Duration::from_secs(1);
+const LEAST: Duration = Duration::from_secs(2);
 
 /// What an error of the library may take to arrive.
 const LATER: Duration = Duration::from_millis(100);
