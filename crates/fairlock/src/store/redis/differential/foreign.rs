@@ -220,7 +220,7 @@ fn d01_data_of_others_under_the_other_keys_stays_as_it_is() {
         // Queue, scores, token, order, state, beats.
         let right =
             [None, Some("RPUSH"), Some("ZADD"), None, Some("ZADD"), Some("HSET"), Some("ZADD")];
-        for at in 1..right.len() {
+        for (at, right) in right.into_iter().enumerate().skip(1) {
             let key = rig.keys.all()[at].clone();
             for shape in shapes() {
                 let command = std::str::from_utf8(&shape.write[0]).expect("a command");
@@ -229,7 +229,7 @@ fn d01_data_of_others_under_the_other_keys_stays_as_it_is() {
                     let text = &shape.write[2];
                     (1..=16).contains(&text.len()) && text.iter().all(u8::is_ascii_digit)
                 };
-                if token || right[at] == Some(command) {
+                if token || right == Some(command) {
                     continue;
                 }
                 for (number, op) in operations().iter().enumerate() {
