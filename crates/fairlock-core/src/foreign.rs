@@ -44,6 +44,7 @@ impl fmt::Display for NotALock {
 
 impl LockState {
     /// Why `op` is not for what stands under the name, if it is not: decided here alone.
+    #[inline]
     pub(crate) fn refusal(&self, op: &Op) -> Option<CoreError> {
         if op.is_simple() {
             if !self.is_free() {
@@ -60,11 +61,20 @@ impl LockState {
     }
 
     /// What the hash is, if it is no hold.
+    #[inline]
     pub(crate) fn not_a_hold(&self) -> Option<NotALock> {
         let hold = &self.keys.hold;
-        if hold.is_empty() {
-            return None;
+        // The common cases, at the cost of a look: nobody, or one of ours once.
+        match hold.first_key_value() {
+            None => None,
+            Some((owner, 1)) if hold.len() == 1 && owner.is_ours() => None,
+            Some(_) => self.not_a_hold_of_ours(),
         }
+    }
+
+    #[cold]
+    fn not_a_hold_of_ours(&self) -> Option<NotALock> {
+        let hold = &self.keys.hold;
         if hold.keys().any(|owner| !owner.is_ours() && owner.to_bytes() == MODE) {
             return Some(NotALock::Mode);
         }
