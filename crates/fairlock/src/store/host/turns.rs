@@ -11,8 +11,11 @@ use std::sync::{Arc, Mutex, Weak};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
-/// The line before each file that this process has open, by device and number.
-static ALL: Mutex<Option<HashMap<(u64, u64), Weak<Turns>>>> = Mutex::new(None);
+/// By device and number of the file.
+type Lines = HashMap<(u64, u64), Weak<Turns>>;
+
+/// The line before each file that this process has open.
+static ALL: Mutex<Option<Lines>> = Mutex::new(None);
 
 /// The line before one file.
 #[derive(Debug, Default)]

@@ -322,7 +322,7 @@ fn d04_parts_that_others_can_write_to_are_refused() {
 /// A disk on which not even the index of the log finds room: SQLite rolls back by itself, and what was said was
 /// "no such savepoint: look".
 #[test]
-fn d28_a_disk_that_is_too_small_is_said_to_be_full() {
+fn d18_a_disk_that_is_too_small_is_said_to_be_full() {
     for size in ["16k", "24k", "32k", "40k", "48k", "64k"] {
         let bed = Bed::new();
         let Some(disk) = Disk::mount(bed.dir.path(), size) else { return };
