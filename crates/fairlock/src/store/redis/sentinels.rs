@@ -32,6 +32,9 @@ const STRAGGLERS: Duration = Duration::from_millis(100);
 /// for what it could not say, and a ping of its connection besides.
 const LOOK: Duration = Duration::from_secs(5);
 
+/// A majority that names another master, and knows of no later failover, is believed after so long: two looks.
+const OUTVOTED: Duration = LOOK.saturating_mul(2);
+
 /// Where Sentinels announce that a master has moved.
 const SWITCHED: &str = "+switch-master";
 
@@ -55,6 +58,8 @@ pub(crate) struct Sentinels {
     named: Mutex<Option<Named>>,
     /// What each of them said last, while its connection lasts.
     views: Mutex<Vec<View>>,
+    /// Since when a majority has named another master.
+    outvoted: Mutex<Option<Moment>>,
     /// What to do about a minority.
     on_minority: Reaction,
     /// The last time that somebody asked only a minority answered.
@@ -115,6 +120,7 @@ impl Sentinels {
             patience,
             moves,
             named: Mutex::default(),
+            outvoted: Mutex::default(),
             on_minority,
             minority: Mutex::default(),
         }
@@ -376,6 +382,15 @@ impl Sentinels {
         }
     }
 
+    /// Whether it has lasted: for some seconds after a failover most of them may not have heard of it.
+    fn is_outvoted_for_long(&self, outvoted: bool) -> bool {
+        let now = Moment::now();
+        let mut since = lock(&self.outvoted);
+        let lasted = since.is_some_and(|since| now.since(since) >= OUTVOTED);
+        *since = if outvoted && !lasted { since.or(Some(now)) } else { None };
+        outvoted && lasted
+    }
+
     /// What a Sentinel says now, if anything; and what all of them say together.
     fn note_view(&self, at: usize, view: View, events: &Events) {
         let (answers, moved) = {
@@ -388,12 +403,16 @@ impl Sentinels {
             });
             let views: Vec<&Named> = said.collect();
             let current = lock(&self.named);
-            let moved = current.as_ref().and_then(|it| moved_to(it, &views, self.majority()));
+            let is_replaced = current.as_ref().is_some_and(|it| is_replaced(it, &views));
+            let outvoted =
+                current.as_ref().is_some_and(|it| is_outvoted(it, &views, self.majority()));
+            let has_moved = is_replaced || self.is_outvoted_for_long(outvoted);
+            let moved = current.as_ref().filter(|_| has_moved).map(|it| moved_to(it, &views));
             // Who was not reached yet may well answer.
             (views.len() + unknown, moved)
         };
-        if moved.is_some() {
-            self.moves.send_replace(Moved { to: moved });
+        if let Some(moved) = moved {
+            self.moves.send_replace(moved);
         }
         let minority = self.minority(answers);
         let is_new = std::mem::replace(&mut *lock(&self.minority), minority.clone()) != minority;
@@ -403,13 +422,21 @@ impl Sentinels {
     }
 }
 
-/// Where connections belong, if elsewhere: a later failover is known to somebody, or a majority answers and nobody names
-/// the present master. Sentinels that call one server by two names are no reason.
-fn moved_to(current: &Named, views: &[&Named], majority: usize) -> Option<Target> {
-    let is_other = |view: &&&Named| view.target != current.target;
-    let latest = views.iter().filter(is_other).max_by_key(|view| view.epoch)?;
-    let agreed = views.len() >= majority && views.iter().all(|view| is_other(&view));
-    (latest.epoch > current.epoch || agreed).then(|| latest.target.clone())
+/// Whether somebody knows of a later failover, to another master: a majority has agreed to it.
+fn is_replaced(current: &Named, views: &[&Named]) -> bool {
+    views.iter().any(|view| view.epoch > current.epoch && view.target != current.target)
+}
+
+/// Whether a majority answers, and nobody names the present master: the Sentinels were set up anew, and count from 0.
+/// Sentinels that call one server by two names are no reason.
+fn is_outvoted(current: &Named, views: &[&Named], majority: usize) -> bool {
+    views.len() >= majority && views.iter().all(|view| view.target != current.target)
+}
+
+/// Where the latest of those says that names another master than the present one.
+fn moved_to(current: &Named, views: &[&Named]) -> Moved {
+    let others = views.iter().filter(|view| view.target != current.target);
+    Moved { to: others.max_by_key(|view| view.epoch).map(|view| view.target.clone()) }
 }
 
 /// What is announced of the master `name`: `<name> <old host> <old port> <host> <port>`.
@@ -555,26 +582,25 @@ mod tests {
 
     #[test]
     fn d07_a_master_is_left_for_a_later_one_or_by_a_majority() {
-        let moved = |current: &Named, views: &[Named]| {
-            moved_to(current, &views.iter().collect::<Vec<_>>(), 2).is_some()
-        };
         let old = named(3, "old");
-        for (views, expected) in [
-            (vec![], false),
-            (vec![named(3, "old")], false),
-            (vec![named(3, "old"), named(3, "old"), named(3, "old")], false),
-            // One that knows of the last failover is enough: a majority has agreed to it.
-            (vec![named(4, "new")], true),
-            (vec![named(3, "old"), named(4, "new")], true),
-            // They were set up anew, and count from 0.
-            (vec![named(0, "new"), named(0, "new")], true),
-            (vec![named(0, "new")], false),
+        for (views, replaced, outvoted) in [
+            (vec![], false, false),
+            (vec![named(3, "old")], false, false),
+            (vec![named(3, "old"), named(3, "old"), named(3, "old")], false, false),
+            // One that knows of a later failover is enough: a majority has agreed to it.
+            (vec![named(4, "new")], true, false),
+            (vec![named(3, "old"), named(4, "new")], true, false),
+            // They were set up anew, and count from 0; or have not heard of the last failover yet.
+            (vec![named(0, "new"), named(0, "new")], false, true),
+            (vec![named(0, "new")], false, false),
             // One of them has slept since before the last failover; or two names of one server.
-            (vec![named(2, "older"), named(3, "old"), named(3, "old")], false),
-            (vec![named(3, "also-old"), named(3, "also-old"), named(3, "old")], false),
-            (vec![named(4, "old"), named(4, "old")], false),
+            (vec![named(2, "older"), named(3, "old"), named(3, "old")], false, false),
+            (vec![named(3, "also-old"), named(3, "also-old"), named(3, "old")], false, false),
+            (vec![named(4, "old"), named(4, "old")], false, false),
         ] {
-            assert_eq!(moved(&old, &views), expected, "{views:?}");
+            let views: Vec<_> = views.iter().collect();
+            let judged = (is_replaced(&old, &views), is_outvoted(&old, &views, 2));
+            assert_eq!(judged, (replaced, outvoted), "{views:?}");
         }
     }
 }
