@@ -34,6 +34,15 @@ fn what_is_no_database_is_refused_and_left_alone() {
     }
 }
 
+/// `--url sqlite:/etc/passwd` was told to move that file away.
+#[test]
+fn d29_a_file_of_another_program_is_not_to_be_moved() {
+    let bed = Bed::new();
+    fs::write(bed.path(), "root:x:0:0:root:/root:/bin/sh\n".repeat(40)).unwrap();
+    let said = open(&bed.path()).err().expect("it was opened").to_string();
+    assert!(said.contains("Name another file") && !said.contains("Move"), "{said}");
+}
+
 #[test]
 fn a_database_of_another_program_is_refused_and_left_alone() {
     for sql in [
