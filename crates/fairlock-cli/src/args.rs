@@ -203,7 +203,7 @@ pub(crate) struct Run {
 
     /// Java clients with Redisson use the same names: their keys never get an end from this command. Default:
     /// the configuration file, then the URL, then not.
-    #[arg(long, help_heading = STORE)]
+    #[arg(long, help_heading = STORE, hide_short_help = true)]
     pub(crate) java_fleet: bool,
 
     /// The kind of lock; all its users must name the same one.
@@ -292,7 +292,7 @@ pub(crate) struct Unlock {
 
     /// Java clients with Redisson use the same names: their keys never get an end from this command. Default:
     /// the configuration file, then the URL, then not.
-    #[arg(long, help_heading = STORE)]
+    #[arg(long, help_heading = STORE, hide_short_help = true)]
     pub(crate) java_fleet: bool,
 
     /// The kind of lock, which decides where it is kept and who is woken.

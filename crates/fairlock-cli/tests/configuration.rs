@@ -253,8 +253,9 @@ fn d34_a_java_fleet_in_the_file_in_the_url_and_as_an_option() {
     }
     // The next waiter's token at a hand-over by force has none either.
     finish(with_config(&["unlock", "--force", "x"], &file)).expect(1, "");
+    let alone = alone();
     for args in [
-        &["run", "--java-fleet", "--url", "memory:", "x", "--", "true"][..],
+        &["run", "--java-fleet", "--url", &alone, "x", "--", "true"][..],
         &["unlock", "--force", "--java-fleet", "--url", "memory:", "x"],
     ] {
         finish(with_config(args, &none)).expect(64, "--java-fleet is for servers");
