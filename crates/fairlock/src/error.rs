@@ -1,5 +1,6 @@
 //! Errors: one opaque type with a kind to match on.
 
+use crate::hold::LostReason;
 use fairlock_core::{LockName, OwnerId};
 use std::borrow::Cow;
 use std::fmt;
@@ -20,6 +21,7 @@ struct Inner {
     lock: Option<LockName>,
     owner: Option<OwnerId>,
     holder: Option<OwnerId>,
+    lost_reason: Option<LostReason>,
 }
 
 /// The classes of errors.
@@ -72,6 +74,7 @@ impl Error {
             lock: None,
             owner: None,
             holder: None,
+            lost_reason: None,
         }))
     }
 
@@ -107,6 +110,7 @@ impl Error {
             lock: self.0.lock.clone(),
             owner: self.0.owner.clone(),
             holder: self.0.holder.clone(),
+            lost_reason: self.0.lost_reason,
         };
         change(&mut inner);
         Self(Arc::new(inner))
@@ -152,6 +156,10 @@ impl Error {
         self.change(|inner| inner.holder = holder)
     }
 
+    pub(crate) fn because(self, reason: LostReason) -> Self {
+        self.change(|inner| inner.lost_reason = Some(reason))
+    }
+
     /// The class of this error.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
@@ -170,6 +178,11 @@ impl Error {
     /// Who holds the lock instead, where that is known.
     pub fn holder(&self) -> Option<&OwnerId> {
         self.0.holder.as_ref()
+    }
+
+    /// Why the lock was lost, where the error says [`Lost`](ErrorKind::Lost) of a hold.
+    pub fn lost_reason(&self) -> Option<LostReason> {
+        self.0.lost_reason
     }
 }
 

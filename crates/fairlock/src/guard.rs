@@ -3,7 +3,7 @@
 use crate::client::Client;
 use crate::detached::{self, Detached};
 use crate::error::Error;
-use crate::hold::{Change, GuardState, Hold};
+use crate::hold::{Change, GuardState, Hold, LostReason};
 use crate::observe;
 use crate::reaper::{self, Release, Ticket};
 use fairlock_core::{Body, LockName, Op, OwnerId, Token as FencingToken};
@@ -76,6 +76,11 @@ impl Guard {
     /// Whether the guard still protects. No I/O.
     pub fn state(&self) -> GuardState {
         self.hold.state()
+    }
+
+    /// Why the lock was lost; `None` while it is not. No I/O.
+    pub fn lost_reason(&self) -> Option<LostReason> {
+        self.hold.lost_reason()
     }
 
     /// The next state that differs from `from`: at once when it does already. Never after

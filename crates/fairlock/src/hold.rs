@@ -1,6 +1,9 @@
 //! One hold of a lock: what guards, watchdog and reaper share.
 
+mod reason;
 mod standing;
+
+pub use reason::LostReason;
 
 use crate::clock::{Moment, lock};
 use crate::error::{Error, ErrorKind};
@@ -34,6 +37,8 @@ pub(crate) struct Lease {
     pub(crate) renewed: bool,
     /// Nothing renews it beyond this moment.
     pub(crate) end: Option<Moment>,
+    /// That moment is the end of the longest hold.
+    pub(crate) ends_by_max_hold: bool,
 }
 
 impl Lease {
@@ -50,6 +55,12 @@ impl Lease {
 
     fn capped(self, moment: Moment) -> Moment {
         self.end.map_or(moment, |end| moment.min(end))
+    }
+
+    /// Whether a hold that is valid until then has had all of its lease: the last renewal before the end
+    /// leaves no more than its margin.
+    fn is_used_up(self, valid_until: Moment) -> bool {
+        self.end.is_some_and(|end| valid_until.plus_ms(margin_ms(self.ms) + LAST_CALL_MS) >= end)
     }
 }
 
@@ -69,6 +80,10 @@ pub(crate) struct Hold {
     pub(crate) seat: Option<Arc<Seat>>,
     /// Whether the server was told of the whole lease and the connection held since.
     whole_lease: AtomicBool,
+    /// A renewal is under way.
+    asking: AtomicBool,
+    /// Whoever took the lock away by force says that it was this hold.
+    forced: AtomicBool,
     inner: Mutex<Inner>,
     pub(crate) story: observe::Story,
     standing: Standing,
@@ -86,6 +101,9 @@ struct Inner {
     /// Who held the lock when the server said that this hold is gone.
     taken_by: Option<OwnerId>,
 }
+
+/// What a renewal to the very end may fall short of it, besides its margin: fractions of milliseconds.
+const LAST_CALL_MS: u64 = 5;
 
 /// Taken off every TTL before a guard relies on it: clocks differ in rate, threads wake late.
 pub(crate) fn margin_ms(ttl_ms: u64) -> u64 {
@@ -126,6 +144,8 @@ impl Hold {
             doubtful,
             seat: None,
             whole_lease: AtomicBool::new(false),
+            asking: AtomicBool::new(false),
+            forced: AtomicBool::new(false),
             inner: Mutex::new(Inner {
                 lease,
                 valid_until: lease.capped(valid_until),
@@ -197,10 +217,38 @@ impl Hold {
         }
         let known = self.standing.known();
         if known != GuardState::Lost && self.valid_until().left().is_zero() {
-            self.lose();
+            self.lose(self.why_over());
             return GuardState::Lost;
         }
         known
+    }
+
+    /// Why it is lost, if it is.
+    pub(crate) fn lost_reason(&self) -> Option<LostReason> {
+        if self.home.is_some_and(Home::is_left) {
+            return Some(LostReason::Forked);
+        }
+        if self.state() == GuardState::Lost { self.standing.reason() } else { None }
+    }
+
+    /// Why its validity has run out.
+    fn why_over(&self) -> LostReason {
+        let (lease, valid_until) = self.times();
+        let unheard = self.standing.known() == GuardState::Suspect || self.is_asking();
+        match lease.is_used_up(valid_until) {
+            true if lease.ends_by_max_hold => LostReason::MaxHold,
+            false if unheard => LostReason::Unreachable,
+            _ => LostReason::Expired,
+        }
+    }
+
+    /// A renewal is under way, or is over.
+    pub(crate) fn set_asking(&self, yes: bool) {
+        self.asking.store(yes, Ordering::Relaxed);
+    }
+
+    fn is_asking(&self) -> bool {
+        self.asking.load(Ordering::Relaxed)
     }
 
     /// The next state that differs from `from`.
@@ -232,28 +280,42 @@ impl Hold {
     }
 
     pub(crate) fn lost_error(&self) -> Error {
-        let message = "the lock was lost: its lease ran out, or it was taken away; undo or check \
-                       what was done under it";
-        let holder = lock(&self.inner).taken_by.clone();
-        Error::new(ErrorKind::Lost, message).on(&self.name).by(&self.owner).held_by(holder)
+        // It was lost, or nobody would ask; the clock does not go back.
+        let reason = self.lost_reason().unwrap_or(LostReason::Expired);
+        let message = format!("the lock was lost: {reason}; undo or check what was done under it");
+        let error = Error::new(ErrorKind::Lost, message).on(&self.name).by(&self.owner);
+        let error = error.because(reason);
+        if reason == LostReason::Forked {
+            // A copy of a mutex may be locked for ever.
+            return error;
+        }
+        error.held_by(lock(&self.inner).taken_by.clone())
     }
 
     /// The server says that this hold is gone, and who has the lock instead.
     pub(crate) fn lose_to(&self, holder: Option<OwnerId>) {
-        lock(&self.inner).taken_by = holder;
-        self.lose();
+        let reason = match holder {
+            _ if self.forced.load(Ordering::Relaxed) => LostReason::Forced,
+            Some(_) => LostReason::Replaced,
+            None => LostReason::DataLost,
+        };
+        // By the clock first: what ran out before is not the server's doing.
+        if self.state() != GuardState::Lost {
+            lock(&self.inner).taken_by = holder;
+            self.lose(reason);
+        }
     }
 
     /// The same, from what the server said.
     pub(crate) fn lose_by(&self, body: Body) {
         match body {
             Body::NotHeld { holder } => self.lose_to(holder),
-            _ => self.lose(),
+            _ => self.lose_to(None),
         }
     }
 
-    pub(crate) fn lose(&self) {
-        if self.standing.lose() {
+    pub(crate) fn lose(&self, reason: LostReason) {
+        if self.standing.lose(reason) {
             observe::lost(self);
         }
     }
@@ -322,6 +384,7 @@ impl Hold {
         inner.detached += 1;
         inner.lease.renewed = false;
         inner.lease.end = Some(inner.valid_until);
+        inner.lease.ends_by_max_hold = false;
         inner.valid_until
     }
 
@@ -351,14 +414,14 @@ mod tests {
         let owner = OwnerId::parse(b"someone");
         let name = LockName::new(b"x").unwrap();
         let until = Moment::now().plus_ms(60_000);
-        let lease = Lease { ms: 60_000, renewed: true, end: None };
+        let lease = Lease { ms: 60_000, renewed: true, end: None, ends_by_max_hold: false };
         let hold = Hold::new(name, Kind::Fair, owner, &grant(), lease, until, vec![]);
         assert_eq!(hold.state(), GuardState::Held);
         hold.suspect();
         assert_eq!(hold.state(), GuardState::Suspect);
         hold.renewed(Moment::now(), 60_000);
         assert_eq!(hold.state(), GuardState::Held);
-        hold.lose();
+        hold.lose(LostReason::Expired);
         hold.renewed(Moment::now(), 60_000);
         hold.suspect();
         assert_eq!(hold.state(), GuardState::Lost);
@@ -373,7 +436,7 @@ mod tests {
             let owner = OwnerId::parse(b"someone");
             let name = LockName::new(b"x").unwrap();
             let over = Moment::now().minus_ms(1);
-            let lease = Lease { ms: 60_000, renewed: true, end: None };
+            let lease = Lease { ms: 60_000, renewed: true, end: None, ends_by_max_hold: false };
             Hold::new(name, Kind::Fair, owner, &grant(), lease, over, vec![])
         };
         let sent = Moment::now().minus_ms(1_000);
@@ -395,7 +458,7 @@ mod tests {
         let owner = OwnerId::parse(b"someone");
         let name = LockName::new(b"x").unwrap();
         let end = Moment::now().plus_ms(5_000);
-        let lease = Lease { ms: 60_000, renewed: true, end: Some(end) };
+        let lease = Lease { ms: 60_000, renewed: true, end: Some(end), ends_by_max_hold: true };
         assert!((4_000..=5_000).contains(&lease.wanted_ms()));
         let until = end.plus_ms(1);
         let hold = Hold::new(name, Kind::Fair, owner, &grant(), lease, until, vec![]);

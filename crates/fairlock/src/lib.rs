@@ -38,7 +38,7 @@
 //! | locks that outlive a fail-over of the server | [`Config::replicas`]: [`Replicas`] |
 //! | to leave a lock held without a guard | [`Guard::detach`]: a [`Detached`] |
 //! | to protect what the lock is for | [`FencingToken`], from [`Guard::token`] |
-//! | to know whether you still hold it | [`Guard::ensure_valid`], [`Guard::state`] and [`GuardState`] (no I/O); [`Guard::lost`] |
+//! | to know whether you still hold it | [`Guard::ensure_valid`], [`Guard::state`] and [`GuardState`] (no I/O); [`Guard::lost`]; [`LostReason`] for why not |
 //! | to see who holds and who waits | [`Lock::inspect`]: [`LockStatus`], [`Holder`], [`QueuedWaiter`], [`ClientInfo`] |
 //! | to find out which locks there are | [`Client::locks`]: [`Locks`], [`LockEntry`] |
 //! | names and ids, for logs and tables | [`LockName`], [`OwnerId`], [`ClientId`], [`Kind`]; [`IdError`] for those that cannot be |
@@ -143,7 +143,7 @@ pub use error::{Error, ErrorKind};
 #[doc(inline)]
 pub use fairlock_core::{ClientId, IdError, Kind, LockName, OwnerId, Token as FencingToken};
 pub use guard::Guard;
-pub use hold::GuardState;
+pub use hold::{GuardState, LostReason};
 pub use listing::{LockEntry, Locks};
 pub use lock::Lock;
 pub use owner::Owner;

@@ -335,6 +335,7 @@ async fn renew(shared: Arc<Shared>, hold: Arc<Hold>, _slot: Slot) {
     let ttl_ms = hold.lease().wanted_ms();
     let op = hold.renewal(ttl_ms);
     let now = Moment::now();
+    hold.set_asking(true);
     match replicas::renewal(&shared, &hold.name, &op).await {
         Ok(reply) => {
             shared.note_time(&reply);
@@ -369,9 +370,9 @@ async fn renew(shared: Arc<Shared>, hold: Arc<Hold>, _slot: Slot) {
             shared.watchdog.plan(&hold, Moment::now().plus_ms(pause).min(valid_until));
         }
     }
+    hold.set_asking(false);
 }
 
 fn lost(shared: &Shared, hold: &Hold) {
-    hold.lose();
     shared.watchdog.forget(hold);
 }

@@ -2,7 +2,7 @@
 
 use crate::error::{Error, ErrorKind};
 use crate::guard::Guard;
-use crate::hold::{GuardState, Hold};
+use crate::hold::{GuardState, Hold, LostReason};
 use crate::reaper::Release;
 use fairlock_core::{LockName, OwnerId, Token as FencingToken};
 use std::fmt;
@@ -56,6 +56,11 @@ impl Held {
     /// Whether the lock still protects. No I/O.
     pub fn state(&self) -> GuardState {
         if self.is_over() { GuardState::Lost } else { self.hold.state() }
+    }
+
+    /// Why the lock was lost; `None` while it is not, and when the closure was over before. No I/O.
+    pub fn lost_reason(&self) -> Option<LostReason> {
+        if self.is_over() { None } else { self.hold.lost_reason() }
     }
 
     /// Checks that the lock protects at this moment. No I/O.

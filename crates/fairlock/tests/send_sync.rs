@@ -29,6 +29,7 @@ Lock                 Send Sync Unpin -          -             Clone -    Debug
 LockEntry            Send Sync Unpin UnwindSafe RefUnwindSafe Clone -    Debug
 LockName             Send Sync Unpin UnwindSafe RefUnwindSafe Clone -    Debug
 LockStatus           Send Sync Unpin UnwindSafe RefUnwindSafe Clone -    Debug
+LostReason           Send Sync Unpin UnwindSafe RefUnwindSafe Clone Copy Debug
 Locks                Send Sync Unpin -          -             -     -    Debug
 Owner                Send Sync Unpin UnwindSafe RefUnwindSafe Clone -    Debug
 OwnerId              Send Sync Unpin UnwindSafe RefUnwindSafe Clone -    Debug
@@ -150,6 +151,7 @@ fn types() {
         LockEntry,
         LockName,
         LockStatus,
+        LostReason,
         Locks,
         Owner,
         OwnerId,

@@ -68,7 +68,12 @@ impl Wanted {
         let ms = self.lease_ms(shared);
         let renewed = self.is_renewed(shared);
         let end = if renewed { self.max_hold } else { Some(Duration::from_millis(ms)) };
-        let lease = Lease { ms, renewed, end: end.map(|end| base.plus(end)) };
+        let lease = Lease {
+            ms,
+            renewed,
+            end: end.map(|end| base.plus(end)),
+            ends_by_max_hold: end.is_some() && end == self.max_hold,
+        };
         let until = valid_until(base, grant.ttl_ms);
         let mut hold =
             Hold::new(self.name.clone(), self.kind, owner, grant, lease, until, doubtful);

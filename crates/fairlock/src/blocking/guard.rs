@@ -3,7 +3,7 @@
 use super::wait;
 use crate::detached::Detached;
 use crate::error::Error;
-use crate::hold::GuardState;
+use crate::hold::{GuardState, LostReason};
 use crate::reaper::Release;
 use fairlock_core::{LockName, OwnerId, Token as FencingToken};
 use std::fmt;
@@ -77,6 +77,11 @@ impl Guard {
     /// Whether the guard still protects. No I/O.
     pub fn state(&self) -> GuardState {
         self.inner.state()
+    }
+
+    /// Why the lock was lost; `None` while it is not. No I/O.
+    pub fn lost_reason(&self) -> Option<LostReason> {
+        self.inner.lost_reason()
     }
 
     /// Checks that the guard protects at this moment. No I/O.

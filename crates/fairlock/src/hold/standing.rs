@@ -1,13 +1,14 @@
 //! What is known of a hold, in one word, and a way to hear of changes. Most holds are over before
 //! anybody listens: making one of these and dropping it costs nothing.
 
-use super::GuardState;
+use super::{GuardState, LostReason};
 use std::sync::atomic::{AtomicU8, Ordering};
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
 const HELD: u8 = 0;
 const SUSPECT: u8 = 1;
+/// Lost, and the reason's code on top of it.
 const LOST: u8 = 2;
 
 #[derive(Default)]
@@ -25,10 +26,17 @@ impl Standing {
         }
     }
 
-    /// Lost for good. Says whether that is new.
-    pub(super) fn lose(&self) -> bool {
-        let is_new = self.known.swap(LOST, Ordering::AcqRel) != LOST;
-        self.tell(is_new)
+    /// Why it is lost, if it is.
+    pub(super) fn reason(&self) -> Option<LostReason> {
+        LostReason::of_code(self.known.load(Ordering::Acquire).checked_sub(LOST)?)
+    }
+
+    /// Lost for good, for the first reason that was found. Says whether that is new.
+    pub(super) fn lose(&self, reason: LostReason) -> bool {
+        let lost = LOST + reason.code();
+        let once = |known| (known < LOST).then_some(lost);
+        let lost = self.known.fetch_update(Ordering::AcqRel, Ordering::Relaxed, once);
+        self.tell(lost.is_ok())
     }
 
     /// Suspect, if it was held. Says whether it was.

@@ -59,7 +59,7 @@ use crate::client::Client;
 use crate::clock;
 use crate::config::{Address, Config};
 use crate::error::ErrorKind;
-use crate::hold::{Change, Hold};
+use crate::hold::{Change, Hold, LostReason};
 use crate::random::random_bits;
 use crate::reaper;
 use crate::shared::Shared;
@@ -135,7 +135,7 @@ impl Sandbox {
     pub fn lose(&self, name: impl AsRef<[u8]>) -> bool {
         self.with_holds(name.as_ref(), |shared, hold| {
             // First the guard, so that there are never two.
-            hold.lose();
+            hold.lose(LostReason::Forced);
             shared.watchdog.forget(hold);
             let gone = Change { count: 0, number: u64::MAX };
             // Only a token that cannot be minted any more is refused.

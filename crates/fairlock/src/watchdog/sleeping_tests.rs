@@ -44,7 +44,8 @@ impl Kennel {
         let ms = u64::try_from(lease.as_millis()).unwrap();
         let until = valid_until(Moment::now(), ms);
         let (name, owner) = (LockName::new(b"job").unwrap(), OwnerId::parse(b"someone"));
-        let (token, lease) = (Token::new(1).unwrap(), Lease { ms, renewed, end: None });
+        let (token, lease) =
+            (Token::new(1).unwrap(), Lease { ms, renewed, end: None, ends_by_max_hold: false });
         let grant = Grant { request: RequestId::from_random(1), token, ttl_ms: ms };
         let hold = Arc::new(Hold::new(name, Kind::Fair, owner, &grant, lease, until, vec![]));
         self.watchdog.watch(&hold, true);
