@@ -4,9 +4,10 @@
 //! may be dropped where there is no runtime, and a future may be dropped on any thread. Why one
 //! for each client: it ends with it.
 
+use crate::clock::Moment;
 use crate::config::{Address, Config};
 use crate::error::{Error, ErrorKind};
-use crate::process;
+use crate::process::{self, LAST_WORDS};
 use crate::random::random_bits;
 use crate::shared::{ConnectionState, Shared};
 use crate::store::memory::MemoryStore;
@@ -15,10 +16,39 @@ use crate::watchdog;
 use fairlock_core::ClientId;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
+use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
 /// How long the thread of a client that has ended stays for its last command.
 const FAREWELL: Duration = Duration::from_millis(250);
+
+/// The runtime of a client's thread. Dropping a runtime waits for its threads, which tokio refuses with a
+/// panic where a task does it; and whoever connects is such a task, as a rule. So whichever way this one
+/// ends, nobody waits for it.
+struct Engine(Option<Runtime>);
+
+impl Engine {
+    fn new() -> Result<Self, Error> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        runtime.map(|runtime| Self(Some(runtime))).map_err(|error| no_thread(&error))
+    }
+}
+
+impl std::ops::Deref for Engine {
+    type Target = Runtime;
+
+    fn deref(&self) -> &Runtime {
+        self.0.as_ref().expect("it is taken out when this is dropped, and never before")
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
 
 /// What runs for a client.
 pub(crate) struct Started {
@@ -32,10 +62,7 @@ pub(crate) type FirstContact = oneshot::Receiver<Result<(), Error>>;
 /// attempt to connect.
 pub(crate) fn start(config: Config) -> Result<(Started, FirstContact), Error> {
     let client_id = ClientId::from_random(random_bits()?);
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| no_thread(&error))?;
+    let runtime = Engine::new()?;
     let (stop, stopped) = oneshot::channel::<()>();
     let (told, first_contact) = oneshot::channel();
 
@@ -52,17 +79,19 @@ pub(crate) fn start(config: Config) -> Result<(Started, FirstContact), Error> {
     // Set before the runtime runs: no event can come earlier.
     let _ = slot.set(Arc::downgrade(&shared));
     runtime.spawn(watchdog::run(Arc::clone(&shared)));
-    let store = Arc::clone(&shared.store);
+    let work = Arc::clone(&shared);
     std::thread::Builder::new()
         .name("fairlock".into())
         .spawn(move || {
             process::enter_background();
-            // An error means that the last handle is gone, which is the same thing.
-            let _ = runtime.block_on(stopped);
-            // Nor does anybody wait for this: a server that does not answer forgets by itself.
-            let _ =
-                runtime.block_on(async { tokio::time::timeout(FAREWELL, store.farewell()).await });
-            runtime.shutdown_background();
+            runtime.block_on(async {
+                // An error means that the last handle is gone, which is the same thing.
+                let _ = stopped.await;
+                // Nobody who dropped a handle waits for this: what was dropped before is still released.
+                work.pending.settled(Moment::now().plus(LAST_WORDS)).await;
+                // Nor for this: a server that does not answer forgets by itself.
+                let _ = tokio::time::timeout(FAREWELL, work.store.farewell()).await;
+            });
         })
         .map_err(|error| no_thread(&error))?;
     Ok((Started { shared, stop }, first_contact))
@@ -109,7 +138,7 @@ fn open_store(
     config: Config,
     client_id: ClientId,
     events: Events,
-    runtime: &tokio::runtime::Runtime,
+    runtime: &Runtime,
     told: oneshot::Sender<Result<(), Error>>,
 ) -> Result<Arc<Shared>, Error> {
     let handle = runtime.handle().clone();

@@ -21,9 +21,10 @@ use tokio::sync::{oneshot, watch};
 ///
 /// Heartbeats, renewals and releases run on a thread of the client's own: they go on while the
 /// application's runtime is blocked, and work where there is none. When the last clone, lock and
-/// guard is gone, that thread ends; releases that are under way then get up to a second. So they do
-/// when the main thread ends, by returning from `main` or by `std::process::exit`, while a client in
-/// a static is never dropped.
+/// guard is gone, that thread ends; releases that are under way then get up to a second. Dropping does
+/// not wait for them, in a task or elsewhere. What waits, for as long, is the end of the thread on which
+/// the last of them was dropped, and the end of the main thread, by returning from `main` or by
+/// `std::process::exit`: a client in a static is never dropped.
 ///
 /// # After `fork()`
 /// A client, and all that came from it, belongs to the process that made it. In a child of `fork()`
@@ -213,9 +214,9 @@ impl Client {
     }
 
     /// Ends the client's work: waiters leave their queues, guards are not renewed any more and
-    /// end with their leases, later calls are errors. Waits until what is under way (releases,
-    /// waiters leaving) is answered, at most for the store timeout. Behind Sentinels it asks them once whether the
-    /// server that has answered is being replaced, and if so stays until the new one was told, up to 5 s.
+    /// end with their leases, later calls are errors; what is held can still be released. Waits until what is under way
+    /// (releases, waiters leaving) is answered, at most for the store timeout. Behind Sentinels it asks them once whether
+    /// the server that has answered is being replaced, and if so stays until the new one was told, up to 5 s.
     ///
     /// # Cancel safety
     /// Dropping the future leaves the client shut down; what is under way goes on.
@@ -228,10 +229,10 @@ impl Client {
         let shared = Arc::clone(&self.shared);
         let flushed = self.on_background(async move {
             let until = shared.store_deadline();
-            flush(&shared, until).await;
+            shared.pending.settled(until).await;
             if shared.lately.is_any() {
                 shared.store.follow(until.min(Moment::now().plus(FOLLOW_MAX))).await;
-                flush(&shared, until).await;
+                shared.pending.settled(until).await;
             }
             let _ =
                 tokio::time::timeout(until.left().min(LAST_WORDS), shared.store.farewell()).await;
@@ -274,13 +275,6 @@ impl Client {
     }
 }
 
-/// Waits for releases, and for waiters that leave.
-async fn flush(shared: &Shared, until: Moment) {
-    while shared.pending.count() > 0 && !until.left().is_zero() {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
-}
-
 impl Drop for Life {
     fn drop(&mut self) {
         if self.shared.home.is_left() {
@@ -289,10 +283,10 @@ impl Drop for Life {
             std::mem::forget((Arc::clone(&self.shared), self.stop.take()));
             return;
         }
-        if !process::in_background() && !self.shared.runs_here() {
-            self.shared.pending.wait(LAST_WORDS);
-        }
         self.shared.close();
+        if !process::in_background() && !self.shared.runs_here() {
+            process::ended_here(&self.shared);
+        }
         if let Some(stop) = self.stop.take() {
             // The thread may have ended by itself.
             let _ = stop.send(());

@@ -1,5 +1,5 @@
-//! The process that a client lives in: what changes with `fork()`, and what the end of `main` waits
-//! for.
+//! The process that a client lives in: what changes with `fork()`, and what the end of `main`, and of other
+//! threads, waits for.
 
 use crate::clock::Moment;
 use crate::shared::Shared;
@@ -7,7 +7,7 @@ use std::cell::{Cell, RefCell};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// How long a program's end, or a client's, waits for guards that were dropped just before it:
+/// How long a thread's end, or a client's, waits for guards that were dropped just before it:
 /// releases take a round trip; a store that does not answer must not hold a program up.
 pub(crate) const LAST_WORDS: Duration = Duration::from_secs(1);
 
@@ -35,8 +35,8 @@ thread_local! {
     /// Whether this is the background thread of a client.
     static IN_BACKGROUND: Cell<bool> = const { Cell::new(false) };
 
-    /// On the main thread: the clients whose releases its end waits for. A client in a static is
-    /// never dropped, so that otherwise nobody would.
+    /// The clients whose releases the end of this thread waits for: on the main thread all that it has
+    /// used, because a client in a static is never dropped; elsewhere those that ended on it.
     static AT_END: AtEnd = const { AtEnd(RefCell::new(Vec::new())) };
 }
 
@@ -66,9 +66,32 @@ impl Drop for AtEnd {
 /// On the main thread: from now on its end waits for what this client has under way then. If it is
 /// ending already, waits now.
 pub(crate) fn wait_at_end(client: &Arc<Shared>) {
-    if !is_main_thread() {
+    if is_main_thread() {
+        wait_at_end_of_thread(client);
+    }
+}
+
+/// The last handle of a client was dropped on this thread. That does not wait, but what was released just
+/// before must not be lost because the program is over the next moment: the end of this thread waits.
+pub(crate) fn ended_here(client: &Arc<Shared>) {
+    /// Whether the destructors of thread-locals run when a thread ends, of the main thread, too.
+    const END_IS_SEEN: bool = cfg!(any(
+        all(target_os = "linux", target_env = "gnu"),
+        target_os = "android",
+        target_vendor = "apple"
+    ));
+    if client.pending.count() == 0 {
         return;
     }
+    if END_IS_SEEN {
+        wait_at_end_of_thread(client);
+    } else if is_main_thread() || tokio::runtime::Handle::try_current().is_err() {
+        // Then here, but not in a task.
+        client.pending.wait(LAST_WORDS);
+    }
+}
+
+fn wait_at_end_of_thread(client: &Arc<Shared>) {
     let noted = AT_END.try_with(|at_end| {
         let mut clients = at_end.0.borrow_mut();
         let this = Arc::downgrade(client);

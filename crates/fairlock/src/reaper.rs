@@ -35,6 +35,15 @@ impl Pending {
         *count == 0
     }
 
+    /// The same in a task.
+    pub(crate) async fn settled(&self, until: Moment) {
+        /// What is under way takes a round trip at least.
+        const LOOK_EVERY: Duration = Duration::from_millis(1);
+        while self.count() > 0 && !until.left().is_zero() {
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+
     pub(crate) fn count(&self) -> usize {
         *lock(&self.count)
     }
@@ -189,6 +198,10 @@ pub(crate) fn give_back(shared: &Arc<Shared>, hold: &Arc<Hold>) -> JoinHandle<()
         let mut copies = Copies::default();
         let result = caller::until_answered(shared, &hold.name, &op, until, &mut copies).await;
         settle(shared, &hold, &op, result.as_ref().ok().map(|reply| &reply.answer.body));
+        if result.is_err() {
+            // What was to confirm it may have made it longer than is known here.
+            abandon(shared, Abandoned::of(&hold, hold.request));
+        }
         abandon_doubtful(shared, &hold);
         drop(ticket);
     })
