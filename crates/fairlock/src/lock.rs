@@ -140,7 +140,8 @@ impl Lock {
     /// Waits for its turn for at most `wait`; zero is [`try_lock`](Self::try_lock).
     ///
     /// `None`: not in time. The place in the queue is given up by then, so that it is in nobody's way;
-    /// asking for that adds a round trip to `wait`, and at most 100 ms to a server that is silent.
+    /// asking for that adds a round trip to `wait`. A store that is silent when the time is up adds at most
+    /// 600 ms: it gets that long to say whether the lock is taken.
     ///
     /// # Errors
     /// As [`lock`](Self::lock). A store that does not answer in that time is an error
@@ -424,8 +425,9 @@ impl Lock {
     }
 
     /// Takes the lock away from whoever holds it, and hands it to the next waiter. Says whether
-    /// anybody held it. The holder finds out at its next renewal; meanwhile only fencing tokens
-    /// protect. For operators.
+    /// anybody held it. A holder that uses fairlock is told, and asks the store at once; if the message is
+    /// lost, and where Java or an operator's `DEL` takes the lock away, it finds out at its next renewal.
+    /// Until then only fencing tokens protect. For operators.
     ///
     /// # Errors
     /// As [`lock`](Self::lock): what surely is no lock, such as another program's data, stays as it is

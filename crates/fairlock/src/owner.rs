@@ -1,6 +1,6 @@
 //! Explicit owners: several requests and guards that count as one, as those of a Java thread do.
 
-use crate::acquire::{self, Caller, Delivery, Wanted};
+use crate::acquire::{self, Caller, Delivery, Stop, Wanted};
 use crate::clock::lock;
 use crate::error::{Error, ErrorKind};
 use crate::guard;
@@ -10,8 +10,10 @@ use crate::shared::Shared;
 use fairlock_core::{LockName, OwnerId};
 use std::collections::HashMap;
 use std::fmt;
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, Weak};
-use tokio::sync::MutexGuard;
+use tokio::sync::{MutexGuard, Notify};
 
 /// An identity that several requests share. While it holds a lock, further requests for that lock
 /// enter it once more instead of waiting for themselves, as in one thread of Java.
@@ -89,7 +91,16 @@ pub(crate) struct Seat {
     /// Whoever has it may ask the store for the lock.
     turn: tokio::sync::Mutex<()>,
     hold: Mutex<Weak<Hold>>,
+    /// How far the request has come whose turn it is, for those that wait for its outcome.
+    progress: AtomicU8,
+    /// That it was answered.
+    answered: Notify,
 }
+
+/// How far the request has come whose turn it is.
+const NOT_ASKED: u8 = 0;
+const ASKED: u8 = 1;
+const ANSWERED: u8 = 2;
 
 impl Owners {
     pub(crate) fn seat(self: &Arc<Self>, name: &LockName, owner: &Owner) -> Arc<Seat> {
@@ -104,6 +115,8 @@ impl Owners {
             owner: owner.id.clone(),
             turn: tokio::sync::Mutex::default(),
             hold: Mutex::default(),
+            progress: AtomicU8::new(NOT_ASKED),
+            answered: Notify::new(),
         });
         seats.insert(key, Arc::downgrade(&seat));
         seat
@@ -122,6 +135,36 @@ impl Drop for Seat {
 }
 
 impl Seat {
+    /// The request whose turn it is asks the store.
+    pub(crate) fn asks(&self) {
+        let first = |progress| (progress == NOT_ASKED).then_some(ASKED);
+        // It may have been answered before: that counts for as long as it has its turn.
+        let _ = self.progress.fetch_update(Ordering::Relaxed, Ordering::Relaxed, first);
+    }
+
+    /// The store has answered it: what it waits for now is the lock.
+    pub(crate) fn is_answered(&self) {
+        self.progress.store(ANSWERED, Ordering::Relaxed);
+        self.answered.notify_waiters();
+    }
+
+    pub(crate) fn was_answered(&self) -> bool {
+        self.progress.load(Ordering::Relaxed) == ANSWERED
+    }
+
+    /// Resolves when the store has answered the request whose turn it is, or nothing was asked yet for
+    /// another reason than silence.
+    async fn says_something(&self, shared: &Shared) {
+        loop {
+            let answered = self.answered.notified();
+            match self.progress.load(Ordering::Relaxed) {
+                ANSWERED => return,
+                NOT_ASKED if shared.reaches(&self.name) => return,
+                _ => answered.await,
+            }
+        }
+    }
+
     /// The hold that a request may enter: not one that is lost, or left to the store.
     fn hold(&self) -> Option<Arc<Hold>> {
         let hold = lock(&self.hold).upgrade()?;
@@ -132,8 +175,11 @@ impl Seat {
 /// How a request goes on.
 enum Way<'a> {
     Entered(Delivery),
-    /// It asks the store.
-    Asks(MutexGuard<'a, ()>),
+    /// It asks the store. The request before it was answered, or none was.
+    Asks {
+        turn: MutexGuard<'a, ()>,
+        after_an_answer: bool,
+    },
     /// Another request is on its way, and this one does not wait.
     Busy,
 }
@@ -146,17 +192,24 @@ pub(crate) async fn drive(
     seat: &Arc<Seat>,
     caller: &mut Caller,
 ) -> Result<Option<Delivery>, Error> {
-    let way = tokio::select! {
-        biased;
-        way = find_way(shared, wanted, seat) => way?,
-        _ = acquire::stop(shared, caller, wanted.until) => Way::Busy,
+    let way = {
+        let entering = AtomicBool::new(false);
+        let mut way = pin!(find_way(shared, wanted, seat, &entering));
+        tokio::select! {
+            biased;
+            way = &mut way => way?,
+            why = acquire::stop(shared, caller, wanted.until) => match why {
+                Stop::Late => late(shared, wanted, seat, way, &entering).await?,
+                _ => Way::Busy,
+            },
+        }
     };
     let _turn = match way {
         Way::Entered(entered) => {
             observe::asked_as(wanted, &seat.owner);
             return Ok(Some(entered));
         }
-        Way::Asks(turn) => turn,
+        Way::Asks { turn, .. } => turn,
         Way::Busy => return Ok(None),
     };
     let hold = acquire::ask(shared, wanted, seat.owner.clone(), caller).await?;
@@ -166,25 +219,65 @@ pub(crate) async fn drive(
     Ok(hold.map(|hold| Delivery::new(hold, shared)))
 }
 
+/// Time is up. A store that has not said anything has not said that the lock is taken: it gets some more time,
+/// and after that its silence is an error.
+async fn late<'a>(
+    shared: &Arc<Shared>,
+    wanted: &Wanted,
+    seat: &Seat,
+    way: Pin<&mut impl Future<Output = Result<Way<'a>, Error>>>,
+    entering: &AtomicBool,
+) -> Result<Way<'a>, Error> {
+    let entering = entering.load(Ordering::Relaxed);
+    let says_something = async {
+        if entering {
+            // Nothing but the answer to this re-entry says anything about it.
+            std::future::pending::<()>().await;
+        }
+        seat.says_something(shared).await;
+    };
+    let way = tokio::select! {
+        biased;
+        way = way => Some(way?),
+        () = says_something => return Ok(Way::Busy),
+        () = tokio::time::sleep(acquire::SILENCE_GRACE) => None,
+    };
+    match way {
+        Some(entered @ Way::Entered(_)) => Ok(entered),
+        // The re-entry was refused, or the other request is over; there is no time left for one of ours.
+        Some(Way::Asks { after_an_answer, .. }) if entering || after_an_answer => Ok(Way::Busy),
+        _ => Err(acquire::silence(ErrorKind::Unknown, &wanted.name).by(&seat.owner)),
+    }
+}
+
 async fn find_way<'a>(
     shared: &Arc<Shared>,
     wanted: &Wanted,
     seat: &'a Arc<Seat>,
+    entering: &AtomicBool,
 ) -> Result<Way<'a>, Error> {
     // Re-entries need no turn: they name counts, in whatever order they arrive.
+    entering.store(true, Ordering::Relaxed);
     if let Some(entered) = reenter(shared, wanted, seat).await? {
         return Ok(Way::Entered(entered));
     }
+    entering.store(false, Ordering::Relaxed);
     let turn = if wanted.try_once {
         let Ok(turn) = seat.turn.try_lock() else { return Ok(Way::Busy) };
         turn
     } else {
         seat.turn.lock().await
     };
+    // Those behind wait for what the store says to this one.
+    let former = seat.progress.swap(ASKED, Ordering::Relaxed);
     // Whoever had the turn before may have got the lock.
+    entering.store(true, Ordering::Relaxed);
     Ok(match reenter(shared, wanted, seat).await? {
         Some(entered) => Way::Entered(entered),
-        None => Way::Asks(turn),
+        None => {
+            seat.progress.store(NOT_ASKED, Ordering::Relaxed);
+            Way::Asks { turn, after_an_answer: former == ANSWERED }
+        }
     })
 }
 

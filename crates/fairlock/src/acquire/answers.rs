@@ -39,9 +39,13 @@ pub(super) fn unanswered<T>(
         return Ok(None);
     }
     let kind = if copies.in_doubt() { ErrorKind::Unknown } else { ErrorKind::Unavailable };
+    Err(silence(kind, &wanted.name))
+}
+
+pub(crate) fn silence(kind: ErrorKind, name: &LockName) -> Error {
     let message = "the store did not answer while this waited, so nobody knows whether the lock is \
                    free; check the server and the network, or wait for longer";
-    Err(Error::new(kind, message).on(&wanted.name))
+    Error::new(kind, message).on(name)
 }
 
 /// As [`answered`], and again while the owner still holds the lock by a request that was given up,
@@ -55,7 +59,7 @@ pub(super) async fn answered_to_owner(
 ) -> Result<Reply, Error> {
     let (mut pause, longest) = GIVEN_UP_PAUSE;
     loop {
-        let reply = answered(shared, &wanted.name, acquire.clone(), copies).await?;
+        let reply = answered(shared, wanted, acquire.clone(), copies).await?;
         let given_up = matches!(reply.answer.body, Body::HeldBySelf { .. });
         if !given_up || wanted.seat.is_none() || wanted.try_once {
             return Ok(reply);
@@ -68,14 +72,17 @@ pub(super) async fn answered_to_owner(
 /// Sends a request until it is answered; once more when the server's clock was misjudged.
 pub(super) async fn answered(
     shared: &Arc<Shared>,
-    name: &LockName,
+    wanted: &Wanted,
     acquire: Acquire,
     copies: &mut Copies,
 ) -> Result<Reply, Error> {
+    let (name, seat) = (&wanted.name, wanted.seat.as_deref());
     let until = shared.store_deadline();
     let op = Op::Acquire(acquire);
+    seat.inspect(|seat| seat.asks());
     for _ in 0..LATE_MAX {
         let reply = caller::until_answered(shared, name, &op, until, copies).await?;
+        seat.inspect(|seat| seat.is_answered());
         if reply.answer.body != Body::TooLate {
             return Ok(reply);
         }

@@ -89,6 +89,13 @@ pub(super) async fn fair(
             Ok(None) => {}
             Err(error) => return Err(error.by(&owner)),
         }
+        // A confirmation without an answer may have given it the whole lease all the same, and then it is by this
+        // request that the server knows the hold.
+        doubtful.push(grant.request);
+        if wanted.seat.is_some() {
+            // The next request of an explicit owner does not take it over, but waits for its end.
+            give_up(shared, wanted, &owner, grant.request, true, &[]);
+        }
         over += 1;
         if !wanted.is_renewed(shared) && over >= OVER_MAX {
             give_up(shared, wanted, &owner, remains.request, remains.doubt, &doubtful);

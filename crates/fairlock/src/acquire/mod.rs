@@ -9,8 +9,9 @@ mod plain;
 mod stop;
 mod wanted;
 
+pub(crate) use answers::silence;
 pub(crate) use delivery::{Caller, Delivery, Requested};
-pub(crate) use stop::stop;
+pub(crate) use stop::{SILENCE_GRACE, Stop, stop};
 pub(crate) use wanted::Wanted;
 
 use crate::error::Error;

@@ -118,7 +118,7 @@ async fn plain_attempts(
         let op = wanted.op(shared, owner, request);
         let asked = Moment::now();
         first.asked.store(true, Ordering::Relaxed);
-        let reply = answered(shared, &wanted.name, op, copies).await?;
+        let reply = answered(shared, wanted, op, copies).await?;
         first.replied.notify_one();
         let (ttl_ms, longest) = match reply.answer.body {
             Body::Granted { token, ttl_ms } => {

@@ -11,7 +11,7 @@ pub(super) const ANSWER_GRACE: Duration = Duration::from_millis(50);
 
 /// A wait whose time is up before the store has said anything at all gets this long for an answer: a
 /// store that is slow then still tells whether the lock is taken.
-const SILENCE_GRACE: Duration = Duration::from_millis(500);
+pub(crate) const SILENCE_GRACE: Duration = Duration::from_millis(500);
 
 /// Why a wait ends without the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +29,9 @@ impl Stop {
     /// again while a hold of its own ends.
     pub(super) fn grace(self, wanted: &Wanted) -> Duration {
         match self {
-            Self::Late if wanted.seat.is_none() => SILENCE_GRACE,
+            Self::Late if wanted.seat.as_ref().is_none_or(|seat| !seat.was_answered()) => {
+                SILENCE_GRACE
+            }
             _ => ANSWER_GRACE,
         }
     }

@@ -1,11 +1,12 @@
 //! What the simulation found in the client, each scene in small, at every moment of its window.
 
 use super::run;
-use super::world::{START_MS, World};
+use super::world::{START_MS, State, World};
 use crate::random::seeded;
 use crate::{Client, Config, Error, Guard, GuardState, Lock, Release};
 use fairlock_core::{ClientId, LockName, Model};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
@@ -55,10 +56,7 @@ impl Scene {
     /// Nothing comes through to the waiter or from it for so long; then what was under way arrives.
     async fn cut_off(&self, length: Duration) {
         for is_cut in [true, false] {
-            self.world.with(|state| {
-                (state.peers[1].mute, state.peers[1].deaf) = (is_cut, is_cut);
-                state.apply(1);
-            });
+            self.cut(is_cut, is_cut);
             if is_cut {
                 sleep(length).await;
             }
@@ -92,6 +90,21 @@ impl Scene {
             let waiting = state.server.model.get(&name).map_or(0, |l| l.snapshot().queue.len());
             (waiting, state.server.standing(&name, state.now_us()).is_some())
         })
+    }
+
+    /// How much longer the lock is held as the server has it.
+    fn left(&self) -> Duration {
+        let name = LockName::new(b"job").expect("a name");
+        let standing = |state: &mut State| state.server.standing(&name, state.now_us());
+        self.world.with(standing).map_or(Duration::ZERO, |standing| standing.left)
+    }
+
+    /// From now on nothing comes through from the waiter, or to it; or all that was under way and more.
+    fn cut(&self, mute: bool, deaf: bool) {
+        self.world.with(|state| {
+            (state.peers[1].mute, state.peers[1].deaf) = (mute, deaf);
+            state.apply(1);
+        });
     }
 
     /// Waits until that is so, soon from now on.
@@ -186,6 +199,15 @@ impl Scene {
 
 /// Plays the scene once for every millisecond at which something can happen in it.
 fn at_every_moment<F: Future<Output = ()>>(until_ms: u64, play: impl Fn(Scene, Duration) -> F) {
+    at_every_moment_with(|config| config, until_ms, play);
+}
+
+/// The same with other settings.
+fn at_every_moment_with<F: Future<Output = ()>>(
+    tune: impl Fn(Config) -> Config,
+    until_ms: u64,
+    play: impl Fn(Scene, Duration) -> F,
+) {
     for ms in 0..until_ms {
         seeded::set(Some(ms));
         let runtime = run::runtime();
@@ -195,7 +217,7 @@ fn at_every_moment<F: Future<Output = ()>>(until_ms: u64, play: impl Fn(Scene, D
             let client = |number: u128| {
                 let id = ClientId::from_random(number);
                 let peer = world.add_client(id);
-                run::start(Config::tcp(super::world::host(peer), 6379), id).0
+                run::start(tune(Config::tcp(super::world::host(peer), 6379)), id).0
             };
             let (holder, waiter) = (client(1), client(2));
             let scene = Scene { world: Arc::clone(&world), holder, waiter };
@@ -466,4 +488,43 @@ fn who_returned_to_its_place_has_none_by_its_first_request() {
             scene.comes_to((0, false), &story).await;
         }
     });
+}
+
+/// D11, found by an outside trial: granted by a message that came late, asked for once more, and that was not
+/// answered. The request by which the server knew the hold was forgotten, and another one given up: the lock was
+/// held by nobody for a lease.
+#[test]
+fn d11_nothing_is_left_of_a_turn_whose_confirmation_was_not_answered() {
+    let confirmed = AtomicUsize::new(0);
+    // So that such a turn is over before a connection that says nothing is given up.
+    let brief = |config: Config| config.heartbeat(Duration::from_millis(500));
+    at_every_moment_with(brief, 20, |scene, when| {
+        let confirmed = &confirmed;
+        async move {
+            for of in [OWNED, Client::fair_lock] {
+                let (held, waits) = scene.held_and_waited_for(of).await;
+                // So long after its heartbeat, which a turn's time counts from.
+                sleep(when * 25).await;
+                scene.cut(true, true);
+                assert_eq!(held.release().await.expect("answered"), Release::Released);
+                // Less than a third of it is left when the waiter hears of it.
+                let turn = scene.left();
+                sleep(turn * 2 / 3 + Duration::from_millis(100)).await;
+                scene.cut(false, false);
+                // The reply is still under way when the server has made it a whole lease.
+                let is_confirmed = || scene.left() > turn * 2;
+                let until = Instant::now() + Duration::from_millis(50);
+                while !is_confirmed() && Instant::now() < until {
+                    sleep(Duration::from_millis(1)).await;
+                }
+                confirmed.fetch_add(usize::from(is_confirmed()), Ordering::Relaxed);
+                scene.world.with(|state| state.reset(Some(1), false));
+                waits.abort();
+                scene.connected().await;
+                scene.comes_to((0, false), &format!("given up, {when:?}")).await;
+            }
+        }
+    });
+    let confirmed = confirmed.into_inner();
+    assert!(confirmed >= 30, "the server has confirmed {confirmed} of 40");
 }
