@@ -5,6 +5,7 @@ use crate::clock::Moment;
 use crate::error::Error;
 use crate::hold::Hold;
 use crate::reaper;
+use crate::replicas;
 use crate::shared::Shared;
 use fairlock_core::{Body, LockName, Op, OwnerId, Token as FencingToken};
 use std::sync::Arc;
@@ -56,8 +57,16 @@ pub(crate) async fn renew_once(shared: &Arc<Shared>, hold: &Arc<Hold>) -> Result
         }
     };
     let (op, mut copies) = (hold.renewal(0), Copies::default());
-    let reply =
-        caller::until_answered_with(shared, &hold.name, op, until, &mut copies, freshen).await?;
+    let reply = if shared.store.is_replicated() {
+        // What replicas have not is gone with the next failover, and nobody would renew it there.
+        let confirmed = replicas::confirmed_with(shared, &hold.name, op, until, freshen).await?;
+        match confirmed.missing {
+            Some(missing) if confirmed.reply.answer.body == Body::Renewed => return Err(missing),
+            _ => confirmed.reply,
+        }
+    } else {
+        caller::until_answered_with(shared, &hold.name, op, until, &mut copies, freshen).await?
+    };
     match reply.answer.body {
         Body::Renewed => {
             hold.renewed(reply.sent, asked_ms);

@@ -172,7 +172,9 @@ impl Guard {
     ///
     /// # Errors
     /// [`Lost`](crate::ErrorKind::Lost) when the lock is not held any more,
-    /// [`Closed`](crate::ErrorKind::Closed), or the store's errors. After any of them this guard is released, as if it had been dropped.
+    /// [`Closed`](crate::ErrorKind::Closed), [`NotReplicated`](crate::ErrorKind::NotReplicated) where too few
+    /// [replicas](crate::Config::replicas) have the renewal, or the store's errors. After any of them this guard is
+    /// released, as if it had been dropped.
     ///
     /// # Cancel safety
     /// When the future is dropped before it is ready, the guard is released.
@@ -197,9 +199,9 @@ impl Guard {
     /// the hold would have ended by itself.
     ///
     /// # Errors
-    /// [`Closed`](crate::ErrorKind::Closed) when the client was shut down,
     /// [`Misuse`](crate::ErrorKind::Misuse) in a forked child. How the release ended, [`Lost`] and
-    /// [`Unknown`] included, is no error.
+    /// [`Unknown`] included, is no error. After a [shutdown](Client::shutdown) a lock can still be given
+    /// back: otherwise nobody would have it until its lease ends.
     ///
     /// [`Lost`]: Release::Lost
     /// [`Unknown`]: Release::Unknown

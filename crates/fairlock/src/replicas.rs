@@ -105,9 +105,21 @@ pub(crate) async fn confirmed(
     op: &Op,
     until: Moment,
 ) -> Result<Confirmed, Error> {
+    confirmed_with(shared, name, op.clone(), until, |_| {}).await
+}
+
+/// The same; `freshen` brings each copy up to date before it is sent.
+pub(crate) async fn confirmed_with(
+    shared: &Arc<Shared>,
+    name: &LockName,
+    mut op: Op,
+    until: Moment,
+    mut freshen: impl FnMut(&mut Op),
+) -> Result<Confirmed, Error> {
     let mut backoff = Backoff::default();
     loop {
-        let failure = match shared.store.confirm(name, op).await {
+        freshen(&mut op);
+        let failure = match shared.store.confirm(name, &op).await {
             Ok(confirmed) => {
                 shared.note_time(&confirmed.reply);
                 if confirmed.reply.answer.more {

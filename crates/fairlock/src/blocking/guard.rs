@@ -123,7 +123,6 @@ impl Guard {
     /// [`Guard::release`](crate::Guard::release) of the async API.
     ///
     /// # Errors
-    /// [`Closed`](crate::ErrorKind::Closed) when the client was shut down.
     /// [`Misuse`](crate::ErrorKind::Misuse) on a runtime's thread: the lock is released in the
     /// background then.
     pub fn release(self) -> Result<Release, Error> {

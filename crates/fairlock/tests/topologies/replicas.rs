@@ -434,3 +434,26 @@ async fn each_node_of_a_cluster_has_replicas_of_its_own() {
     assert!(!is_held(&cluster.nodes()[replica], &other), "it was never returned");
     refused(&client.fair_lock(&other)).await;
 }
+
+/// D14: what is left to the store was renewed on the primary alone: after a failover it ended when the last
+/// acknowledged renewal did, and `detach` had said otherwise.
+#[test]
+fn d14_a_lock_that_is_left_behind_is_acknowledged() {
+    steady(|| async {
+        let Some(set) = Replicated::start(Generation::Redis70, 1) else { return };
+        let config = strict(&set.primary().url(), Replicas::AtLeast(1)).replicas_timeout(SHORT);
+        let client = connect(config).await;
+        for kind in [Kind::Fair, Kind::Plain, Kind::Simple] {
+            let lock = lock_of(&client, kind, &format!("{kind:?}"));
+            let guard = within("the lock", SOON, lock.lock()).await.unwrap();
+            set.replica(0).stop();
+            let error = within("the refusal", SOON, guard.detach()).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::NotReplicated, "{error}");
+            set.replica(0).cont();
+            // The guard is released as if it had been dropped.
+            let again = within("the next", SOON, lock.lock()).await.unwrap();
+            within("detached", SOON, again.detach()).await.unwrap();
+            lock.force_unlock().await.unwrap();
+        }
+    });
+}
