@@ -1,5 +1,10 @@
 //! The one clock of the library: time since boot, which no change of the wall clock moves and
 //! which goes on while the machine sleeps (Rust's `Instant` may stop then).
+//!
+//! It stands still with the whole machine: a virtual machine that its hypervisor pauses, or that is restored from a
+//! snapshot. The wall clock is no help against that: it stands still as well, until something sets it, seconds
+//! later or never, and by then the guard has been relied on. What it would do is end every guard of a host
+//! whose clock is set forward for any other reason. So this is not promised (docs/guarantees.md), and tokens decide.
 
 use std::sync::Mutex;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -27,7 +32,14 @@ impl Moment {
         Self(since_boot)
     }
 
-    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    /// On Apple's systems this one counts while the machine sleeps; what Rust takes does not.
+    #[cfg(target_vendor = "apple")]
+    fn real_now() -> Self {
+        let t = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        Self((t.tv_sec as u64).saturating_mul(1_000_000_000) + t.tv_nsec as u64)
+    }
+
+    #[cfg(not(any(target_os = "linux", target_os = "android", target_vendor = "apple")))]
     fn real_now() -> Self {
         use std::sync::OnceLock;
         use std::time::Instant;
