@@ -382,6 +382,8 @@ impl LockState {
 
     fn force(&mut self, cx: &mut Cx<'_>) -> Body {
         let holder = self.holder().cloned();
+        let token = self.keys.token.and_then(Token::new);
+        cx.tell_forced(holder.as_ref(), token);
         // The kind is not known here: both sorts of waiters are told.
         self.free(Kind::Plain, cx);
         self.pass_on(Kind::Fair, cx);

@@ -5,6 +5,7 @@ use crate::id::OwnerId;
 use crate::liveness::Verdict;
 use crate::op::{Channel, Effect, Grant, Payload};
 use crate::queue::to_score;
+use crate::rules::Token;
 use crate::snapshot::Watch;
 use crate::state::{Cx, LockState};
 
@@ -182,5 +183,13 @@ enum Offer {
 impl Cx<'_> {
     pub(crate) fn tell(&mut self, channel: Channel) {
         self.effects.push(Effect { channel, payload: Payload::Zero });
+    }
+
+    /// Tells a holder of ours that its lock was taken away.
+    pub(crate) fn tell_forced(&mut self, holder: Option<&OwnerId>, token: Option<Token>) {
+        let Some((owner, token)) = holder.zip(token) else { return };
+        let Some(client) = owner.client() else { return };
+        let payload = Payload::Forced { owner: owner.clone(), token };
+        self.effects.push(Effect { channel: Channel::Inbox(client), payload });
     }
 }

@@ -334,6 +334,13 @@ pub enum Payload {
         /// Server time of the grant in milliseconds since 1970.
         at_ms: u64,
     },
+    /// Somebody took this hold away by force. A reason to ask whether that is so, and no more.
+    Forced {
+        /// The former holder.
+        owner: OwnerId,
+        /// Names the hold.
+        token: Token,
+    },
 }
 
 /// An operation could not be carried out; nothing was changed.

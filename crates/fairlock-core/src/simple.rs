@@ -90,6 +90,9 @@ impl LockState {
 
     pub(crate) fn simple_force(&mut self, cx: &mut Cx<'_>) -> Body {
         let holder = self.simple_holder();
+        if let Some(SimpleValue::Ours { owner, token, .. }) = &self.keys.value {
+            cx.tell_forced(Some(owner), Some(*token));
+        }
         self.simple_free(cx);
         Body::Forced { holder }
     }

@@ -69,7 +69,7 @@ impl Lock {
         assert_eq!(body, Body::Released);
         effects.into_iter().find_map(|effect| match effect.payload {
             Payload::Grant { grant, .. } => Some(grant.token),
-            Payload::Zero => None,
+            _ => None,
         })
     }
 }

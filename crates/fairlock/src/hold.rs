@@ -247,6 +247,11 @@ impl Hold {
         self.asking.store(yes, Ordering::Relaxed);
     }
 
+    /// Whether somebody says that it was taken away by force.
+    pub(crate) fn set_forced(&self, yes: bool) {
+        self.forced.store(yes, Ordering::Relaxed);
+    }
+
     fn is_asking(&self) -> bool {
         self.asking.load(Ordering::Relaxed)
     }

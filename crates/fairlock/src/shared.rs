@@ -194,6 +194,12 @@ impl Shared {
                 let base = clock.as_deref().unwrap_or(&self.clock).earliest(at_ms, arrived);
                 self.hub.granted_by_message(&grant, base);
             }
+            Event::Forced { owner, token } => {
+                if !self.watchdog.check_hold(&owner, token) {
+                    // It is over, or never was.
+                    self.hub.note_odd();
+                }
+            }
             Event::Wake(topic) => self.hub.wake(&topic),
             Event::Odd => self.hub.note_odd(),
             Event::Down(scope) => {

@@ -9,7 +9,7 @@ use crate::reaper;
 use crate::replicas;
 use crate::shared::Shared;
 use crate::store::Scope;
-use fairlock_core::{Body, RenewalPlan};
+use fairlock_core::{Body, OwnerId, RenewalPlan, Token};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -232,6 +232,29 @@ impl Watchdog {
         self.changed.notify_one();
     }
 
+    /// Somebody says that this hold was taken away by force: the store is asked at once, and what it says counts.
+    /// Says whether there is such a hold.
+    pub(crate) fn check_hold(&self, owner: &OwnerId, token: Token) -> bool {
+        let now = Moment::now().nanos();
+        let mut state = lock(&self.state);
+        let State { holds, plan, .. } = &mut *state;
+        let mut found = false;
+        for (id, hold) in holds {
+            if hold.token == token && hold.owner == *owner {
+                hold.set_forced(true);
+                // Even one that is never renewed.
+                hold.set_whole_lease(false);
+                plan.set(*id, now);
+                found = true;
+            }
+        }
+        drop(state);
+        if found {
+            self.changed.notify_one();
+        }
+        found
+    }
+
     fn plan(&self, hold: &Hold, at: Moment) {
         let mut state = lock(&self.state);
         // A hold that was released meanwhile stays forgotten.
@@ -347,6 +370,8 @@ async fn renew(shared: Arc<Shared>, hold: Arc<Hold>, _slot: Slot) {
                     observe::renewed(&hold, valid_until.left());
                     hold.renewed(reply.sent, ttl_ms);
                     hold.set_whole_lease(true);
+                    // Whoever said so was wrong.
+                    hold.set_forced(false);
                     if hold.state() == GuardState::Lost {
                         return lost(&shared, &hold);
                     }

@@ -125,6 +125,9 @@ impl MemoryStore {
                     let arrived = Moment::now();
                     (self.sink)(Some(to), Event::Granted { grant, at_ms, arrived, clock: None });
                 }
+                (Channel::Inbox(to), Payload::Forced { owner, token }) => {
+                    (self.sink)(Some(to), Event::Forced { owner, token });
+                }
                 (Channel::Base, _) => self.wake(Topic::Base(name.clone())),
                 (Channel::Waiter(owner), _) => self.wake(Topic::Waiter(name.clone(), owner)),
                 (Channel::Inbox(_), Payload::Zero) => {}

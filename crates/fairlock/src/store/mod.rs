@@ -18,7 +18,7 @@ use crate::listing::LockEntry;
 pub(crate) use crate::store::redis::Raw;
 #[cfg(feature = "redis")]
 use crate::store::redis::Walk;
-use fairlock_core::{Answer, ClientId, Grant, LockName, Op, OwnerId};
+use fairlock_core::{Answer, ClientId, Grant, LockName, Op, OwnerId, Token};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
@@ -121,6 +121,8 @@ pub(crate) enum Event {
     /// A hand-over to a waiter of this client; `clock` is that of the server which says so, where there
     /// are several.
     Granted { grant: Grant, at_ms: u64, arrived: Moment, clock: Option<Arc<ServerClock>> },
+    /// Somebody says that this hold of this client was taken away by force.
+    Forced { owner: OwnerId, token: Token },
     /// `0` on a topic: look again.
     Wake(Topic),
     /// A message that fits no form, or an unknown channel.

@@ -302,6 +302,10 @@ impl Guard {
         self.look(blocking::Guard::state)
     }
 
+    pub(crate) fn lost_reason(&self) -> Option<fairlock::LostReason> {
+        self.look(blocking::Guard::lost_reason)
+    }
+
     pub(crate) fn ensure_valid(&self) -> Result<(), Error> {
         self.look(blocking::Guard::ensure_valid)
     }

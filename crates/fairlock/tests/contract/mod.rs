@@ -7,6 +7,7 @@ mod detached;
 mod drops;
 mod enqueue;
 mod errors;
+mod forced;
 mod guards;
 mod listing;
 mod looking;
@@ -95,6 +96,7 @@ macro_rules! on {
                 held_waited_for_and_free, each_once, odd_names, foreign_ones, only_what_may_be_seen,
                 the_pace_is_kept, a_bad_pace_is_refused, without_the_store,
             ];
+            forced: [d15_the_holder_is_told];
             looking: [
                 places_and_times, foreign_waiters, clients_are_named, a_silent_client_is_unknown,
                 a_record_lives_as_long_as_its_client, odd_records_are_unknown,

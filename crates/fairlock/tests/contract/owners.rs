@@ -3,7 +3,9 @@
 use std::time::{Duration, Instant};
 
 use super::super::api::{Client, Lock};
-use super::super::support::{Store, granted, is_free, no_beats, poll_once, queue_is, soon};
+use super::super::support::{
+    Store, granted, is_free, no_beats, poll_once, queue_is, soon, wait_behind,
+};
 use fairlock::{ErrorKind, GuardState, Kind, Release};
 
 const KINDS: [Kind; 3] = [Kind::Fair, Kind::Plain, Kind::Simple];
@@ -307,8 +309,10 @@ pub(super) async fn errors_name_lock_owner_and_holder(store: Store) {
     let owner = client.owner();
     let lock = client.fair_lock("job").owned_by(&owner);
     let guard = lock.lock().await.unwrap();
+    // Waiting for it: the holder is told as soon as it is taken away.
+    let waits = wait_behind(&operator.fair_lock("job"), 1).await;
     assert!(operator.fair_lock("job").force_unlock().await.unwrap());
-    let next = soon("a free lock", operator.fair_lock("job").lock()).await.unwrap();
+    let next = granted(waits).await;
     let error = guard.reenter().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Lost);
     assert_eq!(error.lock().unwrap().as_bytes(), b"job");

@@ -6,7 +6,7 @@
 use super::folder::{self, BELL, Folder};
 use crate::clock::Moment;
 use crate::store::Event;
-use fairlock_core::{ClientId, Grant, MAX_LEASE_MS, RequestId, Token};
+use fairlock_core::{ClientId, Grant, MAX_LEASE_MS, OwnerId, RequestId, Token};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use std::fs::File;
@@ -30,6 +30,8 @@ pub(super) enum Message {
     Free(u64),
     /// The queue before you has changed; the hash of the lock's name.
     Moved(u64),
+    /// Your hold was taken away by force. Programs of before 0.2 drop it, and find out at the next renewal.
+    Forced { owner: OwnerId, token: Token },
 }
 
 impl Message {
@@ -56,6 +58,16 @@ impl Message {
                 number(8, *hash);
                 3
             }
+            Self::Forced { owner, token } => {
+                let text = owner.to_string();
+                let (client, of) = text.rsplit_once(':').unwrap_or_default();
+                let client = ClientId::parse(client.as_bytes()).map_or(0, ClientId::to_bits);
+                number(8, (client >> 64) as u64);
+                number(16, client as u64);
+                number(24, of.parse().unwrap_or(0));
+                number(32, token.get());
+                4
+            }
         };
         bytes[MARK.len()] = kind;
         bytes
@@ -80,6 +92,11 @@ impl Message {
             }
             2 => Self::Free(number(8)?),
             3 => Self::Moved(number(8)?),
+            4 => {
+                let client = u128::from(number(8)?) << 64 | u128::from(number(16)?);
+                let owner = OwnerId::ours(ClientId::from_random(client), number(24)?).ok()?;
+                Self::Forced { owner, token: Token::new(number(32)?)? }
+            }
             _ => return None,
         };
         // The mark, and the zeros of what the message does not use.
@@ -158,7 +175,9 @@ mod tests {
 
     #[test]
     fn messages_round_trip() {
-        for message in [grant(), Message::Free(u64::MAX), Message::Moved(1)] {
+        let owner = OwnerId::ours(ClientId::from_random(7), 12).unwrap();
+        let forced = Message::Forced { owner, token: Token::new(5).unwrap() };
+        for message in [grant(), Message::Free(u64::MAX), Message::Moved(1), forced] {
             assert_eq!(Message::parse(&message.to_bytes()), Some(message));
         }
     }

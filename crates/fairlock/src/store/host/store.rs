@@ -366,6 +366,13 @@ impl Inner {
                     // One that cannot be told finds its turn by its heartbeat, if it lives.
                     bell::ring(&self.folder, to, &Message::Granted { grant, at_ms });
                 }
+                (Channel::Inbox(to), Payload::Forced { owner, token }) if to == self.client => {
+                    (self.events)(Event::Forced { owner, token });
+                }
+                (Channel::Inbox(to), Payload::Forced { owner, token }) => {
+                    // One that cannot be told finds out when it renews the hold.
+                    bell::ring(&self.folder, to, &Message::Forced { owner, token });
+                }
                 (Channel::Base, _) => {
                     if lock(&self.listened).contains_key(name) {
                         (self.events)(Event::Wake(Topic::Base(name.clone())));
@@ -388,6 +395,7 @@ impl Inner {
             Ok(Message::Granted { grant, at_ms }) => {
                 (self.events)(Event::Granted { grant, at_ms, arrived, clock: None });
             }
+            Ok(Message::Forced { owner, token }) => (self.events)(Event::Forced { owner, token }),
             // For a lock that nobody here waits for any more it means nothing.
             Ok(Message::Free(hash)) => {
                 let names: Vec<_> = lock(&self.listened).keys().filter(of(hash)).cloned().collect();

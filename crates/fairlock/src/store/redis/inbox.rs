@@ -306,12 +306,7 @@ impl Inbox {
         let event = match data {
             [Value::BulkString(channel), Value::BulkString(payload)] => {
                 if *channel == self.channel {
-                    match reply::grant_message(payload) {
-                        Some((grant, at_ms)) => {
-                            Event::Granted { grant, at_ms, arrived, clock: None }
-                        }
-                        None => Event::Odd,
-                    }
+                    reply::inbox_message(payload, arrived, || None)
                 } else {
                     let topic = lock(&self.topics).get(channel).map(|w| w.topic.clone());
                     match topic {

@@ -1,9 +1,12 @@
 //! Strict decoding: a reply or message that fits no form is an error, never a default.
 
+use crate::clock::{Moment, ServerClock};
+use crate::store::Event;
 use fairlock_core::{
     Answer, Body, Grant, HeldBy, Inspection, LOOKED_AT_MAX, OwnerId, RequestId, Token, WaiterView,
 };
 use redis::Value;
+use std::sync::Arc;
 
 /// Decodes the reply of a script.
 pub(crate) fn answer(value: Value) -> Result<Answer, String> {
@@ -201,6 +204,40 @@ pub(crate) fn grant_message(payload: &[u8]) -> Option<(Grant, u64)> {
     Some((Grant { request, token, ttl_ms }, at_ms))
 }
 
+/// Decodes the inbox message `f1 <owner> <token>`: somebody took this hold away by force.
+pub(crate) fn forced_message(payload: &[u8]) -> Option<(OwnerId, Token)> {
+    /// The longest message of this form.
+    const MAX_BYTES: usize = 3 + 53 + 16;
+    if payload.len() > MAX_BYTES {
+        return None;
+    }
+    let mut parts = payload.split(|b| *b == b' ');
+    if parts.next()? != b"f1" {
+        return None;
+    }
+    let owner = OwnerId::parse(parts.next()?);
+    let token = token_of(parts.next()?)?;
+    if owner.client().is_none() || parts.next().is_some() {
+        return None;
+    }
+    Some((owner, token))
+}
+
+/// What a message in the inbox says; `clock` is that of the server it came from, where there are several.
+pub(crate) fn inbox_message(
+    payload: &[u8],
+    arrived: Moment,
+    clock: impl FnOnce() -> Option<Arc<ServerClock>>,
+) -> Event {
+    if let Some((grant, at_ms)) = grant_message(payload) {
+        return Event::Granted { grant, at_ms, arrived, clock: clock() };
+    }
+    match forced_message(payload) {
+        Some((owner, token)) => Event::Forced { owner, token },
+        None => Event::Odd,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -233,6 +270,25 @@ mod tests {
         odd.push(Value::Array(long));
         for value in odd {
             assert!(super::answer(value.clone()).is_err(), "{value:?}");
+        }
+    }
+
+    #[test]
+    fn forged_messages_of_force_are_nothing() {
+        let owner = "01234567-89ab-8def-8123-456789abcdef:7";
+        let said = forced_message(format!("f1 {owner} 5").as_bytes());
+        assert_eq!(said, Some((OwnerId::parse(owner.as_bytes()), Token::new(5).unwrap())));
+        for text in [
+            format!("f1 {owner} 0"),
+            format!("f1 {owner} 5 1"),
+            format!("f1 {owner}"),
+            format!("f2 {owner} 5"),
+            format!("f1 {} 5", owner.to_uppercase()),
+            "f1 somebody 5".into(),
+            format!("f1 {owner} 9007199254740992"),
+            "f1 ".repeat(10_000),
+        ] {
+            assert_eq!(forced_message(text.as_bytes()), None, "{text:.60}");
         }
     }
 

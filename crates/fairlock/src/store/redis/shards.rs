@@ -241,13 +241,7 @@ impl Shards {
         let arrived = Moment::now();
         let topic = lock(&self.state).channels.get(name).map(|channel| channel.topic.clone());
         let event = match topic {
-            Some(None) => match reply::grant_message(payload) {
-                Some((grant, at_ms)) => {
-                    let clock = Some(self.clock_of(from));
-                    Event::Granted { grant, at_ms, arrived, clock }
-                }
-                None => Event::Odd,
-            },
+            Some(None) => reply::inbox_message(payload, arrived, || Some(self.clock_of(from))),
             Some(Some(topic)) if payload == b"0" => Event::Wake(topic),
             _ => Event::Odd,
         };

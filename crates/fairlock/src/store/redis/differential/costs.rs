@@ -137,7 +137,7 @@ fn prepare(rig: &mut Rig, kind: Kind, before: Before) -> Token {
             rig.call(&Rules::default(), &acquire(kind, 0)).expect("queued");
             let granted = rig.messages().into_iter().find_map(|message| match message.payload {
                 Payload::Grant { grant, .. } => Some(grant.token),
-                Payload::Zero => None,
+                _ => None,
             });
             let token = granted.expect("owner 1 was told");
             let back = Op::Release { kind, owner: owner(1), token, keep: 0, change: 1 };

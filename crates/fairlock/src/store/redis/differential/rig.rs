@@ -185,6 +185,9 @@ impl Rig {
         let payload = match reply::grant_message(payload) {
             Some((grant, at_ms)) => Payload::Grant { grant, at_ms },
             None if payload == b"0" => Payload::Zero,
+            None if let Some((owner, token)) = reply::forced_message(payload) => {
+                Payload::Forced { owner, token }
+            }
             None => panic!("a message in no known form: {}", payload.escape_ascii()),
         };
         let base = self.keys.base();

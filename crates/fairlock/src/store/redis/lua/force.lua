@@ -5,6 +5,9 @@
 check_types()
 local former = not free and holder()
 wipe()
+if former and ours(former) and last_token and last_token > 0 then
+  call(publish, inbox_prefix .. client_of(former), 'f1 ' .. former .. ' ' .. int(last_token))
+end
 freed = true
 call(publish, base, '0')
 next_holder()

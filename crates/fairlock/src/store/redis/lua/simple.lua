@@ -6,7 +6,7 @@
 --       4 token string     last token                            shared with the other kinds
 --       8 buried string    only where an operation names a request, ours
 --       the others as in head.lua, not looked at
--- ARGV  as in head.lua; 1 publish command, 2 base channel and 7 flags count
+-- ARGV  as in head.lua; 1 publish command, 2 base channel, 3 inbox prefix and 7 flags count
 -- Reply {server ms, 0, tag, ...}; tokens as strings
 local match = string.match
 local MENDED_HOLD = 30000           -- ms at least, a hold whose TTL was taken away

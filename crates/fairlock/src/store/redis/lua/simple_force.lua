@@ -7,5 +7,8 @@ if not free and not ttl and #value <= 20 and string.find(value, '^%-?%d+$') then
   return redis.error_reply('FAIRLOCK_KIND a number without a TTL (a counter or a semaphore), not a lock')
 end
 call('DEL', lock)
+if owner then
+  call(publish, ARGV[3] .. string.sub(owner, 1, 36), 'f1 ' .. owner .. ' ' .. token)
+end
 call(publish, base, '0')
 return { now, 0, 'forced', holder() }

@@ -101,6 +101,7 @@ impl Call {
         };
         let text = match &effect.payload {
             Payload::Zero => "0".into(),
+            Payload::Forced { owner, token } => format!("f1 {owner} {token}"),
             Payload::Grant { grant, at_ms } => {
                 format!("g1 {} {} {at_ms} {}", grant.request, grant.token, grant.ttl_ms)
             }
