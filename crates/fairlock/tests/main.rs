@@ -23,6 +23,8 @@
 //! - `protocol`: what can be counted in `docs/protocol.md` is as the code has it
 //! - `tls`: encrypted connections, what each setting of them does, and what is refused
 //! - `tidy`: rules about the source that no lint knows
+//! - `lost`: why a lock was lost, and how soon its holder hears of force
+//! - `silence`: every call on a store that says nothing, and what dropping waits for
 //! - `many`: thousands of waiters of one client
 
 #![allow(clippy::unwrap_used, reason = "in a test an error is a failure")]
@@ -64,6 +66,8 @@ mod faults;
 mod host;
 mod hostile;
 mod identity;
+#[cfg(feature = "test-util")]
+mod lost;
 mod many;
 mod named;
 mod protocol;
@@ -71,6 +75,7 @@ mod public_api;
 mod redisson;
 mod secrets;
 mod send_sync;
+mod silence;
 mod simple;
 mod smoke;
 mod support;

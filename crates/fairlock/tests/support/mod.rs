@@ -181,6 +181,13 @@ pub(crate) fn run<F: Future<Output = ()>>(at: At, test: impl FnOnce(Store) -> F)
     });
 }
 
+/// Runs one test in paused time.
+#[cfg(feature = "test-util")]
+pub(crate) fn run_paused(test: impl Future<Output = ()>) {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    runtime.enable_all().start_paused(true).build().unwrap().block_on(test);
+}
+
 pub(crate) fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 }

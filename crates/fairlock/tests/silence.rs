@@ -1,0 +1,314 @@
+//! Every call on a store that says nothing: from the start, from some moment on, or only late. Each ends within
+//! its documented time, and silence is never taken for "taken" (D42, D43).
+
+use crate::support::runtime;
+use fairlock::{Client, Config, Error, ErrorKind, Guard, Lock, Release};
+use fairlock_testkit::proxy::Proxy;
+use fairlock_testkit::server::{Generation, Server};
+use std::time::{Duration, Instant};
+use tokio::task::JoinSet;
+
+const CONNECT: Duration = Duration::from_millis(600);
+const RESPONSE: Duration = Duration::from_millis(400);
+const STORE: Duration = Duration::from_millis(1_500);
+
+/// How long a timed wait waits, and what a silent store may add to it.
+const WAIT: Duration = Duration::from_millis(300);
+const WAIT_ADDS: Duration = Duration::from_millis(600);
+
+/// Added to every bound: the machine has other things to do as well.
+const SLACK: Duration = Duration::from_secs(3);
+
+/// What takes no time at all on a machine that has none.
+const AT_ONCE: Duration = Duration::from_millis(500);
+
+fn settings(proxy: &Proxy) -> Config {
+    let config = Config::from_url(&proxy.url()).unwrap();
+    config.connect_timeout(CONNECT).response_timeout(RESPONSE).store_timeout(STORE)
+}
+
+/// A server behind a proxy that can keep silent.
+fn bed() -> Option<(Server, Proxy)> {
+    let server = Server::start(Generation::Redis70)?;
+    let proxy = Proxy::start(server.addr());
+    Some((server, proxy))
+}
+
+/// A call, and how long it may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Call {
+    Ping,
+    Lock,
+    TryLock,
+    TryLockFor,
+    Enqueue,
+    With,
+    TryWithFor,
+    Inspect,
+    IsLocked,
+    Remaining,
+    Force,
+    List,
+}
+
+const CALLS: [(Call, Duration); 12] = [
+    (Call::Ping, RESPONSE),
+    (Call::Lock, STORE),
+    (Call::TryLock, STORE),
+    (Call::TryLockFor, WAIT.saturating_add(WAIT_ADDS)),
+    (Call::Enqueue, STORE),
+    (Call::With, STORE),
+    (Call::TryWithFor, WAIT.saturating_add(WAIT_ADDS)),
+    (Call::Inspect, STORE),
+    (Call::IsLocked, STORE),
+    (Call::Remaining, STORE),
+    (Call::Force, STORE),
+    (Call::List, STORE),
+];
+
+async fn make(call: Call, client: &Client, lock: &Lock) -> Result<String, Error> {
+    let got = |guard: Option<Guard>| format!("a guard: {}", guard.is_some());
+    Ok(match call {
+        Call::Ping => format!("{:?}", client.ping().await?),
+        Call::Lock => got(Some(lock.lock().await?)),
+        Call::TryLock => got(lock.try_lock().await?),
+        Call::TryLockFor => got(lock.try_lock_for(WAIT).await?),
+        Call::Enqueue => format!("{:?}", lock.enqueue().await?),
+        Call::With => format!("{:?}", lock.with(async |_| ()).await?),
+        Call::TryWithFor => format!("{:?}", lock.try_with_for(WAIT, async |_| ()).await?),
+        Call::Inspect => format!("{:?}", lock.inspect().await?),
+        Call::IsLocked => format!("{:?}", lock.is_locked().await?),
+        Call::Remaining => format!("{:?}", lock.remaining_ttl().await?),
+        Call::Force => format!("{:?}", lock.force_unlock().await?),
+        Call::List => format!("{:?}", client.locks().next_page().await?),
+    })
+}
+
+/// Every call of every kind of lock is an error, in time.
+async fn all_are_errors(story: &'static str, proxy: &Proxy, go_silent: bool) {
+    let mut clients = Vec::new();
+    for (call, bound) in CALLS {
+        for kind in ["fair", "plain", "simple", "owned"] {
+            // Enqueue is for fair locks, and some do not know a kind.
+            let only_fair = matches!(call, Call::Ping | Call::Enqueue | Call::List);
+            if only_fair && kind != "fair" {
+                continue;
+            }
+            let config = settings(proxy).lazy_connect(!go_silent);
+            clients.push((call, bound, kind, Client::with_config(config).await.unwrap()));
+        }
+    }
+    if go_silent {
+        proxy.black_hole_to_client(true);
+    }
+    let mut calls = JoinSet::new();
+    for (call, bound, kind, client) in clients {
+        calls.spawn(async move {
+            let lock = match kind {
+                "plain" => client.plain_lock("job"),
+                "simple" => client.simple_lock("job"),
+                "owned" => client.fair_lock("job").owned_by(&client.owner()),
+                _ => client.fair_lock("job"),
+            };
+            let began = Instant::now();
+            let result = make(call, &client, &lock).await;
+            let took = began.elapsed();
+            let story = format!("{story}, {call:?}, {kind}, after {took:?}");
+            let error = result.err().unwrap_or_else(|| panic!("{story}: no error"));
+            let kinds = [ErrorKind::Unavailable, ErrorKind::Unknown];
+            assert!(kinds.contains(&error.kind()), "{story}: {error:?}");
+            assert!(took < bound + SLACK, "{story}: the bound is {bound:?}");
+            let began = Instant::now();
+            client.shutdown().await;
+            assert!(began.elapsed() < STORE + SLACK, "{story}: shutdown {:?}", began.elapsed());
+        });
+    }
+    while let Some(done) = calls.join_next().await {
+        done.unwrap();
+    }
+}
+
+#[test]
+fn a_store_that_is_silent_from_the_start() {
+    let Some((_server, proxy)) = bed() else { return };
+    proxy.black_hole_to_client(true);
+    runtime().block_on(async {
+        let began = Instant::now();
+        let error = Client::with_config(settings(&proxy)).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        assert!(began.elapsed() < CONNECT + SLACK, "{:?}", began.elapsed());
+        all_are_errors("silent from the start", &proxy, false).await;
+    });
+}
+
+#[test]
+fn a_store_that_goes_silent() {
+    let Some((_server, proxy)) = bed() else { return };
+    runtime().block_on(all_are_errors("gone silent", &proxy, true));
+}
+
+/// The calls of guards, of locks that are held when the store goes silent.
+#[test]
+fn guards_of_a_store_that_goes_silent() {
+    let Some((_server, proxy)) = bed() else { return };
+    runtime().block_on(async {
+        let client = Client::with_config(settings(&proxy)).await.unwrap();
+        let guard = async |name: &str| client.fair_lock(name).lock().await.unwrap();
+        let (enters, detaches, releases) = (guard("a").await, guard("b").await, guard("c").await);
+        let simple = client.simple_lock("d").lock().await.unwrap();
+        proxy.black_hole_to_client(true);
+        let began = Instant::now();
+        let calls = tokio::join!(
+            enters.reenter(),
+            detaches.detach(),
+            releases.release(),
+            simple.release(),
+        );
+        let took = began.elapsed();
+        assert!(took < STORE + RESPONSE + SLACK, "{took:?}");
+        assert_eq!(calls.0.unwrap_err().kind(), ErrorKind::Unknown);
+        assert_eq!(calls.1.unwrap_err().kind(), ErrorKind::Unknown);
+        assert_eq!(calls.2.unwrap(), Release::Unknown);
+        assert_eq!(calls.3.unwrap(), Release::Unknown);
+        assert!(enters.lost_reason().is_none(), "its lease is not over");
+    });
+}
+
+/// D42: the owner holds the lock, or another request of it is under way, and the store says nothing: that was
+/// `None`, as if somebody else had the lock.
+#[test]
+fn d42_the_silence_about_an_owners_lock_is_an_error() {
+    let Some((_server, proxy)) = bed() else { return };
+    runtime().block_on(async {
+        let client = Client::with_config(settings(&proxy)).await.unwrap();
+        let holds = client.owner();
+        let held = client.fair_lock("held").owned_by(&holds).lock().await.unwrap();
+        proxy.black_hole_to_client(true);
+        let asks = client.owner();
+        let asked = client.fair_lock("asked").owned_by(&asks);
+        let first = tokio::spawn(async move { asked.lock().await });
+        // Its request is under way.
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        for (name, owner) in [("held", &holds), ("asked", &asks)] {
+            let began = Instant::now();
+            let result = client.fair_lock(name).owned_by(owner).try_lock_for(WAIT).await;
+            let took = began.elapsed();
+            let error = result.err().unwrap_or_else(|| panic!("{name}: taken for taken"));
+            let kinds = [ErrorKind::Unavailable, ErrorKind::Unknown];
+            assert!(kinds.contains(&error.kind()), "{name}: {error:?}");
+            assert!(took >= WAIT && took < WAIT + WAIT_ADDS + SLACK, "{name}: {took:?}");
+        }
+        drop(held);
+        assert!(first.await.unwrap().is_err());
+    });
+}
+
+/// D42: slowness alone was enough for it.
+#[test]
+fn d42_an_owner_enters_its_lock_on_a_slow_store() {
+    let Some((_server, proxy)) = bed() else { return };
+    runtime().block_on(async {
+        let client = Client::connect(&proxy.url()).await.unwrap();
+        let lock = client.fair_lock("job").owned_by(&client.owner());
+        let held = lock.lock().await.unwrap();
+        proxy.delay_to_client(Duration::from_millis(100));
+        let again = lock.try_lock_for(Duration::from_millis(5)).await.unwrap();
+        assert_eq!(again.expect("it holds the lock").token(), held.token());
+    });
+}
+
+/// The other side of D42: where the store has said that somebody else has the lock, the owner's other requests are
+/// told "not in time", and at once.
+#[test]
+fn d42_a_lock_that_is_taken_is_no_error() {
+    let Some((_server, proxy)) = bed() else { return };
+    runtime().block_on(async {
+        let client = Client::connect(&proxy.url()).await.unwrap();
+        for lock in [client.fair_lock("fair"), client.plain_lock("plain")] {
+            let taken = lock.lock().await.unwrap();
+            let owned = lock.owned_by(&client.owner());
+            let waiting = owned.clone();
+            let first = tokio::spawn(async move { waiting.lock().await });
+            tokio::time::sleep(WAIT).await;
+            let began = Instant::now();
+            assert!(owned.try_lock_for(WAIT).await.unwrap().is_none());
+            println!("measured: d42 a lock that is taken: {:?}", began.elapsed());
+            first.abort();
+            taken.release().await.unwrap();
+        }
+    });
+}
+
+/// D43: the last handle of a client waited for a second, in a task too, when releases were under way and the
+/// server silent: eight clients for eight.
+#[test]
+fn d43_dropping_never_waits() {
+    let Some((_server, proxy)) = bed() else { return };
+    let drop_all = |clients: Vec<(Client, Guard)>| {
+        let began = Instant::now();
+        for (client, guard) in clients {
+            drop(guard);
+            drop(client);
+        }
+        began.elapsed()
+    };
+    let open = async |proxy: &Proxy| {
+        let mut clients = Vec::new();
+        for _ in 0..8 {
+            let client = Client::connect(&proxy.url()).await.unwrap();
+            let guard = client.fair_lock(client.id().to_string()).lock().await.unwrap();
+            clients.push((client, guard));
+        }
+        clients
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (in_a_task, elsewhere) =
+        runtime.block_on(async { (open(&proxy).await, open(&proxy).await) });
+    proxy.black_hole_to_client(true);
+    let took = runtime.block_on(async { tokio::spawn(async move { drop_all(in_a_task) }).await });
+    assert!(took.unwrap() < AT_ONCE, "in a task");
+    // A thread's end waits for what it has dropped, for a second at most.
+    let began = Instant::now();
+    let took = std::thread::spawn(move || drop_all(elsewhere)).join().unwrap();
+    assert!(took < AT_ONCE, "in a thread: {took:?}");
+    assert!(began.elapsed() < Duration::from_secs(1) + SLACK, "{:?}", began.elapsed());
+}
+
+/// What a thread drops as its last is released when it has ended, though the drop does not wait for it.
+#[test]
+fn d43_the_end_of_a_thread_waits_for_what_it_dropped() {
+    let Some((server, proxy)) = bed() else { return };
+    let url = proxy.url();
+    let took = std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            let (client, guard) = runtime.block_on(async {
+                let client = Client::connect(&url).await.unwrap();
+                let guard = client.fair_lock("job").lock().await.unwrap();
+                (client, guard)
+            });
+            // Longer than it takes to drop them, shorter than the end waits.
+            proxy.delay_to_client(Duration::from_millis(300));
+            let began = Instant::now();
+            drop(guard);
+            drop(client);
+            began.elapsed()
+        });
+        thread.join().unwrap()
+    });
+    assert_eq!(server.client().call(&["EXISTS", "job"]).int(), 0);
+    assert!(took < Duration::from_millis(250), "the drop took {took:?}");
+}
+
+/// D43: what comes of a release after a shutdown. The documents said `Closed`; a lock that can be given back should be.
+#[test]
+fn d43_a_guard_can_be_released_after_a_shutdown() {
+    let Some((server, proxy)) = bed() else { return };
+    runtime().block_on(async {
+        let client = Client::connect(&proxy.url()).await.unwrap();
+        let guard = client.fair_lock("job").lock().await.unwrap();
+        client.shutdown().await;
+        assert_eq!(guard.release().await.unwrap(), Release::Released);
+        assert_eq!(server.client().call(&["EXISTS", "job"]).int(), 0);
+    });
+}
