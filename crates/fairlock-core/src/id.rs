@@ -10,6 +10,10 @@ pub const MAX_NAME_BYTES: usize = 4096;
 /// Largest owner number: fifteen decimal digits, exact in a Lua number and in a Java `long`.
 pub const MAX_OWNER_NUMBER: u64 = 999_999_999_999_999;
 
+/// Owners from this number on hold a lock once in a time: when their work is done, the hold is left to its
+/// lease on purpose. No client counts that far. It means nothing to the rules; it is for those who look.
+pub const ONCE_NUMBER_MIN: u64 = 900_000_000_000_000;
+
 /// Prefixes of keys that Redisson or fairlock derive from lock names. A lock with such a name
 /// would write into another lock's queue or registry.
 const RESERVED_PREFIXES: [&str; 6] = [
@@ -241,6 +245,11 @@ impl OwnerId {
         self.client().is_some()
     }
 
+    /// Whether its number is one of those from [`ONCE_NUMBER_MIN`] on.
+    pub fn is_once(&self) -> bool {
+        matches!(self.0, Repr::Ours { number, .. } if number >= ONCE_NUMBER_MIN)
+    }
+
     /// The id as it stands in a key.
     pub fn to_bytes(&self) -> Vec<u8> {
         match &self.0 {
@@ -387,8 +396,9 @@ mod tests {
                 text.insert(dash, '-');
             }
             assert_eq!(client.to_string(), text);
-            for number in [1, MAX_OWNER_NUMBER] {
+            for number in [1, ONCE_NUMBER_MIN - 1, ONCE_NUMBER_MIN, MAX_OWNER_NUMBER] {
                 let owner = OwnerId::ours(client, number).unwrap();
+                assert_eq!(owner.is_once(), number >= ONCE_NUMBER_MIN);
                 assert_eq!(owner.to_bytes(), format!("{text}:{number}").as_bytes());
                 assert_eq!(owner.to_string(), format!("{text}:{number}"));
             }

@@ -37,7 +37,10 @@ mod state;
 mod value;
 
 pub use foreign::NotALock;
-pub use id::{ClientId, IdError, LockName, MAX_NAME_BYTES, MAX_OWNER_NUMBER, OwnerId, RequestId};
+pub use id::{
+    ClientId, IdError, LockName, MAX_NAME_BYTES, MAX_OWNER_NUMBER, ONCE_NUMBER_MIN, OwnerId,
+    RequestId,
+};
 pub use model::Model;
 pub use op::{
     Acquire, Answer, Body, Channel, CoreError, Effect, Grant, HeldBy, Inspection, Kind, Mode, Op,

@@ -141,6 +141,18 @@ impl Client {
         Owner::new(id.expect("10^15 of them take 31 years at a million a second"))
     }
 
+    /// As [`owner`](Self::owner), for work that is to be done once in a time: its hold is
+    /// [left to the store](crate::Guard::detach_for) for the rest of that time when the work is done. Whoever
+    /// looks at the lock then can tell so from the owner's number, and is told that it
+    /// [is done](crate::LockStatus::is_done).
+    ///
+    /// # Panics
+    /// After 10^14 owners of this client, guards included.
+    pub fn once_owner(&self) -> Owner {
+        let id = self.shared.new_once_owner();
+        Owner::new(id.expect("10^14 of them take 3 years at a million a second"))
+    }
+
     /// The locks of the store, page by page; nothing is asked before [`Locks::next_page`].
     ///
     /// ```

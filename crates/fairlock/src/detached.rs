@@ -44,15 +44,23 @@ impl Detached {
     }
 }
 
-/// Renews the hold to its whole lease, or to what is left until its end.
-pub(crate) async fn renew_once(shared: &Arc<Shared>, hold: &Arc<Hold>) -> Result<(), Error> {
+/// Renews the hold until `end`; without that to its whole lease, or to what is left until its end.
+pub(crate) async fn renew_once(
+    shared: &Arc<Shared>,
+    hold: &Arc<Hold>,
+    end: Option<Moment>,
+) -> Result<(), Error> {
     shared.store.left_behind();
+    if end.is_some() && hold.is_of_one_guard() {
+        // A renewal that comes after this one would give the lease again, in place of the time.
+        shared.watchdog.forget(hold);
+    }
     let until = hold.valid_until().min(shared.store_deadline());
     let mut asked_ms = 0;
     let freshen = |op: &mut Op| {
         if let Op::Renew { ttl_ms, .. } = op {
             // A copy that is sent later must not reach beyond the end.
-            asked_ms = hold.lease().wanted_ms();
+            asked_ms = end.map_or_else(|| hold.lease().wanted_ms(), ms_until);
             *ttl_ms = asked_ms;
         }
     };
@@ -69,7 +77,10 @@ pub(crate) async fn renew_once(shared: &Arc<Shared>, hold: &Arc<Hold>) -> Result
     };
     match reply.answer.body {
         Body::Renewed => {
-            hold.renewed(reply.sent, asked_ms);
+            match end {
+                None => hold.renewed(reply.sent, asked_ms),
+                Some(_) => hold.left_until(reply.sent, asked_ms),
+            }
             hold.set_whole_lease(true);
             Ok(())
         }
@@ -79,6 +90,10 @@ pub(crate) async fn renew_once(shared: &Arc<Shared>, hold: &Arc<Hold>) -> Result
         }
         _ => Err(Error::mismatch()),
     }
+}
+
+fn ms_until(end: Moment) -> u64 {
+    u64::try_from(end.left().as_millis()).unwrap_or(u64::MAX).max(1)
 }
 
 /// The guard that held it is gone, the hold stays.

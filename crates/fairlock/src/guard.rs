@@ -1,12 +1,14 @@
 //! The guard: what a caller has while it holds a lock.
 
 use crate::client::Client;
+use crate::clock::Moment;
+use crate::config::MIN_LEASE;
 use crate::detached::{self, Detached};
 use crate::error::Error;
 use crate::hold::{Change, GuardState, Hold, LostReason};
 use crate::observe;
 use crate::reaper::{self, Release, Ticket};
-use fairlock_core::{Body, LockName, Op, OwnerId, Token as FencingToken};
+use fairlock_core::{Body, LockName, MAX_LEASE_MS, Op, OwnerId, Token as FencingToken};
 use std::convert::identity;
 use std::fmt;
 use std::sync::Arc;
@@ -178,13 +180,54 @@ impl Guard {
     ///
     /// # Cancel safety
     /// When the future is dropped before it is ready, the guard is released.
-    pub async fn detach(mut self) -> Result<Detached, Error> {
+    pub async fn detach(self) -> Result<Detached, Error> {
+        self.leave(None).await
+    }
+
+    /// The same for `time` from now, however long its lease, its explicit lease or its longest hold is: "done for
+    /// this hour". The time is between 100 ms and ten years.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), fairlock::Error> {
+    /// # async fn send() {}
+    /// let client = fairlock::Client::connect("memory:").await?;
+    /// let lock = client.fair_lock("newsletter").owned_by(&client.once_owner());
+    /// if let Some(guard) = lock.try_lock().await? {
+    ///     send().await; // renewed for as long as this takes; given back if it fails
+    ///     guard.detach_for(Duration::from_secs(3_600)).await?;
+    /// }
+    /// assert!(lock.try_lock().await?.is_none());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`detach`](Self::detach), and [`Misuse`](crate::ErrorKind::Misuse) for a time out of its bounds. After
+    /// any of them this guard is released, as if it had been dropped.
+    ///
+    /// # Cancel safety
+    /// When the future is dropped before it is ready, the guard is released.
+    pub async fn detach_for(self, time: Duration) -> Result<Detached, Error> {
+        if time < MIN_LEASE || time > Duration::from_millis(MAX_LEASE_MS) {
+            let message = format!(
+                "a lock cannot be left to the store for {time:?}; it must be between {MIN_LEASE:?} and ten years"
+            );
+            return Err(self.about(Error::misuse(message)));
+        }
+        self.leave(Some(Moment::now().plus(time))).await
+    }
+
+    /// Leaves the lock to the store: until `end`, or for its lease.
+    async fn leave(mut self, end: Option<Moment>) -> Result<Detached, Error> {
         self.ensure_open()?;
         self.ensure_valid()?;
         let hold = Arc::clone(&self.hold);
         let shared = Arc::clone(self.client.shared());
-        let renewed =
-            self.client.on_background(async move { detached::renew_once(&shared, &hold).await });
+        let renewed = self
+            .client
+            .on_background(async move { detached::renew_once(&shared, &hold, end).await });
         if let Err(error) = renewed.await.and_then(identity) {
             self.ensure_valid()?;
             return Err(self.about(error));

@@ -393,6 +393,23 @@ impl Hold {
         inner.valid_until
     }
 
+    /// The renewal that was sent at `sent` is the last one: it gave the hold `ttl_ms`, which may be more or less
+    /// than its lease.
+    pub(crate) fn left_until(&self, sent: Moment, ttl_ms: u64) {
+        if self.state() == GuardState::Lost {
+            return;
+        }
+        let mut inner = lock(&self.inner);
+        inner.valid_until = valid_until(sent, ttl_ms);
+        inner.lease.end = Some(inner.valid_until);
+    }
+
+    /// Whether one guard holds it, and no other one will: those that were detached do not count.
+    pub(crate) fn is_of_one_guard(&self) -> bool {
+        let inner = lock(&self.inner);
+        inner.count == inner.detached + 1
+    }
+
     /// Whether no guard is left: all were released or detached.
     pub(crate) fn is_unattended(&self) -> bool {
         lock(&self.inner).is_unattended()

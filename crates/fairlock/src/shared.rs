@@ -13,7 +13,7 @@ use crate::reaper::Pending;
 use crate::replay::{self, Lately};
 use crate::store::{Event, Reply, Scope, Store};
 use crate::watchdog::Watchdog;
-use fairlock_core::{ClientId, LockName, Op, OwnerId, RequestId, Rules};
+use fairlock_core::{ClientId, LockName, ONCE_NUMBER_MIN, Op, OwnerId, RequestId, Rules};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -104,6 +104,12 @@ impl Shared {
     /// An owner that nobody used before.
     pub(crate) fn new_owner(&self) -> Result<OwnerId, Error> {
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
+        Ok(OwnerId::ours(self.client_id, number)?)
+    }
+
+    /// The same, of those that [hold once in a time](fairlock_core::ONCE_NUMBER_MIN).
+    pub(crate) fn new_once_owner(&self) -> Result<OwnerId, Error> {
+        let number = self.numbers.fetch_add(1, Ordering::Relaxed).saturating_add(ONCE_NUMBER_MIN);
         Ok(OwnerId::ours(self.client_id, number)?)
     }
 

@@ -120,6 +120,16 @@ impl LockStatus {
         self.clients.get(&owner.client()?)
     }
 
+    /// Whether the lock is held for the rest of a time in which its work was to be done
+    /// [once](crate::Client::once_owner), and has been done: its client is gone, and the hold was
+    /// [left to the store](crate::Guard::detach_for). It ends after [`ttl`](Self::ttl). Of a client that does not
+    /// [announce](crate::Config::announce) itself it is said while it works, too.
+    pub fn is_done(&self) -> bool {
+        self.holder
+            .as_ref()
+            .is_some_and(|holder| holder.owner.is_once() && self.client(&holder.owner).is_none())
+    }
+
     /// The clients of ours that hold the lock or are listed, in this order.
     fn client_ids(&self) -> Vec<ClientId> {
         let owners = self.queue.iter().map(|waiter| &waiter.owner);

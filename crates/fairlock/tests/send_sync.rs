@@ -255,6 +255,9 @@ async fn futures() {
     let guard = lock.lock().await.unwrap();
     drop(sent.by("Guard::detach", guard.detach()).await.unwrap());
     lock.force_unlock().await.unwrap();
+    let guard = lock.lock().await.unwrap();
+    drop(sent.by("Guard::detach_for", guard.detach_for(Duration::from_secs(60))).await.unwrap());
+    lock.force_unlock().await.unwrap();
 
     drop(sent.by("Lock::with", lock.with(async |held| held.lost().await)));
     drop(sent.by("Lock::try_with", lock.try_with(|held| async move { held.lost().await })));

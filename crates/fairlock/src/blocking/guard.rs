@@ -119,6 +119,16 @@ impl Guard {
         wait::until_ready(self.inner.detach())
     }
 
+    /// Leaves the lock to the store for this time: see
+    /// [`Guard::detach_for`](crate::Guard::detach_for) of the async API.
+    ///
+    /// # Errors
+    /// As there, and [`Misuse`](crate::ErrorKind::Misuse) on a runtime's thread. After any of them
+    /// this guard is released, as if it had been dropped.
+    pub fn detach_for(self, time: Duration) -> Result<Detached, Error> {
+        wait::until_ready(self.inner.detach_for(time))
+    }
+
     /// Releases this guard and says what came of it: see
     /// [`Guard::release`](crate::Guard::release) of the async API.
     ///

@@ -123,6 +123,12 @@ impl Client {
         self.inner.owner()
     }
 
+    /// The same for work that is to be done once in a time: see
+    /// [`once_owner`](crate::Client::once_owner) of the async API.
+    pub fn once_owner(&self) -> Owner {
+        self.inner.once_owner()
+    }
+
     /// The locks of the store, page by page: see [`locks`](crate::Client::locks) of the async API.
     pub fn locks(&self) -> Locks {
         Locks::new(self.inner.locks())

@@ -50,6 +50,10 @@ impl Client {
         self.0.owner()
     }
 
+    pub(crate) fn once_owner(&self) -> Owner {
+        self.0.once_owner()
+    }
+
     pub(crate) fn id(&self) -> ClientId {
         self.0.id()
     }
@@ -356,6 +360,12 @@ impl Guard {
         self.done = true;
         let number = self.number;
         self.go(move |guards| guards.held.remove(&number).unwrap().detach()).await
+    }
+
+    pub(crate) async fn detach_for(mut self, time: Duration) -> Result<Detached, Error> {
+        self.done = true;
+        let number = self.number;
+        self.go(move |guards| guards.held.remove(&number).unwrap().detach_for(time)).await
     }
 }
 

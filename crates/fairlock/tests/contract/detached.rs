@@ -93,6 +93,63 @@ pub(super) async fn an_end_is_not_moved(store: Store) {
     }
 }
 
+/// For a time of its own, longer or shorter than any lease; nothing renews it to something else.
+pub(super) async fn d24_it_stays_for_the_time_that_was_named(store: Store) {
+    let client = store.client_with(short_lease).await;
+    for lock in each_kind(&client) {
+        for (lock, time) in [
+            (lock.clone(), 3 * LEASE),
+            (lock.clone(), LEASE - LEASE / 3),
+            (lock.clone().lease(LEASE), 2 * LEASE),
+            (lock.max_hold(LEASE), 2 * LEASE),
+        ] {
+            let guard = lock.lock().await.unwrap();
+            let began = Instant::now();
+            let detached = guard.detach_for(time).await.unwrap();
+            let remaining = detached.remaining();
+            let most = remaining + began.elapsed();
+            assert!(remaining <= time && most > time - time / 8, "{time:?}: {remaining:?}");
+            match lock.remaining_ttl().await.unwrap() {
+                None => assert!(began.elapsed() >= time - Duration::from_millis(1), "over too early"),
+                Some(ttl) => {
+                    assert!(ttl <= time && ttl + began.elapsed() > time - time / 8, "{time:?}: {ttl:?}");
+                }
+            }
+            is_free(&lock).await;
+            assert!(began.elapsed() >= time - Duration::from_millis(1), "{:?}", began.elapsed());
+        }
+    }
+    let lock = client.fair_lock("fair");
+    for time in [Duration::from_millis(99), Duration::MAX] {
+        let error = lock.lock().await.unwrap().detach_for(time).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Misuse, "{error}");
+        is_free(&lock).await;
+    }
+}
+
+/// Who looks can tell that the work is done, from the owner's number and from the client that is gone.
+pub(super) async fn d24_what_was_left_for_a_time_is_done(store: Store) {
+    if store.is_memory() {
+        // The store ends with the client.
+        return;
+    }
+    let looker = store.client_with(short_lease).await;
+    let lock = looker.fair_lock("once");
+    for once in [true, false] {
+        let client = store.client_with(short_lease).await;
+        let owner = if once { client.once_owner() } else { client.owner() };
+        let guard = client.fair_lock("once").owned_by(&owner).try_lock().await.unwrap().unwrap();
+        assert!(!lock.inspect().await.unwrap().is_done(), "it is at work");
+        guard.detach_for(2 * LEASE).await.unwrap();
+        client.shutdown().await;
+        let status = lock.inspect().await.unwrap();
+        assert_eq!(status.is_done(), once);
+        assert_eq!(&status.holder.unwrap().owner, owner.id());
+        is_free(&lock).await;
+        assert!(!lock.inspect().await.unwrap().is_done());
+    }
+}
+
 pub(super) async fn others_do_not_free_it(store: Store) {
     let client = store.client_with(no_beats).await;
     let other = store.client_with(no_beats).await;
