@@ -45,6 +45,8 @@ Examples:
   fairlock run --wait 0 nightly -- ./backup.sh   only if nobody else is at it: else exit code 75
   fairlock run --wait 5m --lease 1h nightly -- ./backup.sh
                                                  wait 5 minutes at most, run an hour at most
+  fairlock run --once-per 50m report -- ./report.sh
+                                                 once in 50 minutes, however many start it
   fairlock run nightly                           no command: hold the lock until a signal
 ";
 
@@ -191,6 +193,17 @@ pub(crate) struct Run {
     #[arg(long, value_name = "DURATION", value_parser = duration::parse_positive)]
     pub(crate) lease: Option<Duration>,
 
+    /// Length of the lease that is renewed, every third of it: for so long a lock on a server stays held when this
+    /// program and its host are gone, 300ms to ten years. Default: the configuration file, then 30s.
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse_positive, conflicts_with = "lease")]
+    pub(crate) ttl: Option<Duration>,
+
+    /// At most one run in this time, counted from its start, wherever it was: a run that succeeds keeps the lock for the
+    /// rest of it, one that fails gives it back. Never waits: a start within the time is a skip, with the code for
+    /// a lock that is not acquired and without a word. 0: as often as one likes. Default: the configuration file.
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, requires = "command")]
+    pub(crate) once_per: Option<Duration>,
+
     /// What `fairlock status` shows others of this run, 1 to 128 bytes. Default: the configuration
     /// file, then the command's name.
     #[arg(long, value_name = "TEXT")]
@@ -213,6 +226,11 @@ pub(crate) struct Run {
     /// On stderr only errors: no word on how the wait goes, nor on a lock that was not acquired.
     #[arg(short, long)]
     pub(crate) quiet: bool,
+
+    /// On stderr a line whenever something changes while waiting, and when the lock is acquired. Without it: on
+    /// a terminal one line that is rewritten, elsewhere one after 10 s, 20 s, 40 s and so on.
+    #[arg(short, long, conflicts_with = "quiet")]
+    pub(crate) verbose: bool,
 
     #[command(flatten)]
     pub(crate) store: Store,

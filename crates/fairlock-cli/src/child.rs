@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use std::process::{Child as Process, Command};
 use std::time::Duration;
 
+use rustix::io::Errno;
 use rustix::process::{self, Pid, Signal, WaitId, WaitIdOptions};
 use tokio::signal::unix::{self, SignalKind};
 use tokio::time;
@@ -20,8 +21,9 @@ use crate::clock;
 use crate::exit::Code;
 use crate::keeper::Keeper;
 use crate::orphans;
+use crate::proc;
 use crate::secrets;
-use crate::stragglers::{self, OWNER_VAR};
+use crate::stragglers::{self, OWNER_VAR, Whose};
 
 /// How often a group that was told to end is looked at. Nobody reports the end of a grandchild.
 const GROUP_POLL: Duration = Duration::from_millis(20);
@@ -41,6 +43,24 @@ pub(crate) enum Change {
     Stopped(i32),
 }
 
+/// Where something is left of a command that has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rest {
+    /// In its group, and maybe elsewhere.
+    Group,
+    Outside,
+}
+
+impl Rest {
+    /// When to look again.
+    fn pause(self) -> Duration {
+        match self {
+            Self::Group => GROUP_POLL,
+            Self::Outside => STRAGGLER_POLL,
+        }
+    }
+}
+
 /// The running command.
 #[derive(Debug)]
 pub(crate) struct Child {
@@ -54,17 +74,16 @@ pub(crate) struct Child {
 }
 
 impl Child {
-    /// Starts the command for the lock's owner, with these additions to the environment. `deadline`,
-    /// if any, is up to when it may live even if we cannot act.
+    /// Prepares the command for the lock's owner, with these additions to the environment: nothing of it
+    /// has run before [`begin`](Self::begin).
     ///
     /// Called on the main thread only: the kernel's parent-death signal (see `exec.rs`) is sent
     /// when the THREAD ends that started the child.
-    pub(crate) async fn spawn(
+    pub(crate) async fn prepare(
         command: &[OsString],
         owner: &OsStr,
         hidden: &[String],
         vars: &[(&str, &OsStr)],
-        deadline: Option<Duration>,
     ) -> io::Result<Self> {
         // Before the start, so that no change can be missed. It also replaces an inherited
         // "ignore", under which the kernel would throw exit codes away.
@@ -89,17 +108,30 @@ impl Child {
                 Ok(keeper) => child.keeper = Some(keeper),
                 Err(error) => {
                     // Not without a net; nothing of the command has run yet.
-                    child.signal(Signal::KILL);
-                    child.reap();
+                    child.abandon();
                     return Err(error);
                 }
             }
-            if let Some(deadline) = deadline {
-                child.allow_until(deadline);
-            }
-            child.signal(Signal::CONT);
         }
         Ok(child)
+    }
+
+    /// Lets the command run. `deadline`, if any, is up to when it may live even if we cannot act.
+    pub(crate) fn begin(&mut self, deadline: Option<Duration>) {
+        if let Some(deadline) = deadline {
+            self.allow_until(deadline);
+        }
+        // Without a keeper it has ended already: see above.
+        if self.keeper.is_some() {
+            self.signal(Signal::CONT);
+        }
+    }
+
+    /// The command shall not run after all: it has not begun, and has started nothing.
+    pub(crate) fn abandon(mut self) {
+        self.signal(Signal::KILL);
+        self.reap();
+        self.leave_rest_alone();
     }
 
     /// The group of the command.
@@ -128,17 +160,24 @@ impl Child {
 
     /// Asks the command to end, and whatever it has started. A stopped process would not see it before
     /// it is continued.
+    ///
+    /// A run inside of the command passes that on to its own: what is its is not asked twice.
     pub(crate) fn terminate(&self) {
         for signal in [Signal::TERM, Signal::CONT] {
             self.signal(signal);
-            self.signal_stragglers(Some(signal));
+            self.signal_stragglers(Whose::Own, Some(signal));
         }
     }
 
     /// Ends the command, and whatever it has started.
     pub(crate) fn kill(&self) {
         self.signal(Signal::KILL);
-        self.signal_stragglers(Some(Signal::KILL));
+        self.signal_stragglers(Whose::All, Some(Signal::KILL));
+    }
+
+    /// Whether the kernel lets nobody like us send it a signal: it has become another user's (`sudo`).
+    pub(crate) fn is_anothers(&self) -> bool {
+        process::test_kill_process(self.pid).is_err_and(|error| error == Errno::PERM)
     }
 
     /// Tells up to which time of the boot clock the group may live even if we cannot act.
@@ -149,24 +188,33 @@ impl Child {
     }
 
     /// Once the command itself has ended: gives what is left of it until `kill_at` (of the boot
-    /// clock), then kills it.
-    pub(crate) async fn end_rest(mut self, kill_at: Duration) {
+    /// clock), then kills it. Whether all of it is gone: another user's is not to be killed.
+    pub(crate) async fn end_rest(mut self, kill_at: Duration) -> bool {
         self.allow_until(kill_at);
         // The ended command is a member of its group for as long as it is not reaped. What remains
         // keeps the group's number from being used again.
         self.reap();
         let give_up = kill_at.max(clock::now()) + KILL_TIMEOUT;
-        while let Some(pause) = self.rest() {
+        let (mut asked, mut all) = (false, true);
+        while let Some(rest) = self.rest() {
             let now = clock::now();
             if now >= give_up {
+                all = false;
                 break;
             }
             if now >= kill_at {
                 self.kill();
+            } else if rest == Rest::Outside && !asked {
+                // Runs inside of the command have ended, and have left this behind in peace.
+                for signal in [Signal::TERM, Signal::CONT] {
+                    self.signal_stragglers(Whose::Nested, Some(signal));
+                }
+                asked = true;
             }
-            time::sleep(pause).await;
+            time::sleep(rest.pause()).await;
         }
         self.leave_rest_alone();
+        all
     }
 
     /// Once the command itself has ended in peace: what it left running is its own business.
@@ -182,18 +230,17 @@ impl Child {
         let _ = self.process.wait();
     }
 
-    /// When to look again at what is left, if anything is.
-    fn rest(&self) -> Option<Duration> {
-        // One that has ended and is not reaped is a member of its group.
+    /// What is left of the command, if anything is.
+    fn rest(&self) -> Option<Rest> {
         self.reap_orphans();
-        if process::test_kill_process_group(self.pid).is_ok() {
-            return Some(GROUP_POLL);
+        if proc::runs(self.pid) {
+            return Some(Rest::Group);
         }
-        (self.signal_stragglers(None) > 0).then_some(STRAGGLER_POLL)
+        (self.signal_stragglers(Whose::All, None) > 0).then_some(Rest::Outside)
     }
 
-    fn signal_stragglers(&self, signal: Option<Signal>) -> usize {
-        stragglers::signal(&self.owner, self.pid, signal)
+    fn signal_stragglers(&self, whose: Whose, signal: Option<Signal>) -> usize {
+        stragglers::signal(&self.owner, whose, self.pid, signal)
     }
 
     fn reap_orphans(&self) {

@@ -5,6 +5,7 @@ use std::env;
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use fairlock::{Error, Replicas};
 use serde_json::{Value, json};
@@ -44,6 +45,8 @@ Settings:
   label = \"web-1\"
   replicas = \"all\"
   java-fleet = true
+  ttl = \"10s\"
+  once-per = \"50m\"
 
 Environment:
   FAIRLOCK_URL        the store, as --url
@@ -68,6 +71,10 @@ pub(crate) struct Choice {
     pub(crate) replicas: Option<Replicas>,
     /// From the configuration; of a store that Java can use, too.
     pub(crate) java_fleet: Option<bool>,
+    /// From the configuration.
+    pub(crate) ttl: Option<Duration>,
+    /// From the configuration.
+    pub(crate) once_per: Option<Duration>,
 }
 
 /// Where passwords are, and who is asked for at the Sentinels.
@@ -287,7 +294,19 @@ fn decide(
     let of_servers = Reach::of(&url) == Reach::Fleet;
     let replicas = replicas.filter(|_| of_servers);
     let java_fleet = files.iter().find_map(|file| file.java_fleet).filter(|_| of_servers);
-    Ok(Choice { url, source, readable_by_others, logins, label, replicas, java_fleet })
+    let ttl = files.iter().find_map(|file| file.ttl);
+    let once_per = files.iter().find_map(|file| file.once_per);
+    Ok(Choice {
+        url,
+        source,
+        readable_by_others,
+        logins,
+        label,
+        replicas,
+        java_fleet,
+        ttl,
+        once_per,
+    })
 }
 
 /// What the command line or the environment says.

@@ -11,9 +11,10 @@ use tokio::time;
 
 use crate::args::Run;
 use crate::exit::{Code, Failure};
+use crate::loss;
 use crate::message;
 use crate::output;
-use crate::release::{Outcome, release};
+use crate::release::{IN_DOUBT, Outcome, release};
 use crate::signal::Signals;
 use crate::status;
 
@@ -21,7 +22,8 @@ use crate::status;
 pub(crate) const HELP: &str = "\
 Without a command:
   The lock is held until HUP, INT, QUIT, TERM, USR1 or USR2, then released; exit code 128 + n.
-  When it is lost, the end comes at once, with the code for that. Stdin is not read: for a hold
+  When it is lost, the end comes at once, with the code for that; with the same code when it is not known
+  whether the lock was released. Stdin is not read: for a hold
   that ends with its writer, let `cat` be the command. When the lock is acquired, one line goes
   to stdout, a JSON object:
     schema     1; fields may be added under the same number
@@ -49,11 +51,10 @@ pub(crate) async fn hold(args: &Run, guard: Guard, signals: &mut Signals) -> Fai
     if !args.quiet && io::stderr().is_terminal() {
         message::report(&format!("{name}: held until a signal, such as Ctrl-C"));
     }
-    let lost = || Failure::new(args.lost_exit_code, format!("{name}: the lock was lost"));
     let signal = loop {
         let state = guard.state();
         if state == GuardState::Lost {
-            return lost();
+            return loss::failure(args, loss::why(&guard, args));
         }
         tokio::select! {
             biased;
@@ -63,13 +64,10 @@ pub(crate) async fn hold(args: &Run, guard: Guard, signals: &mut Signals) -> Fai
         }
     };
     match release(guard).await {
-        Outcome::Released => {}
-        Outcome::Lost => return lost(),
-        Outcome::Unknown(reason) => message::report(&format!(
-            "{name}: it is not known whether the lock was released{reason}"
-        )),
+        Outcome::Released => Failure::signal(signal),
+        Outcome::Lost => loss::failure(args, "the lock was lost before it was to be given back"),
+        Outcome::Unknown(reason) => loss::failure(args, format!("{IN_DOUBT}{reason}")),
     }
-    Failure::signal(signal)
 }
 
 fn line(args: &Run, guard: &Guard) -> Value {

@@ -25,7 +25,7 @@ use crate::args;
 use crate::clock;
 use crate::exit::{Code, Failure};
 use crate::proc;
-use crate::stragglers;
+use crate::stragglers::{self, Whose};
 
 /// How late the keeper is on purpose: at the deadline itself `fairlock` kills, if it can, and its
 /// messages say why.
@@ -110,7 +110,7 @@ pub(crate) fn keep(args: &args::Keep) -> Result<Code, Failure> {
     // None twice: one that was becoming another program is not found the first time.
     let mut none = 0;
     for _ in 0..ROUNDS_MAX {
-        let found = stragglers::signal(&args.owner, group, Some(Signal::KILL));
+        let found = stragglers::signal(&args.owner, Whose::All, group, Some(Signal::KILL));
         none = if found == 0 { none + 1 } else { 0 };
         if none == 2 {
             break;

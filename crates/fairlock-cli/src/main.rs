@@ -21,7 +21,10 @@ mod hold;
 mod keeper;
 mod list;
 mod look;
+mod loss;
 mod message;
+mod nested;
+mod once;
 mod orphans;
 mod output;
 mod place;
@@ -42,6 +45,7 @@ mod top;
 mod trust;
 mod unlock;
 mod wait;
+mod whom;
 
 use std::io;
 use std::os::unix::net::UnixStream;

@@ -10,8 +10,12 @@ use fairlock::GuardState;
 
 /// Longest time between two looks at the guard. Timers stand still while the machine sleeps and
 /// leases do not; after waking up this is how long the command may run before we notice. It is also
-/// how often the keeper learns of a renewal, the first of which may have to come within 2 s.
+/// how often the keeper learns of a renewal, the first of which may have to come within 2 s. Of a short lease
+/// it is a part: the keeper ends the command when it has not heard of a renewal in time.
 const TICK: Duration = Duration::from_millis(500);
+
+/// Looks in a lease, at least: renewals come three times in it.
+const LOOKS_IN_A_LEASE: u32 = 6;
 
 /// What to do now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +32,8 @@ pub(crate) enum Step {
 #[derive(Debug)]
 pub(crate) struct Plan {
     grace: Duration,
+    /// [`TICK`], or less.
+    tick: Duration,
     /// The lease is not renewed: a held lock has a deadline too.
     fixed_lease: bool,
     /// The command is left alone whatever happens.
@@ -59,6 +65,7 @@ impl Plan {
     ) -> Self {
         Self {
             grace: grace.min(lease / 3),
+            tick: TICK.min(lease / LOOKS_IN_A_LEASE),
             fixed_lease,
             hands_off,
             deadline: Duration::MAX,
@@ -69,13 +76,13 @@ impl Plan {
     /// The next step, seen at `now` with the guard in this state and this long to its deadline.
     pub(crate) fn step(&mut self, now: Duration, state: GuardState, remaining: Duration) -> Step {
         if self.hands_off {
-            return Step::Wait(TICK);
+            return Step::Wait(self.tick);
         }
         match self.phase {
             Phase::Running => self.step_running(now, state, remaining),
             Phase::Ending { kill_at } if now >= kill_at => self.kill(now),
-            Phase::Ending { kill_at } => Step::Wait(TICK.min(kill_at - now)),
-            Phase::Killed { .. } => Step::Wait(TICK),
+            Phase::Ending { kill_at } => Step::Wait(self.tick.min(kill_at - now)),
+            Phase::Killed { .. } => Step::Wait(self.tick),
         }
     }
 
@@ -109,14 +116,14 @@ impl Plan {
         }
         self.deadline = now + remaining;
         if state == GuardState::Held && !self.fixed_lease {
-            return Step::Wait(TICK);
+            return Step::Wait(self.tick);
         }
         if remaining.is_zero() {
             self.kill(now)
         } else if remaining <= self.grace {
             self.terminate(self.deadline)
         } else {
-            Step::Wait(TICK.min(remaining - self.grace))
+            Step::Wait(self.tick.min(remaining - self.grace))
         }
     }
 
@@ -165,6 +172,13 @@ mod tests {
             ],
         );
         assert_eq!(plan.kill_at(), None);
+    }
+
+    /// A renewed lease of 300 ms: the keeper, which hears of renewals at these looks alone, ended the command.
+    #[test]
+    fn d26_a_short_lease_is_looked_at_more_often() {
+        let plan = Plan::new(ms(5_000), ms(300), false, false);
+        check(plan, &[(0, Held, 300, Wait(ms(50))), (50, Held, 250, Wait(ms(50)))]);
     }
 
     #[test]

@@ -5,6 +5,7 @@
 
 use std::fs;
 
+use rustix::io::Errno;
 use rustix::process::{self, Pid};
 
 /// Where a process stands.
@@ -35,7 +36,8 @@ pub(crate) fn place(process: Pid) -> Option<Place> {
 /// Whether anything of a group still runs. What has ended and was not reaped does not: in a container
 /// nobody may ever do that.
 pub(crate) fn runs(group: Pid) -> bool {
-    if process::test_kill_process_group(group).is_err() {
+    // One that belongs to another user runs as well.
+    if process::test_kill_process_group(group).is_err_and(|error| error != Errno::PERM) {
         return false;
     }
     // Where processes cannot be told apart, those that have ended count as well.

@@ -1,57 +1,149 @@
-//! The line that shows a person how the wait goes, or a bench. Scripts never see it.
+//! How the wait goes: a line that is rewritten in place for a person at a terminal (and for a bench), and
+//! elsewhere a line now and then for whoever reads the log.
 
 use std::convert::Infallible;
-use std::ffi::OsStr;
 use std::future;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::time::{Duration, Instant};
 
-use fairlock::{Lock, LockStatus};
+use fairlock::{ClientId, Lock, LockStatus};
 use rustix::termios;
 use tokio::time;
 
+use crate::args::Run;
 use crate::duration;
 use crate::message;
+use crate::whom;
 
-/// How often the line is renewed; each time costs the server one read-only call.
+/// How often a terminal's line is renewed; each time costs the server one read-only call.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// How long one look at the queue may take before the line does without it.
 const INSPECT_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// When the first line is written where no terminal is: a wait that is shorter is nobody's worry. The next ones
+/// come after twice, four times this, and so on, so that a wait of a day leaves fourteen lines in a log.
+const FIRST_LINE: Duration = Duration::from_secs(10);
+
 /// Width assumed when the terminal does not tell.
 const DEFAULT_WIDTH: usize = 80;
 
 /// Shows the place in the queue, the holder and the time waited, until dropped.
-pub(crate) async fn show(lock: &Lock, name: &OsStr) -> Infallible {
-    if !io::stderr().is_terminal() {
-        return future::pending().await;
-    }
-    let started = Instant::now();
-    let line = Line;
-    let name = message::printable(name);
-    loop {
-        // Sleep first: a lock that is free needs no line.
-        time::sleep(INTERVAL).await;
-        let status = time::timeout(INSPECT_TIMEOUT, lock.inspect()).await;
-        let status = status.ok().and_then(Result::ok);
-        line.write(&describe(&name, status.as_ref(), started.elapsed()));
+pub(crate) async fn show(lock: &Lock, client: ClientId, args: &Run) -> Infallible {
+    let waiting =
+        Waiting { lock, client, name: message::printable(&args.name), began: Instant::now() };
+    if args.quiet {
+        future::pending().await
+    } else if args.verbose {
+        waiting.tell_all().await
+    } else if io::stderr().is_terminal() {
+        waiting.rewrite().await
+    } else {
+        waiting.tell().await
     }
 }
 
-fn describe(name: &str, status: Option<&LockStatus>, waited: Duration) -> String {
-    let mut text = format!("fairlock: {name}: waiting for {}", duration::human(waited));
-    let Some(status) = status else {
-        text.push_str(", the store does not answer");
-        return text;
-    };
-    if let Some(place) = status.queue.iter().position(|waiter| waiter.ours) {
-        text.push_str(&format!(", {} of {} in the queue", place + 1, status.queue_len));
+struct Waiting<'a> {
+    lock: &'a Lock,
+    client: ClientId,
+    name: String,
+    began: Instant,
+}
+
+impl Waiting<'_> {
+    async fn rewrite(&self) -> Infallible {
+        let line = Line;
+        loop {
+            // Sleep first: a lock that is free needs no line.
+            time::sleep(INTERVAL).await;
+            let status = self.look().await;
+            line.write(&fit(&self.parts(status.as_ref()), width()));
+        }
     }
-    if let Some(holder) = &status.holder {
-        text.push_str(&format!(", held by {}", holder.owner));
+
+    /// Lines that grow rarer.
+    async fn tell(&self) -> Infallible {
+        let mut at = FIRST_LINE;
+        loop {
+            time::sleep(at.saturating_sub(self.began.elapsed())).await;
+            let status = self.look().await;
+            message::report(&self.parts(status.as_ref()).join(", "));
+            at *= 2;
+        }
     }
-    text
+
+    /// The same, and a line for each change of what they would say.
+    async fn tell_all(&self) -> Infallible {
+        let mut at = FIRST_LINE;
+        let mut said = Vec::new();
+        loop {
+            time::sleep(INTERVAL).await;
+            let status = self.look().await;
+            let seen = status.as_ref().map(|status| self.standing(status)).unwrap_or_default();
+            if seen != said || self.began.elapsed() >= at {
+                message::report(&self.parts(status.as_ref()).join(", "));
+                while at <= self.began.elapsed() {
+                    at *= 2;
+                }
+                said = seen;
+            }
+        }
+    }
+
+    async fn look(&self) -> Option<LockStatus> {
+        time::timeout(INSPECT_TIMEOUT, self.lock.inspect()).await.ok()?.ok()
+    }
+
+    /// What changes when somebody comes or goes, and not with the time alone.
+    fn standing(&self, status: &LockStatus) -> Vec<String> {
+        let holder = status.holder.as_ref().map(|holder| holder.owner.to_string());
+        whom::place(status, self.client).into_iter().chain(holder).collect()
+    }
+
+    /// The line in pieces, the most important first.
+    fn parts(&self, status: Option<&LockStatus>) -> Vec<String> {
+        let waited = duration::human(self.began.elapsed());
+        let mut parts = vec![format!("{}: waiting for {waited}", self.name)];
+        match status {
+            None => parts.push("the store does not answer".to_owned()),
+            Some(status) => {
+                parts.extend(whom::place(status, self.client));
+                parts.extend(whom::holder(status));
+                parts.extend(whom::predecessor(status, self.client));
+            }
+        }
+        parts
+    }
+}
+
+/// As many of the pieces as fit into `width`; the last one may be cut, and says so.
+fn fit(parts: &[String], width: usize) -> String {
+    /// Of a piece that is cut: less says nothing.
+    const CUT_MIN: usize = 12;
+    let mut line = "fairlock".to_owned();
+    let mut used = line.chars().count();
+    for (at, part) in parts.iter().enumerate() {
+        let separator = if at == 0 { ": " } else { ", " };
+        let (length, left) = (part.chars().count(), width.saturating_sub(used + separator.len()));
+        if length > left {
+            if left > CUT_MIN || at == 0 {
+                line.push_str(separator);
+                line.extend(part.chars().take(left.saturating_sub(1)));
+                line.push('…');
+            }
+            break;
+        }
+        line.push_str(separator);
+        line.push_str(part);
+        used += separator.len() + length;
+    }
+    line.chars().take(width).collect()
+}
+
+/// Columns of the terminal that can be written to without a wrap.
+fn width() -> usize {
+    let size = termios::tcgetwinsize(io::stderr()).ok().map(|size| usize::from(size.ws_col));
+    size.filter(|&width| width > 0).unwrap_or(DEFAULT_WIDTH) - 1
 }
 
 /// One line of the terminal that is rewritten in place and wiped at the end.
@@ -59,13 +151,8 @@ pub(crate) struct Line;
 
 impl Line {
     pub(crate) fn write(&self, text: &str) {
-        let width = termios::tcgetwinsize(io::stderr())
-            .ok()
-            .map(|size| usize::from(size.ws_col))
-            .filter(|&width| width > 0)
-            .unwrap_or(DEFAULT_WIDTH);
         // A line that wraps could not be rewritten.
-        let fitting: String = text.chars().take(width - 1).collect();
+        let fitting: String = text.chars().take(width()).collect();
         let _ = write!(io::stderr(), "\r\x1b[K{fitting}");
     }
 }
@@ -73,5 +160,32 @@ impl Line {
 impl Drop for Line {
     fn drop(&mut self) {
         let _ = write!(io::stderr(), "\r\x1b[K");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn d25_what_does_not_fit_is_left_out_from_the_end() {
+        let parts =
+            ["x: waiting for 12s", "2 of 5 in the queue", "held by ann@web-1, pid 42, nightly"]
+                .map(str::to_owned);
+        for (width, line) in [
+            (
+                200,
+                "fairlock: x: waiting for 12s, 2 of 5 in the queue, held by ann@web-1, pid 42, nightly",
+            ),
+            (70, "fairlock: x: waiting for 12s, 2 of 5 in the queue, held by ann@web-1,…"),
+            (60, "fairlock: x: waiting for 12s, 2 of 5 in the queue"),
+            (40, "fairlock: x: waiting for 12s"),
+            (20, "fairlock: x: waitin…"),
+            (5, "fairl"),
+            (0, ""),
+        ] {
+            assert_eq!(fit(&parts, width), line, "{width}");
+            assert!(fit(&parts, width).chars().count() <= width);
+        }
     }
 }

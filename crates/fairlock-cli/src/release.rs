@@ -8,6 +8,11 @@ use tokio::time;
 /// How long past the lock's deadline the answer to a release is waited for.
 const SLACK: Duration = Duration::from_secs(1);
 
+/// What is said of a lock that nobody could say anything of when it was to be given back: the reason for
+/// that may be the same that has ended the hold before.
+pub(crate) const IN_DOUBT: &str =
+    "it is not known whether the lock was released, nor whether it was held to the end";
+
 /// What is known after a release.
 #[derive(Debug)]
 pub(crate) enum Outcome {
@@ -24,6 +29,19 @@ pub(crate) async fn release(guard: Guard) -> Outcome {
         Ok(Ok(Release::Lost)) => Outcome::Lost,
         Ok(Ok(Release::Unknown)) => Outcome::Unknown(String::new()),
         // `StillHeld` needs a re-entry, which nobody here makes.
+        Ok(Ok(_)) => Outcome::Released,
+        Ok(Err(error)) => match error.kind() {
+            ErrorKind::Lost => Outcome::Lost,
+            _ => Outcome::Unknown(format!(": {error}")),
+        },
+        Err(_) => Outcome::Unknown(": no answer in time".to_owned()),
+    }
+}
+
+/// Leaves the lock held for the rest of a time, by nobody.
+pub(crate) async fn leave(guard: Guard, rest: Duration) -> Outcome {
+    let limit = guard.remaining() + SLACK;
+    match time::timeout(limit, guard.detach_for(rest)).await {
         Ok(Ok(_)) => Outcome::Released,
         Ok(Err(error)) => match error.kind() {
             ErrorKind::Lost => Outcome::Lost,

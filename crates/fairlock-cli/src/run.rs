@@ -17,17 +17,20 @@ use crate::clock;
 use crate::exit::{Code, Failure};
 use crate::help;
 use crate::hold;
+use crate::loss;
 use crate::message;
+use crate::nested::{OWNERS_VAR, Outer};
+use crate::once;
 use crate::plan::{Plan, Step};
-use crate::release::{Outcome, release};
+use crate::release::{IN_DOUBT, Outcome, release};
 use crate::secrets;
 use crate::signal::Signals;
 use crate::store::{self, Store};
 use crate::terminal::Terminal;
-use crate::wait;
+use crate::wait::Wait;
 
 /// Runs the command under the lock; the code is the command's own if all went well.
-pub(crate) async fn run(args: Run) -> Result<Code, Failure> {
+pub(crate) async fn run(mut args: Run) -> Result<Code, Failure> {
     if args.command.is_empty() && env::args_os().next_back().is_some_and(|last| last == "--") {
         // As when a variable that should hold the command is empty.
         let advice = help::advice(&["run"]);
@@ -38,6 +41,10 @@ pub(crate) async fn run(args: Run) -> Result<Code, Failure> {
         store = store.replicas(replicas);
     }
     store = store.java_fleet(args.java_fleet)?;
+    if let Some(ttl) = args.ttl.or(store.choice().ttl) {
+        store = store.watchdog_lease(ttl);
+    }
+    once::settle(&mut args, store.choice().once_per)?;
     let label = args.label.clone().or_else(|| store.choice().label.clone());
     if let Some(label) = label.or_else(|| default_label(&args.command)) {
         store = store.label(&label);
@@ -73,52 +80,119 @@ async fn run_with(
     if let Some(lease) = args.lease {
         lock = lock.lease(lease);
     }
-    let guard = wait::acquire(&lock, args, began, signals).await?;
-    if args.command.is_empty() {
-        return Err(hold::hold(args, guard, signals).await);
+    let lock = once::owned(lock, client, args);
+    let outer = Outer::of_environment();
+    tokio::select! {
+        biased;
+        signal = signals.recv() => return Err(Failure::signal(signal)),
+        refused = outer.refuse(&lock, &args.name, args.wait) => refused?,
     }
-    install(signals.add_job_control())?;
-    let hands_off = args.on_lost == OnLost::Ignore;
-    let deadline = (!hands_off).then(|| clock::now() + guard.remaining());
-    let mut child = match start(args, hidden, &guard, deadline).await {
-        Ok(child) => child,
-        Err(failure) => {
-            // Nothing ran; the reason for that is what the user needs to know.
+    let mut wait = Wait::new(&lock, client.id(), args, began);
+    loop {
+        let guard = wait.acquire(signals).await?;
+        let granted = clock::now();
+        if guard.state() == GuardState::Lost {
+            wait.again(guard).await?;
+            continue;
+        }
+        tell_acquired(args, &guard);
+        if args.command.is_empty() {
+            return Err(hold::hold(args, guard, signals).await);
+        }
+        let hands_off = args.on_lost == OnLost::Ignore;
+        let mut child = match start(args, hidden, &outer, &guard).await {
+            Ok(child) => child,
+            Err(failure) => {
+                // Nothing ran; the reason for that is what the user needs to know.
+                release(guard).await;
+                return Err(failure);
+            }
+        };
+        let mut plan = Plan::new(args.grace, guard.lease(), args.lease.is_some(), hands_off);
+        // The grant may have been old when it was read, and this process slow: what would have to end at once
+        // does not begin.
+        let state = guard.state();
+        let first = plan.step(clock::now(), state, guard.remaining());
+        if state == GuardState::Lost || !matches!(first, Step::Wait(_)) {
+            child.abandon();
+            wait.again(guard).await?;
+            continue;
+        }
+        if let Err(failure) = install(signals.add_job_control()) {
+            child.abandon();
             release(guard).await;
             return Err(failure);
         }
-    };
-    let mut plan = Plan::new(args.grace, guard.lease(), args.lease.is_some(), hands_off);
-    let code = supervise(&mut child, &guard, &mut plan, signals).await;
+        child.begin((!hands_off).then(|| clock::now() + guard.remaining()));
+        let ended = supervise(&mut child, args, &guard, &mut plan, signals).await;
+        return finish(args, (guard, granted), child, &plan, ended).await;
+    }
+}
 
+/// How the command came to its end.
+struct Ended {
+    code: Code,
+    /// Why it had to, if it had to.
+    why: Option<String>,
+    /// It could not be ended, and went on until it ended by itself.
+    went_on: bool,
+}
+
+/// After the end of the command: what is left of it, and of the lock.
+async fn finish(
+    args: &Run,
+    (guard, began): (Guard, Duration),
+    mut child: Child,
+    plan: &Plan,
+    Ended { code, why, went_on }: Ended,
+) -> Result<Code, Failure> {
     // What the command left running in its group keeps running when the lock was never in danger:
     // that is the user's choice, as with any shell. Otherwise it ends with the command.
-    if let Some(kill_at) = plan.kill_at() {
-        child.end_rest(kill_at).await;
+    if let (Some(kill_at), Some(why)) = (plan.kill_at(), why) {
+        let all = child.end_rest(kill_at).await;
         release(guard).await;
-        return Err(lost(args, "the lock was lost or about to be; the command was ended"));
+        let end = match (went_on, all) {
+            (true, _) => format!("the command went on without it, and ended by itself with code {code}"),
+            (false, true) => "the command was ended".to_owned(),
+            (false, false) => "the command was ended, but not all that it has started: some of it runs as another \
+                               user, or is stuck in the kernel"
+                .to_owned(),
+        };
+        return Err(loss::failure(args, format!("{why}; {end}")));
     }
     child.leave_rest_alone();
-    match release(guard).await {
-        Outcome::Released => child.reap(),
-        Outcome::Lost if hands_off => {
+    let found_before = guard.lost_reason();
+    let outcome = match once::keep(args, guard, code, began).await {
+        Ok(kept) => kept,
+        Err(guard) => release(guard).await,
+    };
+    match outcome {
+        Outcome::Released => {
             child.reap();
-            return Err(lost(args, "the lock was lost while the command ran"));
+            Ok(code)
         }
         Outcome::Lost => {
-            child.terminate();
-            child.end_rest(clock::now() + plan.grace()).await;
-            return Err(lost(args, "the lock was lost while the command ran"));
+            if args.on_lost == OnLost::Ignore {
+                child.reap();
+            } else {
+                child.terminate();
+                child.end_rest(clock::now() + plan.grace()).await;
+            }
+            Err(loss::failure(args, loss::while_it_ran(found_before, args)))
         }
         Outcome::Unknown(reason) => {
             child.reap();
-            message::report(&format!(
-                "{}: it is not known whether the lock was released{reason}",
-                message::printable(&args.name)
-            ));
+            let what = format!("{IN_DOUBT}{reason}; the command itself ended with code {code}");
+            Err(loss::failure(args, what))
         }
     }
-    Ok(code)
+}
+
+fn tell_acquired(args: &Run, guard: &Guard) {
+    if args.verbose {
+        let name = message::printable(&args.name);
+        message::report(&format!("{name}: acquired, token {}", guard.token()));
+    }
 }
 
 /// The command's name without its folder and its arguments, which may be secret; what cannot be
@@ -136,31 +210,46 @@ fn default_label(command: &[OsString]) -> Option<String> {
 async fn start(
     args: &Run,
     hidden: &[String],
+    outer: &Outer,
     guard: &Guard,
-    deadline: Option<Duration>,
 ) -> Result<Child, Failure> {
     let owner = OsString::from(guard.owner().to_string());
+    let owners = outer.with(guard.owner());
     let token = OsString::from(guard.token().to_string());
-    let vars: [(&str, &OsStr); 2] = [("FAIRLOCK_NAME", &args.name), ("FAIRLOCK_TOKEN", &token)];
-    Child::spawn(&args.command, &owner, hidden, &vars, deadline).await.map_err(|error| {
+    let vars: [(&str, &OsStr); 3] =
+        [("FAIRLOCK_NAME", &args.name), ("FAIRLOCK_TOKEN", &token), (OWNERS_VAR, &owners)];
+    Child::prepare(&args.command, &owner, hidden, &vars).await.map_err(|error| {
         let reason = format!("the command cannot be started: {error}");
         Failure::new(Code::NOT_EXECUTABLE, reason)
     })
 }
 
-/// Watches the command and the lock until the command has ended; answers its code.
+/// Watches the command and the lock until the command has ended.
 async fn supervise(
     child: &mut Child,
+    args: &Run,
     guard: &Guard,
     plan: &mut Plan,
     signals: &mut Signals,
-) -> Code {
+) -> Ended {
     let mut terminal = Terminal::open();
+    let (mut why, mut went_on) = (None, false);
     let code = loop {
         let state: GuardState = guard.state();
         let step = plan.step(clock::now(), state, guard.remaining());
         if let Some(deadline) = plan.deadline() {
             child.allow_until(deadline);
+        }
+        if plan.kill_at().is_some() {
+            // As it was at that moment: what comes later is a consequence.
+            why.get_or_insert_with(|| loss::why(guard, args));
+        }
+        if step == Step::Kill && child.is_anothers() {
+            went_on = true;
+            let name = message::printable(&args.name);
+            message::report(&format!(
+                "{name}: the command runs as another user, so it cannot be ended: it goes on without the lock"
+            ));
         }
         let Some(wait) = obey(step, child) else { continue };
         tokio::select! {
@@ -174,7 +263,7 @@ async fn supervise(
         }
     };
     terminal.take_back();
-    code
+    Ended { code, why, went_on }
 }
 
 /// Carries a step out; answers how long to wait when there was nothing to do.
@@ -200,11 +289,6 @@ fn forward(signal: Signal, child: &Child, terminal: &mut Terminal, guard: &Guard
     // before it gets to run one more instruction.
     obey(plan.step(clock::now(), guard.state(), guard.remaining()), child);
     terminal.resumed(child);
-}
-
-fn lost(args: &Run, what: &str) -> Failure {
-    let name = message::printable(&args.name);
-    Failure::new(args.lost_exit_code, format!("{name}: {what}"))
 }
 
 fn install<T>(result: io::Result<T>) -> Result<T, Failure> {

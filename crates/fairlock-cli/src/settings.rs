@@ -9,17 +9,21 @@
 //! label = "web-1"
 //! replicas = "all"
 //! java-fleet = true
+//! ttl = "10s"
+//! once-per = "50m"
 //! ```
 
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use fairlock::Replicas;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use crate::args::Scope;
+use crate::duration;
 use crate::exit::Failure;
 use crate::message;
 use crate::trust::{self, Refusal};
@@ -39,6 +43,10 @@ pub(crate) struct Settings {
     pub(crate) label: Option<String>,
     pub(crate) replicas: Option<Replicas>,
     pub(crate) java_fleet: Option<bool>,
+    /// Length of the lease that is renewed.
+    pub(crate) ttl: Option<Duration>,
+    /// In which there is one run at most.
+    pub(crate) once_per: Option<Duration>,
 }
 
 impl Settings {
@@ -96,6 +104,9 @@ impl Settings {
             let refusal = || (true, format!("`{name}` is an absolute path"));
             if file.is_absolute() { Ok(file) } else { Err(refusal()) }
         };
+        let time = || {
+            duration::parse_positive(&text()?).map_err(|what| (true, format!("`{name}`: {what}")))
+        };
         match name {
             "url" => self.url = Some(text()?),
             "password-file" => self.password_file = Some(absolute()?),
@@ -120,10 +131,12 @@ impl Settings {
                 let known = "`java-fleet` is true or false, without quotes";
                 self.java_fleet = Some(yes.ok_or_else(|| (true, known.to_owned()))?);
             }
+            "ttl" => self.ttl = Some(time()?),
+            "once-per" => self.once_per = Some(time()?),
             _ => {
                 let name = message::printable(name.as_ref());
                 let known = "there are url, password-file, sentinel-username, sentinel-password-file, scope, \
-                             label, replicas and java-fleet";
+                             label, replicas, java-fleet, ttl and once-per";
                 return Err((false, format!("unknown setting `{name}`; {known}")));
             }
         }
@@ -151,7 +164,7 @@ mod tests {
 
     #[test]
     fn all_settings() {
-        let text = "# ours\nurl = \"redis://h\"\npassword-file = '/p'\nsentinel-username = \"s\"\nsentinel-password-file = '/s'\nscope = \"fleet\"\nlabel = \"a b\"\nreplicas = \"2\"\njava-fleet = true\n";
+        let text = "# ours\nurl = \"redis://h\"\npassword-file = '/p'\nsentinel-username = \"s\"\nsentinel-password-file = '/s'\nscope = \"fleet\"\nlabel = \"a b\"\nreplicas = \"2\"\njava-fleet = true\nttl = \"10s\"\nonce-per = \"50m\"\n";
         let settings = parse(text).unwrap();
         assert_eq!(settings.url.as_deref(), Some("redis://h"));
         assert_eq!(settings.password_file.as_deref(), Some(Path::new("/p")));
@@ -160,6 +173,8 @@ mod tests {
         assert_eq!((settings.scope, settings.label.as_deref()), (Some(Scope::Fleet), Some("a b")));
         assert_eq!(settings.replicas, Some(Replicas::AtLeast(2)));
         assert_eq!(settings.java_fleet, Some(true));
+        let times = (Some(Duration::from_secs(10)), Some(Duration::from_secs(50 * 60)));
+        assert_eq!((settings.ttl, settings.once_per), times);
         assert_eq!(parse("").unwrap(), Settings { path: "/c.toml".into(), ..Settings::default() });
     }
 
@@ -168,6 +183,10 @@ mod tests {
         for (text, error) in [
             ("url = \"a\"\nurll = \"b\"\n", "/c.toml:2: unknown setting `urll`; there are url"),
             ("\n\nscope = \"galaxy\"", "/c.toml:3: `scope` is \"host\" or \"fleet\""),
+            ("ttl = \"0\"", "/c.toml:1: `ttl`: must be longer than 0"),
+            ("ttl = \"10\"", "/c.toml:1: `ttl`: the unit is missing"),
+            ("once-per = \"1w\"", "/c.toml:1: `once-per`: the unit must be"),
+            ("ttl = 10", "/c.toml:1: `ttl` is a text"),
             ("replicas = \"most\"", "/c.toml:1: `replicas` is \"all\""),
             ("java-fleet = \"yes\"", "/c.toml:1: `java-fleet` is true or false"),
             ("url = 5", "/c.toml:1: `url` is a text"),

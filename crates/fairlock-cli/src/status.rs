@@ -16,6 +16,7 @@ use crate::choice::Choice;
 use crate::duration;
 use crate::exit::{Code, Failure};
 use crate::message;
+use crate::once;
 use crate::output;
 use crate::signal::Signals;
 use crate::store::{self, Store};
@@ -36,6 +37,8 @@ With --json, one object on one line:
   name_hex   the name's bytes in hexadecimal when it is not UTF-8, else null
   at_ms      time of the look by the store's clock, in ms since 1970; every since_ms is by it too
   held       whether anybody holds the lock
+  done       whether it is held for the rest of a time, by a run with --once-per that has succeeded; ttl_ms is
+             the rest
   holder     null, or {\"owner\": ID, \"ours\": whether it is a client of fairlock, \"count\": HOLDS,
              \"since_ms\": when it got the lock, or null, \"client\": CLIENT or null}
   ttl_ms     milliseconds until the lock runs out unless renewed, or null
@@ -126,7 +129,7 @@ pub(crate) fn holder(status: &LockStatus) -> Option<String> {
 fn human_form(name: &OsStr, status: &LockStatus, style: Style) -> String {
     let mut text = style.bold(&message::printable(name));
     text.push_str(": ");
-    match holder(status) {
+    match once::done(status).or_else(|| holder(status)) {
         None => text.push_str(&style.green("free")),
         Some(line) => text.push_str(&line.replacen("held", &style.yellow("held"), 1)),
     }
@@ -182,6 +185,7 @@ pub(crate) fn json_form(name: &OsStr, status: &LockStatus) -> Value {
         "name_hex": name.to_str().is_none().then(|| hex(name.as_bytes())),
         "at_ms": epoch_ms(status.at),
         "held": status.holder.is_some(),
+        "done": status.is_done(),
         "holder": status.holder.as_ref().map(|holder| json!({
             "owner": holder.owner.to_string(),
             "ours": holder.ours,

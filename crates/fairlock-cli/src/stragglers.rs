@@ -3,7 +3,8 @@
 //!
 //! They must not go on unlocked any more than the group. Whatever a command starts inherits its
 //! environment, and in it the owner of the lock, which no other run has: that finds them, whoever their
-//! parent is by now, and also from the keeper, which is nobody's ancestor. Not found: a process that
+//! parent is by now, and also from the keeper, which is nobody's ancestor. A run inside of the command has
+//! an owner of its own, and keeps ours in the list of them (`nested.rs`). Not found: a process that
 //! left the group AND runs with another environment (`env -i`, `sudo`) or under another user; and for one moment,
 //! a process that is just becoming another program: it has no environment until that one begins. The keeper looks
 //! once more for its sake; a run that ends by itself does not, since it would end later each time.
@@ -16,10 +17,22 @@ use std::ffi::OsStr;
 use rustix::process::{Pid, Signal};
 
 #[cfg(target_os = "linux")]
+use crate::nested::OWNERS_VAR;
+#[cfg(target_os = "linux")]
 use crate::proc;
 
-/// The variable that tells the processes of one run from all others.
+/// The variable with the owner of the innermost run, which tells its processes from all others.
 pub(crate) const OWNER_VAR: &str = "FAIRLOCK_OWNER";
+
+/// Which processes outside of the group are meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Whose {
+    /// The command's own.
+    Own,
+    /// Those of runs inside of the command.
+    Nested,
+    All,
+}
 
 /// Longest environment that is read, in bytes: more than the kernel lets a process start with.
 #[cfg(target_os = "linux")]
@@ -28,25 +41,52 @@ const ENVIRONMENT_MAX: u64 = 8 << 20;
 /// The processes of the run of `owner` outside of `group`: so many. Each gets the signal, if there is
 /// one.
 #[cfg(target_os = "linux")]
-pub(crate) fn signal(owner: &OsStr, group: Pid, signal: Option<Signal>) -> usize {
+pub(crate) fn signal(owner: &OsStr, whose: Whose, group: Pid, signal: Option<Signal>) -> usize {
     if !proc::is_of_our_namespace() {
         return 0;
     }
-    let mut mark = format!("{OWNER_VAR}=").into_bytes();
-    mark.extend_from_slice(owner.as_encoded_bytes());
+    let mark = Mark { owner: owner.as_encoded_bytes(), whose };
     let Ok(entries) = std::fs::read_dir("/proc") else { return 0 };
     let processes = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     let processes = processes.filter_map(Pid::from_raw);
-    processes.filter(|process| is_signalled(*process, &mark, group, signal)).count()
+    processes.filter(|process| is_signalled(*process, mark, group, signal)).count()
 }
 
 #[cfg(not(target_os = "linux"))]
-pub(crate) fn signal(_owner: &OsStr, _group: Pid, _signal: Option<Signal>) -> usize {
+pub(crate) fn signal(_owner: &OsStr, _whose: Whose, _group: Pid, _: Option<Signal>) -> usize {
     0
 }
 
+/// What is looked for in environments.
 #[cfg(target_os = "linux")]
-fn is_signalled(process: Pid, mark: &[u8], group: Pid, signal: Option<Signal>) -> bool {
+#[derive(Clone, Copy)]
+struct Mark<'a> {
+    owner: &'a [u8],
+    whose: Whose,
+}
+
+#[cfg(target_os = "linux")]
+impl Mark<'_> {
+    /// Whether a process with this environment is meant.
+    fn is_in(self, environment: &[u8]) -> bool {
+        let variables = || environment.split(|byte| *byte == 0);
+        let value = |name: &str| {
+            let mark = format!("{name}=").into_bytes();
+            variables().find_map(|variable| variable.strip_prefix(&mark[..]).map(<[u8]>::to_vec))
+        };
+        let is_own = value(OWNER_VAR).is_some_and(|owner| owner == self.owner);
+        let is_listed = value(OWNERS_VAR)
+            .is_some_and(|all| all.split(|byte| *byte == b' ').any(|owner| owner == self.owner));
+        match self.whose {
+            Whose::Own => is_own,
+            Whose::Nested => is_listed && !is_own,
+            Whose::All => is_own || is_listed,
+        }
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn is_signalled(process: Pid, mark: Mark<'_>, group: Pid, signal: Option<Signal>) -> bool {
     use rustix::process::{self, PidfdFlags};
 
     if !has(process, mark) || proc::place(process).and_then(|place| place.group) == Some(group) {
@@ -60,14 +100,14 @@ fn is_signalled(process: Pid, mark: &[u8], group: Pid, signal: Option<Signal>) -
 
 /// Whether a process was started with this in its environment. One that has ended was not.
 #[cfg(target_os = "linux")]
-fn has(process: Pid, mark: &[u8]) -> bool {
+fn has(process: Pid, mark: Mark<'_>) -> bool {
     use std::io::Read as _;
 
     let path = format!("/proc/{}/environ", process.as_raw_pid());
     let Ok(file) = std::fs::File::open(path) else { return false };
     let mut environment = Vec::new();
     let read = file.take(ENVIRONMENT_MAX).read_to_end(&mut environment);
-    read.is_ok() && environment.split(|byte| *byte == 0).any(|variable| variable == mark)
+    read.is_ok() && mark.is_in(&environment)
 }
 
 #[cfg(test)]
@@ -92,22 +132,43 @@ mod tests {
         let limit = std::time::Instant::now() + std::time::Duration::from_secs(10);
         for (process, value) in processes.iter().zip(["straggler:1", "straggler:12", "straggler:"])
         {
-            let mark = format!("{OWNER_VAR}={value}").into_bytes();
+            let mark = Mark { owner: value.as_bytes(), whose: Whose::Own };
             let process = Pid::from_raw(process.id().try_into().unwrap()).unwrap();
-            while !has(process, &mark) {
+            while !has(process, mark) {
                 assert!(std::time::Instant::now() < limit, "{value} does not begin");
                 std::thread::yield_now();
             }
         }
-        assert_eq!(signal(owner, group, None), 0, "those in the group are not meant");
-        assert_eq!(signal(owner, nobodys, None), 1);
-        assert_eq!(signal(owner, nobodys, Some(Signal::KILL)), 1);
+        assert_eq!(signal(owner, Whose::Own, group, None), 0, "those in the group are not meant");
+        assert_eq!(signal(owner, Whose::Own, nobodys, None), 1);
+        assert_eq!(signal(owner, Whose::Own, nobodys, Some(Signal::KILL)), 1);
         assert!(!processes[0].wait().unwrap().success());
-        assert_eq!(signal(owner, nobodys, None), 0);
+        assert_eq!(signal(owner, Whose::Own, nobodys, None), 0);
         for process in &mut processes[1..] {
             assert!(process.try_wait().unwrap().is_none(), "it is another's");
             process.kill().unwrap();
             process.wait().unwrap();
+        }
+    }
+
+    /// A nested run's process has an innermost owner of its own, and ours in the list.
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_nested_run_is_of_all_those_around_it() {
+        let is =
+            |whose, environment: &str| Mark { owner: b"a:1", whose }.is_in(environment.as_bytes());
+        for (environment, own, nested) in [
+            ("X=1\0FAIRLOCK_OWNER=a:1", true, false),
+            ("FAIRLOCK_OWNER=a:1\0FAIRLOCK_OWNERS=a:1", true, false),
+            ("FAIRLOCK_OWNERS=c:3 a:1\0FAIRLOCK_OWNER=a:1\0", true, false),
+            ("FAIRLOCK_OWNER=b:2\0FAIRLOCK_OWNERS=a:1 b:2", false, true),
+            ("FAIRLOCK_OWNERS=b:2 a:1", false, true),
+            ("FAIRLOCK_OWNER=a:12\0FAIRLOCK_OWNERS=b:2 a:12", false, false),
+            ("OTHER=\nFAIRLOCK_OWNERS=a:1", false, false),
+            ("FAIRLOCK_OWNERS", false, false),
+        ] {
+            let seen = [Whose::Own, Whose::Nested, Whose::All].map(|whose| is(whose, environment));
+            assert_eq!(seen, [own, nested, own || nested], "{environment:?}");
         }
     }
 }

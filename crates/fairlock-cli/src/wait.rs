@@ -1,9 +1,8 @@
-//! Waiting for one's turn.
+//! Waiting for one's turn, and once more when the lock was over before anything was done under it.
 
-use std::ffi::OsStr;
 use std::time::Duration;
 
-use fairlock::{Guard, Lock};
+use fairlock::{ClientId, Guard, Lock};
 use tokio::time;
 
 use crate::args::Run;
@@ -11,8 +10,15 @@ use crate::clock;
 use crate::duration;
 use crate::exit::{Code, Failure};
 use crate::message;
+use crate::once;
 use crate::progress;
+use crate::release::release;
 use crate::signal::Signals;
+use crate::whom;
+
+/// How often a lock under a fixed lease may be over before the command has begun, before the lease is called too
+/// short. A renewed one is asked for again as long as `--wait` says.
+const OVER_MAX: u32 = 3;
 
 /// Who does not wait hears of a store that does not answer after this time, as long as one attempt to connect.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
@@ -20,50 +26,100 @@ const SILENCE_MAX: Duration = Duration::from_secs(5);
 /// What is left of a wait at least: whoever has spent it on the connection still looks once.
 const LEAST: Duration = Duration::from_millis(1);
 
-/// Acquires the lock, or says why not; the wait counts from `began`. A signal, like every other early end,
-/// drops the wait, and that leaves the queue.
-pub(crate) async fn acquire(
-    lock: &Lock,
-    args: &Run,
+/// How long the look for who holds the lock may take, when nothing is left to do but to name it.
+const LOOK_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The wait of one run.
+#[derive(Debug)]
+pub(crate) struct Wait<'a> {
+    lock: &'a Lock,
+    client: ClientId,
+    args: &'a Run,
     began: Duration,
-    signals: &mut Signals,
-) -> Result<Guard, Failure> {
-    let guard = tokio::select! {
-        // A signal goes first: a lock that arrives together with it must not start the command.
-        biased;
-        signal = signals.recv() => return Err(Failure::signal(signal)),
-        guard = attempt(lock, args, began) => guard?,
-        never = progress::show(lock, &args.name), if !args.quiet => match never {},
-    };
-    guard.ok_or_else(|| match args.conflict_exit_code {
-        code if args.quiet || code == Code::OK => Failure::silent(code),
-        code => Failure::new(code, conflict_message(&args.name, args.wait)),
-    })
+    /// How often the lock was granted and over before the command began.
+    over: u32,
 }
 
-async fn attempt(lock: &Lock, args: &Run, began: Duration) -> Result<Option<Guard>, Failure> {
-    let got = match args.wait {
-        None => lock.lock().await.map(Some),
-        Some(Duration::ZERO) => match time::timeout(SILENCE_MAX, lock.try_lock()).await {
-            Ok(got) => got,
-            Err(_) => {
-                let name = message::printable(&args.name);
-                let text = format!("{name}: the store does not answer; the command was not run");
-                return Err(Failure::new(Code::UNAVAILABLE, text));
-            }
-        },
-        Some(wait) => {
-            let left = (began + wait).saturating_sub(clock::now());
-            lock.try_lock_for(left.max(LEAST)).await
+impl<'a> Wait<'a> {
+    /// The wait counts from `began`: connecting is a part of it.
+    pub(crate) fn new(lock: &'a Lock, client: ClientId, args: &'a Run, began: Duration) -> Self {
+        Self { lock, client, args, began, over: 0 }
+    }
+
+    /// Acquires the lock, or says why not. A signal, like every other early end, drops the wait, and
+    /// that leaves the queue.
+    pub(crate) async fn acquire(&self, signals: &mut Signals) -> Result<Guard, Failure> {
+        let guard = tokio::select! {
+            // A signal goes first: a lock that arrives together with it must not start the command.
+            biased;
+            signal = signals.recv() => return Err(Failure::signal(signal)),
+            guard = self.attempt() => guard?,
+            never = progress::show(self.lock, self.client, self.args) => match never {},
+        };
+        match guard {
+            Some(guard) => Ok(guard),
+            None => Err(self.conflict().await),
         }
-    };
-    Ok(got?)
-}
+    }
 
-fn conflict_message(name: &OsStr, wait: Option<Duration>) -> String {
-    let name = message::printable(name);
-    match wait {
-        None | Some(Duration::ZERO) => format!("{name}: held by another"),
-        Some(wait) => format!("{name}: not acquired within {}", duration::human(wait)),
+    /// The lock was over before the command began, so that nothing ran: it is waited for once more.
+    pub(crate) async fn again(&mut self, guard: Guard) -> Result<(), Failure> {
+        drop(release(guard).await);
+        self.over += 1;
+        match self.args.lease {
+            Some(lease) if self.over >= OVER_MAX => Err(Failure::usage(format!(
+                "{}: {OVER_MAX} times its --lease of {} was over before the command began; nothing ran; choose a \
+                 longer one",
+                message::printable(&self.args.name),
+                duration::human(lease)
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    async fn attempt(&self) -> Result<Option<Guard>, Failure> {
+        let got = match self.args.wait {
+            None => self.lock.lock().await.map(Some),
+            Some(Duration::ZERO) => match time::timeout(SILENCE_MAX, self.lock.try_lock()).await {
+                Ok(got) => got,
+                Err(_) => {
+                    let name = message::printable(&self.args.name);
+                    let text = format!("{name}: the store does not answer; the command was not run");
+                    return Err(Failure::new(Code::UNAVAILABLE, text));
+                }
+            },
+            Some(wait) => {
+                let left = (self.began + wait).saturating_sub(clock::now());
+                self.lock.try_lock_for(left.max(LEAST)).await
+            }
+        };
+        Ok(got?)
+    }
+
+    async fn conflict(&self) -> Failure {
+        let Run { name, wait, quiet, conflict_exit_code, .. } = self.args;
+        if *quiet || *conflict_exit_code == Code::OK {
+            return Failure::silent(*conflict_exit_code);
+        }
+        let status = time::timeout(LOOK_TIMEOUT, self.lock.inspect_first(0)).await;
+        // Free by now, or the store is silent: then nobody can be named.
+        let holder = status.ok().and_then(Result::ok).and_then(|status| whom::holder(&status));
+        if self.args.once_per.is_some() {
+            return once::skipped(self.args, holder);
+        }
+        let name = message::printable(name);
+        let mut text = match (wait, holder) {
+            (None | Some(Duration::ZERO), Some(holder)) => format!("{name}: {holder}"),
+            (None | Some(Duration::ZERO), None) => format!("{name}: held by another"),
+            (Some(wait), holder) => {
+                let wait = duration::human(*wait);
+                let holder = holder.map_or_else(String::new, |holder| format!(": {holder}"));
+                format!("{name}: not acquired within {wait}{holder}")
+            }
+        };
+        if self.over > 0 {
+            text.push_str("; it was granted, and over before the command began: nothing ran");
+        }
+        Failure::new(*conflict_exit_code, text)
     }
 }

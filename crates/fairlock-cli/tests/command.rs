@@ -190,7 +190,10 @@ fn background_processes_survive_an_orderly_end() {
 fn a_fixed_lease_ends_the_command_before_it_runs_out() {
     let script = format!("trap 'echo asked; exit 0' TERM; {WORK}");
     let outcome = finish(run_script(&alone(), &["--lease", "1500ms"], "x", &script));
-    outcome.expect(76, "x: the lock was lost or about to be; the command was ended");
+    outcome.expect(
+        76,
+        "x: the lock was about to be lost: its --lease of 1.5s is over; the command was ended",
+    );
     assert_eq!(outcome.stdout, "ready\nasked\n");
 }
 

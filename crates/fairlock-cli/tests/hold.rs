@@ -134,7 +134,7 @@ fn not_acquired() {
     let Some(server) = Server::start(Generation::Redis70) else { return };
     let (holder, _) = holding(hold(&server.url(), &[], "x"));
     let outcome = finish(hold(&server.url(), &["--wait", "0"], "x"));
-    outcome.expect(75, "held by another");
+    outcome.expect(75, "x: held by ");
     assert_eq!(outcome.stdout, "");
     drop(holder);
 }
@@ -149,6 +149,24 @@ fn a_reader_that_is_gone() {
     command.stdout(writer);
     finish(command).expect(141, "x: released at once: nobody reads stdout");
     assert_eq!(server.client().call(&["EXISTS", "x"]).int(), 0);
+}
+
+/// A stdout that was closed before the start is `/dev/null` by then, as the runtime of the language makes it: that is
+/// no reader that has gone, and no reason to give the lock back. (It was documented as one.)
+#[test]
+fn d28_a_closed_stdout_is_as_dev_null() {
+    let Some(server) = Server::start(Generation::Redis70) else { return };
+    for stdout in [">&-", ">/dev/null"] {
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!(r#"exec "$0" run --url "$1" x {stdout}"#)]);
+        command.args([env!("CARGO_BIN_EXE_fairlock"), &server.url()]);
+        command.env("FAIRLOCK_CONFIG", "/dev/null").stderr(Stdio::piped());
+        let running = Running::start(command);
+        eventually("it holds", || server.client().call(&["EXISTS", "x"]).int() == 1);
+        running.signal(Signal::TERM);
+        running.wait().expect(143, "");
+        assert_eq!(server.client().call(&["EXISTS", "x"]).int(), 0);
+    }
 }
 
 /// `nohup fairlock run x` survives what nohup protects it from.

@@ -3,6 +3,7 @@
 use std::fs;
 use std::net::TcpListener;
 
+use fairlock_testkit::raw::Raw;
 use fairlock_testkit::server::{Generation, Server};
 use fairlock_testkit::tempdir::TempDir;
 use rustix::process::Signal;
@@ -34,7 +35,9 @@ fn a_deleted_lock_ends_the_commands_group() {
     let Some(server) = Server::start(Generation::Redis70) else { return };
     let (running, family) = start_family(&server.url(), &["--grace", "300ms"]);
     assert_eq!(server.client().call(&["DEL", "x"]).int(), 1);
-    running.wait().expect(76, "x: the lock was lost or about to be; the command was ended");
+    let why = "x: the lock was lost: the store knows nothing of it: its data were lost, or somebody \
+               deleted it; the command was ended";
+    running.wait().expect(76, why);
     all_gone(&family);
 }
 
@@ -86,13 +89,16 @@ fn a_dead_server_ends_the_command_by_the_deadline() {
     let Some(server) = Server::start(Generation::Redis70) else { return };
     let (running, family) = start_family(&server.url(), &["--grace", "300ms"]);
     server.kill9();
-    running.wait().expect(76, "the command was ended");
+    let why = "the lock was about to be lost: the store does not answer, and its lease runs out; the command was \
+               ended";
+    running.wait().expect(76, why);
     all_gone(&family);
 }
 
-/// The command did its work under the lock; that nobody answers afterwards does not undo that.
+/// Whoever cannot say that the lock was released cannot say whether it was held: the reason may be the same.
+/// It ended with the command's own code.
 #[test]
-fn a_release_without_an_answer() {
+fn d32_a_release_without_an_answer_is_no_success() {
     let Some(server) = Server::start(Generation::Redis70) else { return };
     let dir = TempDir::new();
     let go = dir.path().join("go");
@@ -101,7 +107,9 @@ fn a_release_without_an_answer() {
     assert_eq!(running.line(), "holding");
     server.stop();
     fs::write(&go, "").unwrap();
-    running.wait().expect(7, "x: it is not known whether the lock was released");
+    let outcome = running.wait();
+    outcome.expect(76, "x: it is not known whether the lock was released, nor whether it was held");
+    outcome.expect(76, "; the command itself ended with code 7");
 }
 
 /// Nobody is left to renew the lock of a killed `fairlock`; nobody may be left at work either.
@@ -116,6 +124,70 @@ fn a_killed_fairlock_leaves_a_lock_that_runs_out() {
     // The lock still protects what the dead one may have left half done, until it runs out.
     assert_eq!(server.client().call(&["EXISTS", "x"]).int(), 1);
     assert!(server.client().call(&["PTTL", "x"]).int() > 0);
+}
+
+/// The key was replaced by another program's. Seen to end with 0, and one line that nobody reads.
+#[test]
+fn d32_a_hold_whose_key_is_of_another_type_does_not_end_with_success() {
+    let Some(server) = Server::start(Generation::Redis70) else { return };
+    let (dir, mut client) = (TempDir::new(), server.client());
+    let go = dir.path().join("go");
+    let mut running = Running::start(run_script(&server.url(), &[], "x", &hold_until(&go)));
+    assert_eq!(running.line(), "holding");
+    client.call(&["SET", "x", "precious"]);
+    fs::write(&go, "").unwrap();
+    let outcome = running.wait();
+    assert_eq!(outcome.code(), 76, "{outcome:?}");
+    assert_eq!(client.call(&["GET", "x"]).text(), "precious");
+}
+
+/// The file of the host store is removed, and made again by another program's user: two can hold it, and
+/// the first must not claim that all went well.
+#[test]
+fn d32_a_hold_whose_file_is_gone_does_not_end_with_success() {
+    let dir = TempDir::new();
+    let (url, go) = (format!("sqlite:{}/locks.db", dir.path().display()), dir.path().join("go"));
+    let mut running = Running::start(run_script(&url, &[], "x", &hold_until(&go)));
+    assert_eq!(running.line(), "holding");
+    for file in ["locks.db", "locks.db-wal", "locks.db-shm"] {
+        // Not all of them have to be there.
+        let _ = fs::remove_file(dir.path().join(file));
+    }
+    fs::write(&go, "").unwrap();
+    let outcome = running.wait();
+    assert_eq!(outcome.code(), 76, "{outcome:?}");
+}
+
+/// One message for every loss was what an administrator had to guess from.
+#[test]
+fn d15_each_loss_says_why() {
+    let Some(server) = Server::start(Generation::Redis70) else { return };
+    let url = server.url();
+    let replaced = |client: &mut Raw| {
+        client.call(&["DEL", "x"]);
+        client.call(&["HSET", "x", "5f3c1a52-0f4e-4a1b-9c3d-1234567890ab:51", "1"]);
+        client.call(&["PEXPIRE", "x", "60000"]);
+    };
+    type Deed = fn(&mut Raw);
+    let gone: Deed = |client| drop(client.call(&["DEL", "x"]));
+    for (deed, why) in [
+        (gone, "the lock was lost: the store knows nothing of it"),
+        (replaced as Deed, "the lock was lost: somebody else has it"),
+    ] {
+        let (running, family) = start_family(&url, &["--ttl", "900ms", "--grace", "100ms"]);
+        deed(&mut server.client());
+        running.wait().expect(76, why);
+        all_gone(&family);
+        server.client().call(&["DEL", "x"]);
+    }
+    let (running, _) = start_family(&url, &["--lease", "900ms"]);
+    running.wait().expect(76, "x: the lock was about to be lost: its --lease of 900ms is over");
+    let (running, _) = start_family(&url, &["--ttl", "1500ms"]);
+    server.stop();
+    running
+        .wait()
+        .expect(76, "the lock was lost: its lease ran out while the store did not answer; the");
+    server.cont();
 }
 
 #[test]

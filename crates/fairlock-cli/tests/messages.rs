@@ -79,8 +79,43 @@ impl Book {
         for (from, to) in &self.words {
             text = text.replace(from.as_str(), to);
         }
-        ids(&text)
+        clients(&ids(&text))
     }
+}
+
+/// Replaces what differs in `ann@web-1, pid 42, nightly, for 1.2s` and its like.
+fn clients(text: &str) -> String {
+    let end_of =
+        |text: &str, is_in: fn(char) -> bool| text.find(|c| !is_in(c)).unwrap_or(text.len());
+    let mut text = text.to_owned();
+    for (before, word, is_in) in [
+        (", pid ", "PID", (|c| c.is_ascii_digit()) as fn(char) -> bool),
+        (", for ", "TIME", |c| c.is_ascii_alphanumeric() || c == '.'),
+        ("next start in ", "TIME", |c| c.is_ascii_alphanumeric()),
+        ("acquired, token ", "TOKEN", |c| c.is_ascii_digit()),
+    ] {
+        let mut neutral = String::new();
+        let mut rest = text.as_str();
+        while let Some(at) = rest.find(before) {
+            let (head, value) = rest.split_at(at + before.len());
+            if !value.starts_with(|c: char| c.is_ascii_digit()) {
+                neutral.push_str(head);
+                rest = value;
+                continue;
+            }
+            let head = match head.strip_suffix(", pid ") {
+                None => head.to_owned(),
+                Some(head) => {
+                    let at = head.rfind(' ').map_or(0, |at| at + 1);
+                    format!("{}USER@HOST, pid ", &head[..at])
+                }
+            };
+            neutral.extend([&head, word]);
+            rest = &value[end_of(value, is_in)..];
+        }
+        text = neutral + rest;
+    }
+    text
 }
 
 /// Replaces the ids of owners: a UUID, a colon and a number.
@@ -314,6 +349,7 @@ fn locks(book: &mut Book, server: &Server) {
     assert_eq!(holder.line(), "held");
     simple = run(&["--wait", "300ms"], "job", &["true"]);
     book.about("job", "somebody else holds it: --wait 300ms", &finish(simple));
+    book.about("job", "the same: --wait 0", &finish(run(&["--wait", "0"], "job", &["true"])));
     let quiet = run(&["--wait", "0", "--conflict-exit-code", "0"], "job", &["true"]);
     book.scene("somebody else holds it: --wait 0 --conflict-exit-code 0", &finish(quiet));
     let mut unlock = fairlock(["unlock", "--url", &url, "job"]);
@@ -323,6 +359,40 @@ fn locks(book: &mut Book, server: &Server) {
     book.about("job", "the holder whose lock was taken away", &holder.wait());
     unlock = fairlock(["unlock", "--url", &url, "--force", "job"]);
     book.scene("unlock --force of a free lock", &finish(unlock));
+
+    let f = env!("CARGO_BIN_EXE_fairlock");
+    let inner = ["sh", "-c", r#""$0" run --url "$1" self -- true"#, f, &url];
+    book.about("self", "a run inside of a run of the same lock", &finish(run(&[], "self", &inner)));
+    let gone =
+        run(&["--ttl", "1s", "--grace", "0"], "gone", &["sh", "-c", "echo held; exec sleep 60"]);
+    let mut gone = Running::start(gone);
+    assert_eq!(gone.line(), "held");
+    raw.call(&["DEL", "gone"]);
+    book.about("gone", "the lock's key was deleted", &gone.wait());
+    let taken =
+        run(&["--ttl", "1s", "--grace", "0"], "taken", &["sh", "-c", "echo held; exec sleep 60"]);
+    let mut taken = Running::start(taken);
+    assert_eq!(taken.line(), "held");
+    raw.call(&["DEL", "taken"]);
+    raw.call(&["HSET", "taken", "5f3c1a52-0f4e-4a1b-9c3d-1234567890ab:51", "1"]);
+    book.about("taken", "somebody else took it", &taken.wait());
+    raw.call(&["DEL", "taken"]);
+
+    let once = |options: &[&str], command| {
+        let mut all = vec!["--once-per", "1h"];
+        all.extend(options);
+        run(&all, "report", command)
+    };
+    book.about("report", "--once-per 1h -v", &finish(once(&["-v"], &["true"])));
+    book.about("report", "the same once more", &finish(once(&[], &["true"])));
+    book.about("report", "the same once more, -v", &finish(once(&["-v"], &["true"])));
+    book.about("report", "the same with --wait 5s", &finish(once(&["--wait", "5s"], &["true"])));
+    let mut done = fairlock(["status", "--url", &url, "report"]);
+    let shown = finish(done).stdout;
+    let first = shown.lines().next().unwrap_or_default();
+    let _ = write!(book.text, "\nstatus of it:\n  {}\n", book.neutral(first));
+    done = fairlock(["unlock", "--url", &url, "--force", "report"]);
+    assert_eq!(finish(done).code(), 0);
 
     let over = run(&["--lease", "1s"], "over", &["sleep", "60"]);
     book.about("over", "a fixed lease that ends", &finish(over));
@@ -391,4 +461,9 @@ fn missing(of: &str, from: &str) -> String {
 fn ids_are_replaced() {
     let id = "0c6fb0a4-5b1e-4e8e-9d52-3f1f8a6f0b11:1";
     assert_eq!(ids(&format!("held by {id}, cafe: 12")), "held by OWNER, cafe: 12");
+    let of_one = "x: held by ann@web-1, pid 42, nightly, for 1.2s, after bob@web-2, pid 7, sync";
+    let neutral =
+        "x: held by USER@HOST, pid PID, nightly, for TIME, after USER@HOST, pid PID, sync";
+    assert_eq!(clients(of_one), neutral);
+    assert_eq!(clients("done, next start in 59m59s"), "done, next start in TIME");
 }

@@ -119,9 +119,9 @@ fn conflicts_have_a_code_of_their_own() {
     let (url, dir) = (server.url(), TempDir::new());
     let holder = Holder::start(&url, "x", &dir);
     for (options, code, text) in [
-        (&["--wait", "0"][..], 75, "x: held by another"),
-        (&["--wait", "50ms"], 75, "x: not acquired within 50ms"),
-        (&["--wait", "0", "--conflict-exit-code", "3"], 3, "x: held by another"),
+        (&["--wait", "0"][..], 75, "x: held by "),
+        (&["--wait", "50ms"], 75, "x: not acquired within 50ms: held by "),
+        (&["--wait", "0", "--conflict-exit-code", "3"], 3, "x: held by "),
         // A quiet skip.
         (&["--wait", "0", "--conflict-exit-code", "0"], 0, ""),
         (&["--wait", "0", "--quiet"], 75, ""),
@@ -133,6 +133,81 @@ fn conflicts_have_a_code_of_their_own() {
     assert_eq!(status(&url, "x")["queue_len"], 0);
     holder.go();
     finish(run_script(&url, &["--wait", "0"], "x", "exit 4")).expect(4, "");
+}
+
+/// "Held by another" left the reader to ask who.
+#[test]
+fn d25_a_refused_run_names_the_holder() {
+    let Some(server) = Server::start(Generation::Redis70) else { return };
+    let (url, dir) = (server.url(), TempDir::new());
+    for kind in ["fair", "plain", "simple"] {
+        let file = dir.path().join(kind);
+        let options = ["--kind", kind, "--label", "the first"];
+        let mut holder = Running::start(run_script(&url, &options, kind, &hold_until(&file)));
+        assert_eq!(holder.line(), "holding");
+        let who = format!(", pid {}, the first, for ", holder.pid());
+        for wait in ["0", "50ms"] {
+            let outcome =
+                finish(run_script(&url, &["--kind", kind, "--wait", wait], kind, "echo ran"));
+            outcome.expect(75, &who);
+            assert!(
+                outcome.stderr.contains("held by ") && outcome.stderr.contains('@'),
+                "{outcome:?}"
+            );
+        }
+        fs::write(file, "").unwrap();
+        holder.wait().expect(0, "");
+    }
+}
+
+/// Off a terminal a wait said nothing at all, however long it was. Real time is what this is about: the first
+/// line comes after 10 s.
+#[test]
+fn d25_a_long_wait_is_told_off_a_terminal() {
+    let Some(server) = Server::start(Generation::Redis70) else { return };
+    let (url, dir) = (server.url(), TempDir::new());
+    let holder = Holder::start(&url, "x", &dir);
+    let first = Running::start(run_script(&url, &["--label", "first", "-q"], "x", "exit 3"));
+    queue_reaches(&url, "x", 1);
+    let start = |options: &[&str]| Running::start(run_script(&url, options, "x", "echo ran"));
+    let told = start(&["--wait", "12s"]);
+    queue_reaches(&url, "x", 2);
+    let others = [start(&["--wait", "12s", "--quiet"]), start(&["--wait", "3s", "--verbose"])];
+    let (told, [quiet, verbose]) = (told.wait(), others.map(Running::wait));
+    assert_eq!((told.code(), quiet.code(), verbose.code()), (75, 75, 75));
+    let lines: Vec<_> = told.stderr.lines().collect();
+    let [wait, end] = lines[..] else { panic!("{told:?}") };
+    assert!(wait.starts_with("fairlock: x: waiting for 1"), "{wait}");
+    for text in
+        [" of ", " in the queue, held by ", ", sh, for ", ", after ", ", first, waiting for "]
+    {
+        assert!(wait.contains(text), "{text:?} is missing: {wait}");
+    }
+    assert!(end.starts_with("fairlock: x: not acquired within 12s: held by "), "{end}");
+    assert_eq!(quiet.stderr, "");
+    let lines: Vec<_> = verbose.stderr.lines().collect();
+    assert!(lines.len() >= 2 && lines[0].contains(" of "), "{verbose:?}");
+    holder.go();
+    first.wait().expect(3, "");
+}
+
+/// The wait of the second in line was shown as that of the first: whoever was a client of fairlock counted as
+/// oneself.
+#[test]
+fn d25_each_waiter_sees_its_own_place() {
+    let Some(server) = Server::start(Generation::Redis70) else { return };
+    let (url, dir) = (server.url(), TempDir::new());
+    let holder = Holder::start(&url, "x", &dir);
+    let first = Running::start(run_script(&url, &["--label", "first"], "x", "exit 3"));
+    queue_reaches(&url, "x", 1);
+    let options = ["--verbose", "--wait", "2500ms"];
+    let second = Running::start(run_script(&url, &options, "x", "echo ran")).wait();
+    assert_eq!(second.code(), 75);
+    assert!(second.stderr.contains("2 of 2 in the queue, held by "), "{second:?}");
+    holder.go();
+    first.wait().expect(3, "");
+    let run = finish(run_script(&url, &["-v"], "x", "exit 4"));
+    run.expect(4, "x: acquired, token ");
 }
 
 #[test]

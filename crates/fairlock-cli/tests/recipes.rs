@@ -27,7 +27,7 @@ echo "${0##*/} has $FAIRLOCK_NAME" >>/mnt/log
 while test -e /mnt/busy; do sleep 0.02; done
 END
 chmod 755 /mnt/command; : >/mnt/log; chmod 666 /mnt/log
-for name in sync backup reindex scheduler import worker; do cp /mnt/command /usr/local/bin/$name; done
+for name in sync backup reindex report scheduler import worker; do cp /mnt/command /usr/local/bin/$name; done
 until_is() { n=0; until eval "$1"; do n=$((n + 1)); test $n -lt 2000 || { echo "never: $1"; exit 1; }; sleep 0.02; done; }
 "#;
 
@@ -100,7 +100,7 @@ fn as_cron(command: &str) -> String {
 #[test]
 fn lines_of_a_crontab() {
     let commands = crontab();
-    let [sync, backup, reindex] = commands.as_slice() else { panic!("{commands:?}") };
+    let [sync, backup, reindex, _] = commands.as_slice() else { panic!("{commands:?}") };
     let [sync, backup, reindex] = [sync, backup, reindex].map(|command| as_cron(command));
     let script = format!(
         r#"
@@ -128,6 +128,52 @@ cat /mnt/log
                     skipped: 0\nfirst: 0\nsync has sync\n\
                     backup has nightly\nbackup has nightly\nreindex has nightly\n";
     assert_eq!(printed, expected);
+}
+
+/// Three hosts with one crontab, whose clocks are 0.3 s apart, and a job that is over before the next one starts: under
+/// `--wait 0` each of them ran it. One host runs it, and says so; what fails is tried by the next one.
+#[test]
+fn d24_one_of_three_hosts_runs_the_fleets_job() {
+    let Some(server) = Server::start(Generation::Redis70) else { return };
+    let commands = crontab();
+    let [.., report] = commands.as_slice() else { panic!("{commands:?}") };
+    assert!(report.contains(EXAMPLE_URL) && report.contains("--once-per 50m "), "{report}");
+    let report = as_cron(&report.replace(EXAMPLE_URL, &server.url()));
+    let script = format!(
+        r#"
+host() {{ unshare --uts sh -c 'hostname "$1"; exec sh -c "$2"' x "$1" "$2"; echo "$1: $?"; }}
+hour() {{ for n in 1 2 3; do host web-$n {report}; sleep 0.3; done; }}
+cat >/usr/local/bin/report <<'END'
+#!/bin/sh
+test -e /mnt/broken && echo "$(hostname) fails" >>/mnt/log && rm /mnt/broken && exit 9
+echo "$(hostname) has $FAIRLOCK_NAME" >>/mnt/log
+END
+chmod 755 /usr/local/bin/report; touch /mnt/broken; chmod 777 /mnt
+hour; cat /mnt/log
+$f status report --url {url} | sed 's/5[0-9]s$/5?s/'
+# The time is over: here it is taken away.
+$f unlock --force --yes report --url {url}; : >/mnt/log
+hour; cat /mnt/log
+"#,
+        report = quoted(&report),
+        url = server.url(),
+    );
+    let Some(printed) = printed("fleet", &script) else { return };
+    let lines: Vec<_> = printed.lines().filter(|line| !line.starts_with("  token ")).collect();
+    let expected = [
+        "web-1: 9",
+        "web-2: 0",
+        "web-3: 75",
+        "web-1 fails",
+        "web-2 has report",
+        "report: done, next start in 49m5?s",
+        "report: unlocked",
+        "web-1: 0",
+        "web-2: 75",
+        "web-3: 75",
+        "web-1 has report",
+    ];
+    assert_eq!(lines, expected, "{printed}");
 }
 
 /// A unit file: its path, and its lines.

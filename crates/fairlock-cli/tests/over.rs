@@ -1,0 +1,96 @@
+//! A grant that is over before the command begins: this process is stopped between the two, for longer than the
+//! lease lasts.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use fairlock_testkit::server::{Generation, Server};
+use fairlock_testkit::tempdir::TempDir;
+use rustix::process::Signal;
+
+use crate::fixture::{Outcome, Running, eventually, fairlock, finish, run_script};
+
+/// How often the moment may be missed: the command then began before the stop, and that is another story.
+const ATTEMPTS: u32 = 50;
+
+/// Starts a run of `x` under a short lease and stops it when the first process of the command is there, which waits
+/// for its keeper then and has not begun; calls `meanwhile` when the lease is over. `None`: it had begun.
+fn stopped_before_the_command(
+    url: &str,
+    options: &[&str],
+    began: &Path,
+    meanwhile: impl FnOnce(),
+) -> Option<Outcome> {
+    let _ = fs::remove_file(began);
+    let script = format!(": >{}; echo ran", began.display());
+    let running = Running::start(run_script(url, options, "x", &script));
+    let main = running.pid();
+    let children = format!("/proc/{main}/task/{main}/children");
+    // A busy loop: the moment lasts for some milliseconds.
+    while fs::read_to_string(&children).unwrap_or_default().is_empty() {
+        if !Path::new(&format!("/proc/{main}")).exists() {
+            return None;
+        }
+    }
+    running.signal(Signal::STOP);
+    // Time is what this is about: the lease ends while the process stands still.
+    std::thread::sleep(Duration::from_millis(900));
+    if began.exists() {
+        return None;
+    }
+    meanwhile();
+    running.signal(Signal::CONT);
+    Some(running.wait())
+}
+
+/// It ended with 76 and "the command was ended", though nothing had begun. Nothing ran, so it goes on waiting.
+#[test]
+fn d39_a_grant_that_is_over_before_the_command_begins_is_waited_for_again() {
+    let Some(server) = Server::start(Generation::Redis70) else { return };
+    let (url, dir) = (server.url(), TempDir::new());
+    let began = dir.path().join("began");
+    let outcome = (0..ATTEMPTS)
+        .find_map(|_| stopped_before_the_command(&url, &["--lease", "800ms"], &began, || ()));
+    let outcome = outcome.expect("the moment is met once in a while");
+    outcome.expect(0, "");
+    assert_eq!(outcome.stdout, "ran\n", "once");
+    assert_eq!(server.client().call(&["EXISTS", "x"]).int(), 0);
+}
+
+/// The wait may be over by then, and somebody else have the lock: that is a lock that was not acquired, and the
+/// message says that nothing ran.
+#[test]
+fn d39_a_wait_that_is_over_then_says_that_nothing_ran() {
+    let Some(server) = Server::start(Generation::Redis70) else { return };
+    let (url, dir) = (server.url(), TempDir::new());
+    let began = dir.path().join("began");
+    let mut another = None;
+    let options = ["--lease", "800ms", "--wait", "100ms"];
+    let outcome = (0..ATTEMPTS).find_map(|_| {
+        stopped_before_the_command(&url, &options, &began, || {
+            let mut holder = Running::start(fairlock(["run", "--url", &url, "x"]));
+            holder.line();
+            another = Some(holder);
+        })
+    });
+    let outcome = outcome.expect("the moment is met once in a while");
+    outcome.expect(75, "; it was granted, and over before the command began: nothing ran");
+    assert_eq!(outcome.stdout, "");
+    assert!(!began.exists());
+    another.expect("it holds").signal(Signal::TERM);
+}
+
+/// A fixed lease in which no command can begin is no reason to try for ever.
+#[test]
+fn d39_a_lease_in_which_nothing_can_begin_is_refused() {
+    let dir = TempDir::new();
+    let url = format!("sqlite:{}/locks.db", dir.path().display());
+    // The command is asked to end after two thirds of it, and starting one takes longer than this leaves: a
+    // load that is not there on every machine, so either end is right, and a third one is not.
+    let outcome = finish(run_script(&url, &["--lease", "100ms"], "x", "exec sleep 60"));
+    assert!(matches!(outcome.code(), 64 | 76), "{outcome:?}");
+    eventually("it is free again", || {
+        finish(fairlock(["status", "--url", &url, "--exit-code", "-q", "x"])).code() == 0
+    });
+}
