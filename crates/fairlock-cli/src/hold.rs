@@ -22,10 +22,9 @@ use crate::status;
 pub(crate) const HELP: &str = "\
 Without a command:
   The lock is held until HUP, INT, QUIT, TERM, USR1 or USR2, then released; exit code 128 + n.
-  When it is lost, the end comes at once, with the code for that; with the same code when it is not known
-  whether the lock was released. Stdin is not read: for a hold
-  that ends with its writer, let `cat` be the command. When the lock is acquired, one line goes
-  to stdout, a JSON object:
+  When it is lost, the end comes at once, with the code for that; so does one of which nobody knows
+  whether the lock was released. Stdin is not read: for a hold that ends with its writer, let `cat`
+  be the command. When the lock is acquired, one line goes to stdout, a JSON object:
     schema     1; fields may be added under the same number
     event      \"acquired\"
     name       the lock's name, as text; bytes that are not UTF-8 are replaced

@@ -274,7 +274,7 @@ echo go >/mnt/go
 wait
 stat -c '%a %U' /home/ann/.local/state/fairlock /home/ann/.local/state/fairlock/locks.db
 "#;
-    let held = "fairlock: x: held by another";
+    let held = "fairlock: x: held by ann@";
     check(
         "exclude",
         script,

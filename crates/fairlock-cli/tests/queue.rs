@@ -219,7 +219,7 @@ fn plain_locks_exclude_too() {
     let mut holder = Running::start(run_script(&url, &options, "x", &hold_until(&file)));
     assert_eq!(holder.line(), "holding");
     let options = ["--kind", "plain", "--wait", "0"];
-    finish(run_script(&url, &options, "x", "true")).expect(75, "held by another");
+    finish(run_script(&url, &options, "x", "true")).expect(75, "x: held by ");
     let waiter = Running::start(run_script(&url, &["--kind", "plain"], "x", "exit 6"));
     fs::write(&file, "").unwrap();
     holder.wait().expect(0, "");

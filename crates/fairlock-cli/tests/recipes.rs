@@ -141,7 +141,7 @@ fn d24_one_of_three_hosts_runs_the_fleets_job() {
     let report = as_cron(&report.replace(EXAMPLE_URL, &server.url()));
     let script = format!(
         r#"
-host() {{ unshare --uts sh -c 'hostname "$1"; exec sh -c "$2"' x "$1" "$2"; echo "$1: $?"; }}
+host() {{ unshare --uts sh -c 'hostname "$1"; exec sh -c "$2"' x "$1" "$2" && code=0 || code=$?; echo "$1: $code"; }}
 hour() {{ for n in 1 2 3; do host web-$n {report}; sleep 0.3; done; }}
 cat >/usr/local/bin/report <<'END'
 #!/bin/sh
