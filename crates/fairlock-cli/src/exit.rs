@@ -83,10 +83,10 @@ pub(crate) const HELP: &str = "\
 Exit codes:
   (any)    the command's own code; 128 + n when signal n ended it,
            or when signal n ended the wait or the hold
-  64       wrong usage, or a wrong setting
+  64       wrong usage, or a wrong setting; a run that would wait for itself
   69       the store cannot be reached, or too few replicas have the lock
   70       internal error
-  75       not acquired within --wait (--conflict-exit-code)
+  75       not acquired within --wait, or done within --once-per (--conflict-exit-code)
   76       the lock was lost or in doubt (--lost-exit-code)
   77       access denied by the store
   126/127  the command cannot be executed / was not found
