@@ -41,7 +41,7 @@ pub(crate) async fn run(mut args: Run) -> Result<Code, Failure> {
         store = store.replicas(replicas);
     }
     store = store.java_fleet(args.java_fleet)?;
-    if let Some(ttl) = args.ttl.or(store.choice().ttl) {
+    if let Some(ttl) = args.ttl.or_else(|| store.choice().ttl) {
         store = store.watchdog_lease(ttl);
     }
     once::settle(&mut args, store.choice().once_per)?;
