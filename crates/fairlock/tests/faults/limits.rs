@@ -52,7 +52,8 @@ fn reached_for_seconds(bed: &Bed, url: &str, (what, kind): (&str, Resource)) {
     assert!(again.is_none(), "{what}: it has connected in spite of the limit");
     let began = Instant::now();
     // As many as this process may have, from which it has its limits.
-    let before = getrlimit(kind).current.map_or("unlimited".into(), |most| most.to_string());
+    let before = getrlimit(kind).current;
+    let before = before.map_or_else(|| "unlimited".to_owned(), |most| most.to_string());
     limit(&worker, what, &before);
     // The pause between two attempts has grown to two seconds.
     worker.expect("state 0 Held", ms(3_000) + SLACK);

@@ -176,7 +176,9 @@ impl Endpoint {
                 Ok((conn, true)) => replica = replica.or(Some((conn, *addr))),
                 // Somebody is there and refuses: the next one is another server.
                 Err(refused) if !refused.passing => return Err(at_address(addr, refused)),
-                Err(unreached) => failure = failure.or(Some(at_address(addr, unreached))),
+                Err(unreached) => {
+                    failure = failure.or_else(|| Some(at_address(addr, unreached)));
+                }
             }
         }
         if let Some((conn, addr)) = replica {
