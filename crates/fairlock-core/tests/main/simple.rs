@@ -114,6 +114,7 @@ impl Play {
         self.tick = (self.tick + 1) % 1_000;
         let at_us = self.now * 1_000 + self.tick;
         let rules = Rules::default();
+        let was_ours = matches!(self.lock.snapshot().value, Some(SimpleValue::Ours { .. }));
         let (answer, effects) = self
             .lock
             .apply(at_us, op, &rules, &Ears::default())
@@ -122,7 +123,14 @@ impl Play {
         // Whoever waits is told exactly when the lock becomes free by our doing.
         let frees = matches!(answer.body, Body::Released | Body::Freed | Body::Forced { .. });
         let told: Vec<_> = effects.iter().map(|effect| &effect.channel).collect();
-        ensure(told == if frees { vec![&Channel::Base] } else { vec![] }, || format!("{told:?}"))?;
+        // And a holder of ours before that, whose lock was taken away by force.
+        let taken_from = match &answer.body {
+            Body::Forced { holder: Some(holder) } if was_ours => holder.client(),
+            _ => None,
+        };
+        let inbox = taken_from.map(Channel::Inbox);
+        let expected: Vec<_> = inbox.iter().chain(frees.then_some(&Channel::Base)).collect();
+        ensure(told == expected, || format!("{told:?}"))?;
         Ok(answer.body)
     }
 
