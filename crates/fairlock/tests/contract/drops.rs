@@ -51,10 +51,7 @@ pub(super) async fn then_the_client_at_once(store: Store) {
         let guard = client.fair_lock("job").lock().await.unwrap();
         drop(client);
         drop(guard);
-        // The last handle has waited for the release.
-        if !store.is_memory() {
-            assert!(!look.is_locked().await.unwrap());
-        }
+        // Dropping does not wait; the client's thread ends when it is released.
         is_free(&look).await;
     }
 }
@@ -68,10 +65,7 @@ pub(super) async fn a_cancelled_wait_then_the_client_at_once(store: Store) {
         drop(client);
         task.abort();
         assert!(task.await.unwrap_err().is_cancelled());
-        // The last handle has waited until the place was given up.
-        if !store.is_memory() {
-            assert_eq!(look.inspect().await.unwrap().queue_len, 0);
-        }
+        // Dropping does not wait; the client's thread ends when the place was given up.
         queue_is(&look, 0).await;
     }
     guard.release().await.unwrap();
