@@ -170,7 +170,7 @@ fn open_store(
         #[cfg(feature = "redis")]
         _ => {
             let store = crate::store::redis::RedisStore::start(&config, client_id, events)?;
-            let until = crate::clock::Moment::now().plus(config.connect_retry);
+            let until = Moment::now().plus(config.connect_retry);
             let shared = Shared::new(config, client_id, Arc::clone(&store) as _, handle, false);
             runtime.spawn(async move {
                 // Nobody may be waiting: a lazy client.
