@@ -330,7 +330,9 @@ fn meant(url: &str) -> Option<String> {
         url.split_once('/').map_or((url, None), |(place, rest)| (place, Some(rest)));
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let (host, port) = match place.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
-        Some((host, port)) => (host, port.strip_prefix(':').or(port.is_empty().then_some("6379"))?),
+        Some((host, port)) => {
+            (host, port.strip_prefix(':').or_else(|| port.is_empty().then_some("6379"))?)
+        }
         None => place.rsplit_once(':').unwrap_or((place, "6379")),
     };
     let of_host = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | ':');

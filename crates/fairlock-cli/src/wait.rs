@@ -84,7 +84,8 @@ impl<'a> Wait<'a> {
                 Ok(got) => got,
                 Err(_) => {
                     let name = message::printable(&self.args.name);
-                    let text = format!("{name}: the store does not answer; the command was not run");
+                    let text =
+                        format!("{name}: the store does not answer; the command was not run");
                     return Err(Failure::new(Code::UNAVAILABLE, text));
                 }
             },
