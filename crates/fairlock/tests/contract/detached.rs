@@ -113,7 +113,7 @@ pub(super) async fn d24_it_stays_for_the_time_that_was_named(store: Store) {
             assert!(remaining <= time && most > time - time / 8, "{time:?}: {remaining:?}");
             match lock.remaining_ttl().await.unwrap() {
                 None => {
-                    assert!(began.elapsed() >= time - Duration::from_millis(1), "over too early")
+                    assert!(began.elapsed() >= time - Duration::from_millis(1), "over too early");
                 }
                 Some(ttl) => {
                     assert!(
