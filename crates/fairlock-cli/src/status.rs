@@ -57,7 +57,7 @@ With --json, one object on one line:
 /// Asks the store once and prints the answer.
 pub(crate) async fn status(args: args::Status) -> Result<Code, Failure> {
     // It only looks: nobody will look for it.
-    let store = Store::resolve(&args.store)?.silent();
+    let store = Store::resolve(&args.store)?.looked_at();
     store.warn(args.quiet);
     let Some(name) = &args.name else { return of_store(store.choice(), args.json) };
     let of_store = (store.choice().explain(), store.choice().form());

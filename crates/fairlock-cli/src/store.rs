@@ -104,10 +104,15 @@ impl Store {
         self
     }
 
-    /// For who only looks. The client is not shown to others: it neither holds nor waits. A store that is not
-    /// there is said to be missing, and not made.
+    /// For who only looks. A store that is not there is said to be missing, and not made.
+    pub(crate) fn looked_at(mut self) -> Self {
+        self.config = self.config.create(false);
+        self.silent()
+    }
+
+    /// The client is not shown to others: it neither holds nor waits.
     pub(crate) fn silent(mut self) -> Self {
-        self.config = self.config.announce(false).create(false);
+        self.config = self.config.announce(false);
         self
     }
 

@@ -34,7 +34,7 @@ pub(crate) async fn unlock(args: args::Unlock) -> Result<Code, Failure> {
             help::advice(&["unlock"])
         )));
     }
-    let store = Store::resolve(&args.store)?.silent().java_fleet(args.java_fleet)?;
+    let store = Store::resolve(&args.store)?.looked_at().java_fleet(args.java_fleet)?;
     store.warn(args.quiet);
     let client = store.connect(args.quiet).await?;
     let lock = store::lock(&client, args.kind, args.name.as_bytes());

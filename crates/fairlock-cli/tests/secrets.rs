@@ -393,7 +393,7 @@ fn f88_no_failure_at_a_server_shows_the_password() {
         (&["run", "--url", &url, "fairlock_x", "--", "true"], 64),
         (&["status", "--url", &refused, "x"], 69),
         (&["status", "--url", &nowhere, "x"], 69),
-        (&["status", "--url", &no_database, "x"], 70),
+        (&["status", "--url", &no_database, "x"], 64),
     ] {
         let outcome = finish(fairlock(args));
         println!("searched: {code}: {} {}", outcome.code(), outcome.stderr.trim_end());

@@ -181,7 +181,7 @@ fn unlock_asks_people() {
 /// Colours on a terminal, unless somebody does not want them.
 #[test]
 fn colours_are_for_terminals() {
-    let script = r#"$FAIRLOCK status x; echo; NO_COLOR=1 $FAIRLOCK status x; echo
+    let script = r#"$FAIRLOCK run x -- true; $FAIRLOCK status x; echo; NO_COLOR=1 $FAIRLOCK status x; echo
         TERM=dumb $FAIRLOCK status x; $FAIRLOCK --help | head -n 3; $FAIRLOCK --help"#;
     let Some(mut session) = Session::start(&alone(), script) else { return };
     assert_eq!(session.see("free"), "\x1b[1mx\x1b[0m: \x1b[32mfree\x1b[0m");

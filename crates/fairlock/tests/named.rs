@@ -88,8 +88,11 @@ pub(crate) fn is_test(name: &str) -> bool {
 }
 
 /// The faults whose effect follows from the rules, and which no test plays.
-const NOT_PLAYED: [&str; 2] =
-    ["Java head hangs with its connection open", "our waiter or holder dies"];
+const NOT_PLAYED: [&str; 3] = [
+    "Java head hangs with its connection open",
+    "a fair release of ours, and a Java client waits for the same name as a plain or fenced lock",
+    "our waiter or holder dies",
+];
 
 /// Each row of the failure matrix says what happens to all promises, and which tests show it.
 #[test]

@@ -87,7 +87,7 @@ pub(crate) fn rate() -> clap::builder::RangedI64ValueParser<u32> {
 
 /// Prints the locks that were asked for.
 pub(crate) async fn list(args: Args) -> Result<Code, Failure> {
-    let store = Store::resolve(&args.store)?.silent();
+    let store = Store::resolve(&args.store)?.looked_at();
     store.warn(false);
     let mut signals = Signals::install()
         .map_err(|error| Failure::new(Code::INTERNAL, format!("signals: {error}")))?;

@@ -134,7 +134,7 @@ pub(crate) async fn top(args: Args) -> Result<Code, Failure> {
     if args.names.len() > args.max as usize {
         return Err(Failure::usage(format!("more than {} names; see --max", args.max)));
     }
-    let store = Store::resolve(&args.store)?.silent().patience(PATIENCE);
+    let store = Store::resolve(&args.store)?.looked_at().patience(PATIENCE);
     let mut signals = Signals::install().map_err(|error| trouble(&error))?;
     store.warn(false);
     let place = store.choice().shown_url();

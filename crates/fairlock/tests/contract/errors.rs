@@ -102,7 +102,9 @@ pub(super) async fn a_store_that_is_gone(store: Store) {
     names(&error, &held);
     let (name, by) = (detaching.name().clone(), detaching.owner().clone());
     let error = detaching.detach().await.unwrap_err();
-    assert!(kinds.contains(&error.kind()), "{error:?}");
+    // Where replicas are waited for it is their acknowledgement that is missing.
+    let missing = error.kind() == ErrorKind::NotReplicated;
+    assert!(kinds.contains(&error.kind()) || missing, "{error:?}");
     assert_eq!((error.lock(), error.owner()), (Some(&name), Some(&by)));
     assert_eq!(held.release().await.unwrap(), Release::Unknown);
 }
