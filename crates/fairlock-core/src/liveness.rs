@@ -40,7 +40,8 @@ impl LockState {
         if cx.world.gone(client) {
             return Verdict::Remove;
         }
-        let Some(waiter) = self.keys.waiters.get(owner).filter(|_| self.is_on_record(owner)) else {
+        let on_record = self.keys.order.contains_key(owner);
+        let Some(waiter) = self.keys.waiters.get(owner).filter(|_| on_record) else {
             return self.judge_orphan(owner, client, cx);
         };
         // Further ahead than it was ever set: the clock was set back.

@@ -21,13 +21,14 @@ impl LockState {
     /// belongs to this request now.
     pub(crate) fn enter(&mut self, a: &Acquire, cx: &Cx<'_>) {
         let waiter = SnapshotWaiter { request: a.request, lease_ms: a.lease_ms, sure: a.sure };
-        if let Some(order) = self.keys.order.get(&a.owner).copied().filter(is_no_number) {
-            self.keys.order.remove(&a.owner);
-            self.by_order.remove(&(order, a.owner.clone()));
-        }
-        if self.is_queued(&a.owner) {
-            self.keys.waiters.insert(a.owner.clone(), waiter);
-            return;
+        if let Some(order) = self.keys.order.get(&a.owner).copied() {
+            if is_no_number(&order) {
+                self.keys.order.remove(&a.owner);
+                self.by_order.remove(&(order, a.owner.clone()));
+            } else if self.is_queued(&a.owner) {
+                self.keys.waiters.insert(a.owner.clone(), waiter);
+                return;
+            }
         }
         if a.order.is_some() && self.registry_is_gone() {
             // Somebody returns to a registry that is gone: state was lost. The others, and the
@@ -51,13 +52,15 @@ impl LockState {
                 let tail = self.keys.queue.back().and_then(|tail| self.keys.scores.get(tail));
                 let least = tail.copied().unwrap_or(0);
                 self.keys.queue.push_back(a.owner.clone());
-                while let Some((order, _)) = self.by_order.last()
-                    && *order >= crate::TOKEN_LIMIT
-                    && let Some((_, owner)) = self.by_order.pop_last()
-                {
-                    self.keys.order.remove(&owner);
-                }
-                let last = self.by_order.last().map_or(0, |(order, _)| *order);
+                let last = loop {
+                    let last = self.by_order.last().map_or(0, |(order, _)| *order);
+                    if last < crate::TOKEN_LIMIT {
+                        break last;
+                    }
+                    if let Some((_, owner)) = self.by_order.pop_last() {
+                        self.keys.order.remove(&owner);
+                    }
+                };
                 // Who is out of the queue just now has no number in it, and the clock may have gone
                 // back since that was given.
                 let given = self.keys.record.given.filter(|given| !is_no_number(given));

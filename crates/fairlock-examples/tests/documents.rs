@@ -264,6 +264,7 @@ fn settings_are_those_of_the_code() {
         let seconds = value.strip_prefix("Duration::from_secs(").and_then(|v| v.strip_suffix(')'));
         match (seconds, value) {
             (Some(seconds), _) => assert_eq!(*default, format!("{seconds} s"), "{name}"),
+            (None, "Duration::ZERO") => assert_eq!(default, "0 s", "{name}"),
             (None, "true" | "false" | "0") => assert_eq!(default, value, "{name}"),
             (None, "None" | "Password::None") => assert!(!default.is_empty(), "{name}"),
             (None, "Reactions::default()") => assert_eq!(default, "refuse; `Eviction`: warn"),
