@@ -28,8 +28,9 @@ use crate::proc;
 use crate::stragglers::{self, Whose};
 
 /// How late the keeper is on purpose: at the deadline itself `fairlock` kills, if it can, and its
-/// messages say why.
-const SLACK: Duration = Duration::from_millis(100);
+/// messages say why. Half of the least margin between a guard's deadline and the end of its lease: a later KILL
+/// would let the command run into the next one's hold.
+const SLACK: Duration = Duration::from_millis(5);
 
 /// Longest time between two looks at the clock, as timers stand still while the machine sleeps.
 const TICK: Duration = Duration::from_secs(1);

@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 use fairlock_testkit::tempdir::TempDir;
 use rustix::process::{Signal, kill_process};
 
-use crate::fixture::{Running, eventually, fairlock, finish, is_alive, pid, run_script};
+use crate::fixture::{
+    Running, eventually, fairlock, finish, hold_until, is_alive, pid, run_script,
+};
 
 /// Far below the lease of 30 s.
 const AT_ONCE: Duration = Duration::from_secs(10);
@@ -120,6 +122,32 @@ fn a_stopped_fairlock_is_not_dead() {
     holder.signal(Signal::CONT);
     holder.signal(Signal::TERM);
     next.wait().expect(0, "");
+}
+
+/// A waiter that was stopped through its turn let the free lock stand idle for 19 s when it ran again: the grant that it
+/// found in its inbox was over, and the next heartbeat of this store comes after 20 s.
+#[test]
+fn a_waiter_that_slept_through_its_turn_comes_back_at_once() {
+    let dir = TempDir::new();
+    let url = url(&dir);
+    let file = dir.path().join("go");
+    let mut holder = Running::start(run_script(&url, &[], "x", &hold_until(&file)));
+    assert_eq!(holder.line(), "holding");
+    let mut sleeper = Running::start(run_script(&url, &["--ttl", "2s"], "x", "echo mine"));
+    eventually("it waits", || queue_len(&url) == 1);
+    sleeper.signal(Signal::STOP);
+    fs::write(&file, "").expect("the folder is there");
+    holder.wait().expect(0, "");
+    eventually("its grant is over", || {
+        let free = finish(fairlock(["status", "--quiet", "--exit-code", "--url", &url, "x"]));
+        free.code() == 0
+    });
+    let began = Instant::now();
+    sleeper.signal(Signal::CONT);
+    assert_eq!(sleeper.line(), "mine");
+    assert!(began.elapsed() < AT_ONCE, "{:.1?}", began.elapsed());
+    println!("measured: it runs again, until it has the lock: {:.1?}", began.elapsed());
+    sleeper.wait().expect(0, "");
 }
 
 /// Two containers, one file: in each `fairlock` is process 1, so that no process id says who is who.

@@ -61,6 +61,7 @@ impl LockState {
     /// An entry of ours without a record, which was lost or has ended. Judged by what is left, in this
     /// very call: whoever only tries now and then may find it each time as if for the first time. One that
     /// lives finds out within a heartbeat and enters again, and gets D for that.
+    #[cold]
     fn judge_orphan(&mut self, owner: &OwnerId, client: ClientId, cx: &Cx<'_>) -> Verdict {
         let calling = cx.calling == Some(client);
         let sure = self.keys.waiters.get(owner).is_some_and(|waiter| waiter.sure);
@@ -95,15 +96,25 @@ impl LockState {
         if beat.is_some_and(|beat| cx.now_ms - beat <= silence_ms) {
             return true;
         }
+        // Whoever waits need not judge by less than what it hears: the inbox is there, and D is short.
+        if cx.rules.presence && !cx.by_ttl {
+            return true;
+        }
         // An entry renews the list's TTL only if its client's last beat did not half a period ago.
         let grace_ms = silence_ms + cx.rules.beat_ms;
-        if cx.heard_ms.is_some_and(|heard| cx.now_ms > heard + grace_ms) {
+        if cx.by_ttl && self.heard_ms().is_some_and(|heard| cx.now_ms > heard + grace_ms) {
             return false;
         }
         let until = |score: i64| {
             score.saturating_add(to_score(silence_ms)).saturating_sub(to_score(cx.rules.lead_ms()))
         };
         self.keys.scores.get(owner).is_some_and(|score| to_score(cx.now_ms) <= until(*score))
+    }
+
+    /// When a waiter was last heard: heartbeats and entries renew the TTL of the list, as long as only
+    /// ours stand in it.
+    fn heard_ms(&self) -> Option<u64> {
+        self.keys.queue_expires.map(|at| at.saturating_sub(crate::QUEUE_TTL_MS))
     }
 
     fn dead_by_age(&mut self, client: ClientId, cx: &Cx<'_>) -> bool {

@@ -37,6 +37,7 @@ impl LockState {
         if matches!(op, Op::Acquire(_) | Op::Beat { .. }) && !self.can_mint(now_us) {
             return Err(CoreError::TokenExhausted);
         }
+        let trying = matches!(op, Op::Acquire(a) if a.mode == Mode::Try);
         let mut cx = Cx {
             now_us,
             now_ms,
@@ -44,8 +45,8 @@ impl LockState {
             world,
             caller: None,
             calling: None,
-            trying: matches!(op, Op::Acquire(a) if a.mode == Mode::Try),
-            heard_ms: self.heard_ms(op),
+            trying,
+            by_ttl: trying || matches!(op, Op::Nudge),
             freed: false,
             more: false,
             removed: 0,
@@ -95,19 +96,6 @@ impl LockState {
             Op::Inspect { kind: Kind::Simple, .. } => Body::Inspected(self.simple_inspect(cx)),
             Op::Inspect { limit, .. } => Body::Inspected(self.inspect(*limit, cx)),
         }
-    }
-
-    /// When a waiter was last heard: heartbeats and entries renew the TTL of the list, as long as only
-    /// ours stand in it. For those who do not wait: others may find out, and were perhaps cut off with
-    /// the rest.
-    fn heard_ms(&self, op: &Op) -> Option<u64> {
-        let asks = match op {
-            Op::Nudge => true,
-            Op::Acquire(a) => a.mode == Mode::Try,
-            _ => false,
-        };
-        let expires = self.keys.queue_expires.filter(|_| asks)?;
-        Some(expires.saturating_sub(crate::QUEUE_TTL_MS))
     }
 
     fn acquire(&mut self, a: &Acquire, cx: &mut Cx<'_>) -> Body {

@@ -27,8 +27,9 @@ pub(crate) struct Cx<'a> {
     pub(crate) calling: Option<ClientId>,
     /// Somebody tries, and will not wait: who was silent for too long is dead, even if nobody was heard.
     pub(crate) trying: bool,
-    /// When a waiter was last heard, as the TTL of the list tells, where that counts.
-    pub(crate) heard_ms: Option<u64>,
+    /// The TTL of the list tells when a waiter was last heard. Not to those who wait: they may find out, and were
+    /// perhaps cut off with the rest.
+    pub(crate) by_ttl: bool,
     /// This call made the lock free: a Java head must be told at once.
     pub(crate) freed: bool,
     pub(crate) more: bool,

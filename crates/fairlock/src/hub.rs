@@ -276,8 +276,13 @@ impl Hub {
             return self.note_odd();
         };
         match base {
-            // A guard that is over already is none: the heartbeat brings the waiter back.
-            Some(base) if valid_until(base, grant.ttl_ms).left().is_zero() => self.note_odd(),
+            // A guard that is over already is none: this process slept through its turn, and the lock may be idle for
+            // want of it. A heartbeat brings the waiter back.
+            Some(base) if valid_until(base, grant.ttl_ms).left().is_zero() => {
+                self.note_odd();
+                lock(&entry.state).look_soon = true;
+                self.kick(&entry.name);
+            }
             Some(base) if entry.request() == grant.request => {
                 self.grant(&entry, grant.clone(), base, Way::Message);
             }

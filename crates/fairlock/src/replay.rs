@@ -5,6 +5,7 @@
 //! was answered by the old one may be unknown to the new one, where the lock would stay held until its
 //! lease ends. The operation names the hold by its token, or the request, so repeating it harms nobody.
 
+use crate::caller::{self, Copies};
 use crate::clock::{Moment, lock};
 use crate::reaper::Ticket;
 use crate::shared::Shared;
@@ -20,6 +21,9 @@ const KEPT: Duration = Duration::from_secs(10);
 
 /// How many are kept: one that is missing costs a lease, each costs some 200 bytes.
 const KEPT_MAX: usize = 4_096;
+
+/// How long a new server is told again that says "not now": a client that ends stays for as long.
+const TOLD_WITHIN: Duration = Duration::from_secs(5);
 
 /// How many are under way at once.
 const AT_ONCE: usize = 64;
@@ -95,10 +99,10 @@ pub(crate) fn again(shared: &Arc<Shared>, scope: &Scope) {
             let calls = some.iter().map(|(name, op)| {
                 let (shared, name, op) = (Arc::clone(&shared), name.clone(), op.clone());
                 tokio::spawn(async move {
-                    let reply = shared.store.call(&name, &op).await;
-                    if reply.is_ok_and(|reply| reply.answer.more) {
-                        shared.nudge(&name);
-                    }
+                    let until = Moment::now().plus(TOLD_WITHIN);
+                    let mut copies = Copies::default();
+                    // A fresh master refuses writes until its replicas are there.
+                    let _ = caller::until_answered(&shared, &name, &op, until, &mut copies).await;
                 })
             });
             for call in calls.collect::<Vec<_>>() {

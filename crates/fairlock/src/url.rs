@@ -82,7 +82,7 @@ fn login(user: &str) -> Result<(Option<String>, Password), Error> {
 }
 
 /// Options that every server's URL can have.
-const OF_SERVERS: [&str; 12] = [
+const OF_SERVERS: [&str; 15] = [
     "password-file",
     "password-env",
     "replicas",
@@ -95,6 +95,9 @@ const OF_SERVERS: [&str; 12] = [
     "on-cluster",
     "on-clock",
     "on-password-file",
+    "on-inbox",
+    "on-failover",
+    "on-sentinels",
 ];
 
 /// Options of encrypted connections.
@@ -494,6 +497,15 @@ mod tests {
             ("redis://h?on-cluster=warn", tcp().on(Check::Cluster, Reaction::Warn)),
             ("redis://h?on-clock=refuse", tcp().on(Check::Clock, Reaction::Refuse)),
             ("redis://h?on-password-file=refuse", tcp().on(Check::PasswordFile, Reaction::Refuse)),
+            ("redis://h?on-inbox=refuse", tcp().on(Check::Inbox, Reaction::Refuse)),
+            (
+                "redis+sentinel://h/m?on-failover=ignore",
+                sentinel().on(Check::Failover, Reaction::Ignore),
+            ),
+            (
+                "redis+sentinel://h/m?on-sentinels=refuse",
+                sentinel().on(Check::Sentinels, Reaction::Refuse),
+            ),
             ("rediss://h", tcp().tls(true)),
             ("valkeys://h?ca=/a%20b", tcp().tls_ca("/a b")),
             ("rediss://h?cert=/c&key=/k", tcp().tls_cert("/c").tls_key("/k")),

@@ -2,7 +2,7 @@
 //! its documented time, and silence is never taken for "taken" (D42, D43).
 
 use crate::support::runtime;
-use fairlock::{Client, Config, Error, ErrorKind, Guard, Lock, Release};
+use fairlock::{Client, Config, Error, ErrorKind, Guard, Kind, Lock, Release};
 use fairlock_testkit::proxy::Proxy;
 use fairlock_testkit::server::{Generation, Server};
 use std::time::{Duration, Instant};
@@ -200,6 +200,47 @@ fn d42_the_silence_about_an_owners_lock_is_an_error() {
         }
         drop(held);
         assert!(first.await.unwrap().is_err());
+    });
+}
+
+/// D42: of plain and simple locks one waiter of a client asks at a time. Another one whose time was up before its turn
+/// to ask was told `None` on a store that had said nothing.
+#[test]
+fn d42_whoever_could_not_ask_takes_no_silence_for_taken() {
+    let Some((_server, proxy)) = bed() else { return };
+    runtime().block_on(async {
+        let client = Client::with_config(settings(&proxy)).await.unwrap();
+        let other = Client::with_config(settings(&proxy)).await.unwrap();
+        for kind in [Kind::Plain, Kind::Simple] {
+            let lock = |client: &Client, name: &str| match kind {
+                Kind::Plain => client.plain_lock(name),
+                _ => client.simple_lock(name),
+            };
+            // Taken by another client, and said so.
+            let name = format!("taken {kind:?}");
+            let held = lock(&other, &name).lock().await.unwrap();
+            let asks = lock(&client, &name);
+            let first = tokio::spawn(async move { asks.lock().await });
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            assert!(lock(&client, &name).try_lock_for(WAIT).await.unwrap().is_none(), "{name}");
+            held.release().await.unwrap();
+            first.await.unwrap().unwrap().release().await.unwrap();
+
+            let name = format!("silent {kind:?}");
+            proxy.black_hole_to_client(true);
+            let asks = lock(&client, &name);
+            let first = tokio::spawn(async move { asks.lock().await });
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            let began = Instant::now();
+            let result = lock(&client, &name).try_lock_for(WAIT).await;
+            let took = began.elapsed();
+            let error = result.err().unwrap_or_else(|| panic!("{name}: silence for taken"));
+            let kinds = [ErrorKind::Unavailable, ErrorKind::Unknown];
+            assert!(kinds.contains(&error.kind()), "{name}: {error:?}");
+            assert!(took < WAIT + WAIT_ADDS + SLACK, "{name}: {took:?}");
+            proxy.black_hole_to_client(false);
+            drop(first.await.unwrap());
+        }
     });
 }
 

@@ -32,8 +32,8 @@ Examples:
 const HELP: &str = "\
 On a server:
   All its keys are searched, in steps of at most 1000, at the rate of --rate: 100000 keys a second
-  take about 3 % of one core of the server. Found are locks that fairlock granted in the last seven
-  days, and every lock with a queue. Not found are locks that only Redisson's RLock, its RFairLock
+  take about 3 % of one core of the server. Found are locks that fairlock granted in the last
+  day, and every lock with a queue. Not found are locks that only Redisson's RLock, its RFairLock
   without waiters, or other programs' simple locks have used; name them to see them.
 
 With --json, one object on one line for each lock, as it is found:
@@ -251,7 +251,10 @@ impl Printer {
     /// What is wrong with one lock does not hide the others; it shows in the exit code.
     fn trouble(&mut self, name: &Name, error: Error) -> Result<ControlFlow<()>, Failure> {
         let kind = error.kind();
-        if !matches!(kind, ErrorKind::WrongType | ErrorKind::Misuse | ErrorKind::Protocol) {
+        // What concerns this lock alone.
+        let of_this =
+            [ErrorKind::WrongType, ErrorKind::Misuse, ErrorKind::Protocol, ErrorKind::Denied];
+        if !of_this.contains(&kind) {
             return Err(error.into());
         }
         match error.lock() {

@@ -598,7 +598,7 @@ fn the_servers_clock_steps_and_one_comes_back() {
 
 #[test]
 fn the_order_is_lost_while_two_wait() {
-    nothing_wrong(&a_lost_order(), 111_432);
+    nothing_wrong(&a_lost_order(), 111_659);
 }
 
 #[test]

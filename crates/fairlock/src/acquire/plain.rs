@@ -1,7 +1,7 @@
 //! A plain or simple lock: ask, and ask again when it may be free.
 
 use super::answers::{GIVEN_UP_PAUSE, answered, confirm, give_up, unanswered, unexpected};
-use super::stop::stop;
+use super::stop::{SILENCE_GRACE, Stop, stop};
 use super::{Caller, Wanted};
 use crate::backoff::{Poll, jitter};
 use crate::caller::Copies;
@@ -37,24 +37,27 @@ pub(super) async fn plain(
     let mut copies = Copies::default();
     let queue = shared.hub.enter_plain(&wanted.name);
     let until = wanted.until.filter(|_| !wanted.try_once);
-    let result = {
-        let first = FirstReply::default();
+    let first = FirstReply::default();
+    let ended = {
         let attempts = plain_attempts(shared, wanted, &owner, request, &queue, &mut copies, &first);
         tokio::pin!(attempts);
         tokio::select! {
             biased;
-            result = &mut attempts => Some(result),
+            result = &mut attempts => Ok(result),
             why = stop(shared, caller, until) => tokio::select! {
                 biased;
-                result = &mut attempts => Some(result),
-                () = first.or_not_asked() => None,
-                () = tokio::time::sleep(why.grace(wanted)) => None,
+                result = &mut attempts => Ok(result),
+                () = first.or_not_asked() => Err(why),
+                () = tokio::time::sleep(why.grace(wanted)) => Err(why),
             },
         }
     };
-    let result = match result {
-        Some(result) => result,
-        None => unanswered(shared, wanted, copies),
+    let result = match ended {
+        Ok(result) => result,
+        Err(Stop::Late) if !first.was_asked() => {
+            ask_once(shared, wanted, &owner, request, &mut copies).await
+        }
+        Err(_) => unanswered(shared, wanted, copies),
     };
     shared.hub.leave_plain(&wanted.name);
     let doubtful = if copies.in_doubt() { vec![request] } else { Vec::new() };
@@ -90,11 +93,38 @@ struct FirstReply {
 }
 
 impl FirstReply {
+    fn was_asked(&self) -> bool {
+        self.asked.load(Ordering::Relaxed)
+    }
+
     /// Ready when it has come, or nothing was asked yet: another waiter of this client does.
     async fn or_not_asked(&self) {
-        if self.asked.load(Ordering::Relaxed) {
+        if self.was_asked() {
             self.replied.notified().await;
         }
+    }
+}
+
+/// The last word of a waiter whose time is up before it could ask, since another one of this client did: that one
+/// may have heard nothing, and silence does not say that the lock is taken.
+async fn ask_once(
+    shared: &Arc<Shared>,
+    wanted: &Wanted,
+    owner: &OwnerId,
+    request: RequestId,
+    copies: &mut Copies,
+) -> Result<Option<(Grant, Moment)>, Error> {
+    let op = wanted.op(shared, owner, request);
+    let asking = tokio::time::timeout(SILENCE_GRACE, answered(shared, wanted, op, copies));
+    let Ok(reply) = asking.await else { return unanswered(shared, wanted, *copies) };
+    let reply = reply?;
+    match reply.answer.body {
+        Body::Granted { token, ttl_ms } => {
+            observe::granted(wanted.kind, Way::Request);
+            Ok(Some((Grant { request, token, ttl_ms }, reply.sent)))
+        }
+        Body::Busy { .. } | Body::Taken { .. } | Body::HeldBySelf { .. } => Ok(None),
+        body => Err(unexpected(wanted, &body)),
     }
 }
 

@@ -267,9 +267,13 @@ pub(super) fn is_lived_in(path: &Path) -> bool {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     found.filter_map(Result::ok).map(|entry| entry.path()).any(|entry| {
         entry.extension().is_some_and(|ending| ending == "alive")
-            && rustix::fs::open(&entry, flags, Mode::empty()).is_ok_and(|fd| {
-                flock(&fd, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK)
-            })
+            && match rustix::fs::open(&entry, flags, Mode::empty()) {
+                Ok(fd) => {
+                    flock(&fd, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK)
+                }
+                // It has just gone, or is none of ours. Else, as for want of descriptors, nothing is proven.
+                Err(error) => !matches!(error, Errno::NOENT | Errno::LOOP | Errno::NXIO),
+            }
     })
 }
 

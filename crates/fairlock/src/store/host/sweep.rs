@@ -9,6 +9,7 @@ use super::{bell, folder};
 use crate::clock::lock;
 use fairlock_core::{ClientId, LockName};
 use rustix::fs::OFlags;
+use rustix::io::Errno;
 use std::sync::Mutex;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -122,8 +123,11 @@ fn is_there(folder: &Folder, client: ClientId) -> bool {
     match life::look(folder, client) {
         Sign::Alive => true,
         Sign::Gone => false,
-        // Opening it for writing fails where nobody reads.
-        Sign::Unknown => folder.open_fifo(&name(client, BELL), OFlags::WRONLY).is_ok(),
+        // Opening it for writing fails where nobody reads. Any other failure, as for want of descriptors, is no proof.
+        Sign::Unknown => !matches!(
+            folder.open_fifo(&name(client, BELL), OFlags::WRONLY),
+            Err(Errno::NXIO | Errno::NOENT)
+        ),
     }
 }
 

@@ -209,9 +209,13 @@ fn is_at(users: &File, path: &Path) -> bool {
 fn has_boot_in_use(path: &Path) -> bool {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let boot = rustix::fs::open(place::named(path, "-boot"), flags, Mode::empty());
-    boot.is_ok_and(|boot| {
-        flock(&boot, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK)
-    })
+    match boot {
+        Ok(boot) => {
+            flock(&boot, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK)
+        }
+        // Any other failure, as for want of descriptors, proves nothing.
+        Err(error) => error != Errno::NOENT,
+    }
 }
 
 fn read(users: &File) -> Record {

@@ -70,6 +70,10 @@ fn judge(error: &RedisError, message: String) -> StoreError {
         },
         Kind::Extension => by_code(error, message),
         Kind::InvalidClientConfig => StoreError::refused(Error::misuse(message)),
+        // The connection ended in the midst of a reply.
+        Kind::Parse if message.to_lowercase().contains("unexpected end of") => {
+            StoreError::unavailable(message, true)
+        }
         Kind::Parse | Kind::UnexpectedReturnType => StoreError {
             error: Error::new(
                 ErrorKind::Protocol,
@@ -135,4 +139,22 @@ fn denied(message: String) -> StoreError {
         )
     };
     StoreError::refused(Error::new(ErrorKind::Denied, message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A server that was killed in the midst of a reply ended a waiter for good, with "the server's reply cannot be read".
+    #[test]
+    fn a_reply_that_is_cut_off_is_a_lost_connection() {
+        for cut in [&b"$5\r\nab"[..], b"*2\r\n:1\r\n", b"%1\r\n+a"] {
+            let error = redis::parse_redis_value(cut).expect_err("it is not whole");
+            let failure = classify(&error);
+            assert!(failure.passing && failure.doubt, "{error}: {:?}", failure.error);
+            assert_eq!(failure.error.kind(), ErrorKind::Unavailable, "{error}");
+        }
+        let error = redis::parse_redis_value(b"HTTP/1.1 400\r\n").expect_err("no RESP");
+        assert!(!classify(&error).passing, "{error}");
+    }
 }

@@ -280,6 +280,8 @@ local function next_holder()
   local function may_live(client, score)
     local beat = tonumber(call('ZSCORE', beats, client) or nil)
     if beat and beat <= now and now - beat <= D then return true end
+    -- Whoever waits need not judge by less than what it hears: the inbox is there, and D is short.
+    if presence and not by_ttl then return true end
     local left = by_ttl and call('PTTL', queue)
     -- An entry renews the list's TTL only if its client's last beat did not half a period ago.
     if left and left >= 0 and left + D + HB < QUEUE_TTL then return false end
