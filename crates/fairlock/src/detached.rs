@@ -2,7 +2,7 @@
 
 use crate::caller::{self, Copies};
 use crate::clock::Moment;
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::hold::Hold;
 use crate::reaper;
 use crate::replicas;
@@ -50,12 +50,11 @@ pub(crate) async fn renew_once(
     hold: &Arc<Hold>,
     end: Option<Moment>,
 ) -> Result<(), Error> {
-    shared.store.left_behind();
-    if end.is_some() && hold.is_of_one_guard() {
-        // A renewal that comes after this one would give the lease again, in place of the time.
-        shared.watchdog.forget(hold);
-    }
     let until = hold.valid_until().min(shared.store_deadline());
+    if let Some(end) = end {
+        prepare(shared, hold, end, until).await?;
+    }
+    shared.store.left_behind();
     let mut asked_ms = 0;
     let freshen = |op: &mut Op| {
         if let Op::Renew { ttl_ms, .. } = op {
@@ -90,6 +89,30 @@ pub(crate) async fn renew_once(
         }
         _ => Err(Error::mismatch()),
     }
+}
+
+/// Makes sure that no renewal of the watchdog comes after the one that names the time: it would give the lease again.
+/// Nothing was sent when this fails.
+async fn prepare(
+    shared: &Arc<Shared>,
+    hold: &Arc<Hold>,
+    end: Moment,
+    until: Moment,
+) -> Result<(), Error> {
+    if !hold.begin_leaving(end) {
+        let message = "a lock that is held by several guards cannot be left to the store for a time of its own; \
+            release the others first";
+        return Err(Error::misuse(message));
+    }
+    shared.watchdog.forget(hold);
+    // One that was sent already is answered or given up first.
+    if tokio::time::timeout(until.left(), hold.renewals_are_over()).await.is_err() {
+        hold.ensure_valid()?;
+        let message =
+            "a renewal of the lock was not answered in time; check the server and the network";
+        return Err(Error::new(ErrorKind::Unavailable, message));
+    }
+    hold.ensure_valid()
 }
 
 fn ms_until(end: Moment) -> u64 {

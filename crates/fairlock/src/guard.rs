@@ -185,7 +185,10 @@ impl Guard {
     }
 
     /// The same for `time` from now, however long its lease, its explicit lease or its longest hold is: "done for
-    /// this hour". The time is between 100 ms and ten years.
+    /// this hour". The time is between 100 ms and ten years. No other guard of the hold may be there, nor be detached.
+    ///
+    /// A renewal that was sent before and never answered may reach the server after this one, late, on a connection
+    /// that was lost: then the lock stays held for what that renewal gave, from its arrival on, and no longer.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -204,8 +207,8 @@ impl Guard {
     /// ```
     ///
     /// # Errors
-    /// As [`detach`](Self::detach), and [`Misuse`](crate::ErrorKind::Misuse) for a time out of its bounds. After
-    /// any of them this guard is released, as if it had been dropped.
+    /// As [`detach`](Self::detach), and [`Misuse`](crate::ErrorKind::Misuse) for a time out of its bounds or while
+    /// there are other guards of the hold. After any of them this guard is released, as if it had been dropped.
     ///
     /// # Cancel safety
     /// When the future is dropped before it is ready, the guard is released.

@@ -15,6 +15,7 @@ use standing::Standing;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use tokio::sync::Notify;
 
 /// Whether a guard still protects. There are these three states and no others, in this order of
 /// trust, so that a `match` may be complete: Held and Suspect guards are valid, Lost ones are not.
@@ -80,8 +81,8 @@ pub(crate) struct Hold {
     pub(crate) seat: Option<Arc<Seat>>,
     /// Whether the server was told of the whole lease and the connection held since.
     whole_lease: AtomicBool,
-    /// A renewal is under way.
-    asking: AtomicBool,
+    /// That the last renewal under way is over.
+    unasked: Notify,
     /// Whoever took the lock away by force says that it was this hold.
     forced: AtomicBool,
     inner: Mutex<Inner>,
@@ -96,6 +97,10 @@ struct Inner {
     count: u32,
     /// How many of them were detached.
     detached: u32,
+    /// How many renewals of the watchdog are under way.
+    asking: u32,
+    /// It is, or was, to be left to the store for a time of its own: the watchdog sends nothing more.
+    being_left: bool,
     change: u64,
     ended: bool,
     /// Who held the lock when the server said that this hold is gone.
@@ -144,13 +149,15 @@ impl Hold {
             doubtful,
             seat: None,
             whole_lease: AtomicBool::new(false),
-            asking: AtomicBool::new(false),
+            unasked: Notify::new(),
             forced: AtomicBool::new(false),
             inner: Mutex::new(Inner {
                 lease,
                 valid_until: lease.capped(valid_until),
                 count: 1,
                 detached: 0,
+                asking: 0,
+                being_left: false,
                 change: 0,
                 ended: false,
                 taken_by: None,
@@ -242,9 +249,46 @@ impl Hold {
         }
     }
 
-    /// A renewal is under way, or is over.
-    pub(crate) fn set_asking(&self, yes: bool) {
-        self.asking.store(yes, Ordering::Relaxed);
+    /// A renewal of the watchdog begins, and is over when what this returns is dropped. `None`: it must not be sent,
+    /// because the hold is left to the store for a time that it would replace.
+    pub(crate) fn begin_renewal(&self) -> Option<Renewing<'_>> {
+        let mut inner = lock(&self.inner);
+        if inner.being_left {
+            return None;
+        }
+        inner.asking += 1;
+        Some(Renewing(self))
+    }
+
+    /// Begins to leave the hold to the store until `end`: from here on no renewal of the watchdog begins, nobody enters,
+    /// and nothing is valid beyond `end`. Says whether that was done: other guards would count on their renewals.
+    pub(crate) fn begin_leaving(&self, end: Moment) -> bool {
+        let mut inner = lock(&self.inner);
+        if inner.count != 1 {
+            return false;
+        }
+        inner.being_left = true;
+        inner.lease.end = Some(inner.lease.capped(end));
+        // Before anything is sent: the server may end it by then though nobody hears of it.
+        inner.valid_until = inner.valid_until.min(end);
+        true
+    }
+
+    /// Whether it is, or was, to be left to the store for a time of its own.
+    pub(crate) fn is_being_left(&self) -> bool {
+        lock(&self.inner).being_left
+    }
+
+    /// Resolves when no renewal of the watchdog is under way.
+    pub(crate) async fn renewals_are_over(&self) {
+        loop {
+            // Before the look, so that no end falls between.
+            let unasked = self.unasked.notified();
+            if !self.is_asking() {
+                return;
+            }
+            unasked.await;
+        }
     }
 
     /// Whether somebody says that it was taken away by force.
@@ -253,7 +297,7 @@ impl Hold {
     }
 
     fn is_asking(&self) -> bool {
-        self.asking.load(Ordering::Relaxed)
+        lock(&self.inner).asking > 0
     }
 
     /// The next state that differs from `from`.
@@ -355,10 +399,10 @@ impl Hold {
         lock(&self.inner).ended
     }
 
-    /// One more guard; `None` when the count is at its limit or the hold has ended.
+    /// One more guard; `None` when the count is at its limit, or the hold has ended or is being left.
     pub(crate) fn enter(&self) -> Option<Change> {
         let mut inner = lock(&self.inner);
-        if inner.ended || inner.count >= fairlock_core::MAX_HOLD_COUNT {
+        if inner.ended || inner.being_left || inner.count >= fairlock_core::MAX_HOLD_COUNT {
             return None;
         }
         inner.count += 1;
@@ -399,20 +443,31 @@ impl Hold {
         if self.state() == GuardState::Lost {
             return;
         }
-        let mut inner = lock(&self.inner);
-        inner.valid_until = valid_until(sent, ttl_ms);
-        inner.lease.end = Some(inner.valid_until);
-    }
-
-    /// Whether one guard holds it, and no other one will: those that were detached do not count.
-    pub(crate) fn is_of_one_guard(&self) -> bool {
-        let inner = lock(&self.inner);
-        inner.count == inner.detached + 1
+        {
+            let mut inner = lock(&self.inner);
+            inner.valid_until = valid_until(sent, ttl_ms);
+            inner.lease.ms = ttl_ms;
+            inner.lease.end = Some(inner.valid_until);
+        }
+        self.standing.trust();
     }
 
     /// Whether no guard is left: all were released or detached.
     pub(crate) fn is_unattended(&self) -> bool {
         lock(&self.inner).is_unattended()
+    }
+}
+
+/// A renewal of the watchdog, for as long as it is under way.
+pub(crate) struct Renewing<'a>(&'a Hold);
+
+impl Drop for Renewing<'_> {
+    fn drop(&mut self) {
+        let mut inner = lock(&self.0.inner);
+        inner.asking -= 1;
+        if inner.asking == 0 && inner.being_left {
+            self.0.unasked.notify_waiters();
+        }
     }
 }
 

@@ -168,7 +168,8 @@ impl Seat {
     /// The hold that a request may enter: not one that is lost, or left to the store.
     fn hold(&self) -> Option<Arc<Hold>> {
         let hold = lock(&self.hold).upgrade()?;
-        (hold.state() != GuardState::Lost && !hold.is_unattended()).then_some(hold)
+        let open = !hold.is_unattended() && !hold.is_being_left();
+        (open && hold.state() != GuardState::Lost).then_some(hold)
     }
 }
 
@@ -297,7 +298,11 @@ async fn reenter(
         return Err(Error::misuse(message).on(&hold.name).by(&hold.owner));
     }
     let Some(change) = hold.enter() else {
-        return if hold.has_ended() { Ok(None) } else { Err(guard::too_deep(&hold)) };
+        return if hold.has_ended() || hold.is_being_left() {
+            Ok(None)
+        } else {
+            Err(guard::too_deep(&hold))
+        };
     };
     // From here on dropping `entered` takes the entry back.
     let entered = Delivery::new(Arc::clone(&hold), shared);

@@ -145,6 +145,10 @@ pub(crate) async fn release(shared: &Arc<Shared>, hold: &Arc<Hold>, change: Chan
     }
     if change.count == 0 {
         settle(shared, hold, &op, result.as_ref().ok().map(|reply| &reply.answer.body));
+        if result.is_err() && hold.is_being_left() {
+            // A renewal that was not heard of may have made it longer than is known here.
+            abandon(shared, Abandoned::of(hold, hold.request));
+        }
         abandon_doubtful(shared, hold);
     }
     let outcome = match result.map(|reply| reply.answer.body) {

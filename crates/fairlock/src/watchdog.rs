@@ -277,6 +277,10 @@ impl Watchdog {
     /// Has it renewed as soon as there is a slot.
     fn want_renewal(&self, hold: &Hold, valid_until: Moment, lane: u64) {
         let mut state = lock(&self.state);
+        if !state.holds.contains_key(&hold.id) {
+            // Forgotten since the look began.
+            return;
+        }
         if state.lanes.len() > 1 {
             // It may have come by another way before; and ways are left for ever.
             state.lanes.values_mut().for_each(|lane| _ = lane.waiting.remove(hold.id));
@@ -354,11 +358,12 @@ fn look(shared: &Shared, hold: &Hold) {
 
 /// Renews one hold, and plans what comes next.
 async fn renew(shared: Arc<Shared>, hold: Arc<Hold>, _slot: Slot) {
-    let valid_until = hold.valid_until();
-    let ttl_ms = hold.lease().wanted_ms();
+    // To the end of this call: whoever leaves the hold to the store waits for that.
+    let Some(_renewing) = hold.begin_renewal() else { return };
+    let (lease, valid_until) = hold.times();
+    let ttl_ms = lease.wanted_ms();
     let op = hold.renewal(ttl_ms);
     let now = Moment::now();
-    hold.set_asking(true);
     match replicas::renewal(&shared, &hold.name, &op).await {
         Ok(reply) => {
             shared.note_time(&reply);
@@ -395,7 +400,6 @@ async fn renew(shared: Arc<Shared>, hold: Arc<Hold>, _slot: Slot) {
             shared.watchdog.plan(&hold, Moment::now().plus_ms(pause).min(valid_until));
         }
     }
-    hold.set_asking(false);
 }
 
 fn lost(shared: &Shared, hold: &Hold) {

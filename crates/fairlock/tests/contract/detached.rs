@@ -134,6 +134,23 @@ pub(super) async fn d24_it_stays_for_the_time_that_was_named(store: Store) {
     }
 }
 
+/// The other guards count on renewals, which would give the lease again in place of the time.
+pub(super) async fn d24_not_for_a_time_beside_other_guards(store: Store) {
+    let client = store.client_with(no_beats).await;
+    for lock in each_kind(&client) {
+        let stays = lock.lock().await.unwrap();
+        let second = stays.reenter().await.unwrap();
+        let error = second.detach_for(100 * LEASE).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Misuse, "{error}");
+        assert_eq!(stays.hold_count(), 1);
+        stays.ensure_valid().unwrap();
+        // It is renewed as before, and may be entered.
+        drop(stays.reenter().await.unwrap());
+        assert_eq!(stays.release().await.unwrap(), Release::Released);
+        is_free(&lock).await;
+    }
+}
+
 /// Who looks can tell that the work is done, from the owner's number and from the client that is gone.
 pub(super) async fn d24_what_was_left_for_a_time_is_done(store: Store) {
     if store.is_memory() {

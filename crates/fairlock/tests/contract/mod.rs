@@ -78,6 +78,7 @@ macro_rules! on {
                 it_is_renewed_once, an_end_is_not_moved, others_do_not_free_it,
                 others_are_lost_at_its_end, a_lost_lock_is_not_detached, not_after_the_shutdown,
                 d24_it_stays_for_the_time_that_was_named, d24_what_was_left_for_a_time_is_done,
+                d24_not_for_a_time_beside_other_guards,
                 it_outlives_its_client,
             ];
             drops: [

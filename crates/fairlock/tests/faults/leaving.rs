@@ -99,3 +99,86 @@ fn leaving_without_a_store_is_unknown_and_goes_on() {
         guard.release().await.unwrap();
     });
 }
+
+/// The watchdog renews a hold while it is left for longer than its lease, and the link is slow: a renewal that arrived
+/// after the call that names the time would give the lease again, and free the lock while `Detached` says that it is held.
+#[test]
+fn d24_no_renewal_comes_after_the_time_that_was_named() {
+    steady(|| async {
+        let Some(bed) = Bed::redis70() else { return };
+        let proxy = Proxy::start(bed.server.addr());
+        let client = behind(&proxy, client(&proxy.url()).await).await;
+        let lock = client.fair_lock("job");
+        for offset in [0, 1, 2, 3, 4, 60] {
+            let guard = lock.lock().await.unwrap();
+            if offset == 60 {
+                proxy.delay_to_client(ms(120));
+            }
+            // The first renewal is due at a third of the lease; the call comes with it, or while its answer is on the way.
+            tokio::time::sleep(LEASE / 3 - ms(2) + ms(offset)).await;
+            let detached = guard.detach_for(20 * LEASE).await.unwrap();
+            proxy.delay_to_client(ms(0));
+            let left = detached.remaining();
+            assert!(left > 15 * LEASE, "{left:?}");
+            // What reconnects is looked at as well.
+            proxy.cut_clients();
+            let holder = within("it is back", 4 * SLACK, lock.holder()).await.unwrap();
+            assert_eq!(holder.unwrap().owner, *detached.owner());
+            let ttl = bed.ttl("job");
+            assert!(ttl + ms(1) >= detached.remaining(), "{ttl:?}, not {left:?}");
+            assert!(lock.force_unlock().await.unwrap());
+        }
+    });
+}
+
+/// A lost copy of the acquire is refused when the time is over, not after a lease: that would free the lock.
+#[test]
+fn d24_late_copies_are_refused_when_the_time_is_over() {
+    steady(|| async {
+        let Some(bed) = Bed::redis70() else { return };
+        let proxy = Proxy::start(bed.server.addr());
+        let client = behind(&proxy, client(&proxy.url()).await).await;
+        proxy.drop_replies(1);
+        let guard =
+            within("the copy", LEASE + SLACK, client.fair_lock("job").lock()).await.unwrap();
+        assert_eq!(proxy.counts().replies_dropped, 1);
+        let detached = guard.detach_for(3 * LEASE).await.unwrap();
+        while !detached.remaining().is_zero() {
+            let holder = bed.holder("job");
+            if !detached.remaining().is_zero() {
+                assert_eq!(holder, Some(detached.owner().to_string()), "freed too early");
+            }
+            tokio::time::sleep(ms(10)).await;
+        }
+        eventually("it ends", SLACK, || bed.holder("job").is_none());
+    });
+}
+
+/// The time was carried out, and nobody hears of that: the caller has an error, so nobody may have the lock for as long.
+#[test]
+fn d24_a_failed_leave_is_taken_back() {
+    steady(|| async {
+        let Some(bed) = Bed::redis70() else { return };
+        for kind in ["fair", "plain", "simple"] {
+            let proxy = Proxy::start(bed.server.addr());
+            let client = behind(&proxy, client(&proxy.url()).await).await;
+            let lock = match kind {
+                "fair" => client.fair_lock(kind),
+                "plain" => client.plain_lock(kind),
+                _ => client.simple_lock(kind),
+            };
+            let guard = lock.lock().await.unwrap();
+            proxy.cut_after_reply_lost(true);
+            proxy.refuse(true);
+            proxy.drop_replies(1);
+            let error = within("the error", LEASE + 2 * SLACK, guard.detach_for(60 * LEASE)).await;
+            let error = error.unwrap_err();
+            assert!(matches!(error.kind(), ErrorKind::Unknown | ErrorKind::Lost), "{error}");
+            assert!(bed.ttl(kind) > 30 * LEASE, "the server carried it out");
+            // Longer than the release is tried.
+            tokio::time::sleep(LEASE).await;
+            proxy.refuse(false);
+            eventually("it is free", 6 * SLACK, || bed.ttl(kind) == ms(0));
+        }
+    });
+}
