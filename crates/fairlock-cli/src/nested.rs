@@ -13,11 +13,7 @@ use tokio::time;
 
 use crate::exit::Failure;
 use crate::message;
-use crate::stragglers::OWNER_VAR;
-
-/// The variable with the owners of all runs that a process works under, the outermost first, with
-/// spaces between them.
-pub(crate) const OWNERS_VAR: &str = "FAIRLOCK_OWNERS";
+use crate::stragglers::{OWNER_VAR, OWNERS_VAR};
 
 /// Longest time for the look whether a run would wait for itself. What does not answer by then is left
 /// to the wait itself, which has a bound of its own.

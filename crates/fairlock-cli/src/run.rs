@@ -19,13 +19,14 @@ use crate::help;
 use crate::hold;
 use crate::loss;
 use crate::message;
-use crate::nested::{OWNERS_VAR, Outer};
+use crate::nested::Outer;
 use crate::once;
 use crate::plan::{Plan, Step};
 use crate::release::{IN_DOUBT, Outcome, release};
 use crate::secrets;
 use crate::signal::Signals;
 use crate::store::{self, Store};
+use crate::stragglers::OWNERS_VAR;
 use crate::terminal::Terminal;
 use crate::wait::Wait;
 

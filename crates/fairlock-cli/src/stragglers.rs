@@ -17,12 +17,15 @@ use std::ffi::OsStr;
 use rustix::process::{Pid, Signal};
 
 #[cfg(target_os = "linux")]
-use crate::nested::OWNERS_VAR;
 #[cfg(target_os = "linux")]
 use crate::proc;
 
 /// The variable with the owner of the innermost run, which tells its processes from all others.
 pub(crate) const OWNER_VAR: &str = "FAIRLOCK_OWNER";
+
+/// The variable with the owners of all runs that a process works under, the outermost first, with
+/// spaces between them.
+pub(crate) const OWNERS_VAR: &str = "FAIRLOCK_OWNERS";
 
 /// Which processes outside of the group are meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -533,6 +533,11 @@ mod tests {
             let options = url.split_once('?').map_or("", |(_, options)| options).split('&');
             met.extend(options.filter_map(|option| Some(option.split_once('=')?.0)));
         }
+        // Three checks that were added later had none.
+        for check in Check::ALL {
+            let option = format!("on-{}", check.name());
+            assert!(OF_SERVERS.contains(&&*option), "{option} is missing");
+        }
         let lists: [&[&str]; 5] = [&OF_TLS, &OF_SERVERS, &OF_SENTINELS, &OF_CLUSTERS, &OF_SOCKETS];
         assert!(
             met.into_iter()

@@ -5,17 +5,10 @@
 use super::rig::Rig;
 use super::run::{START_US, owner, request};
 use super::step::HASHES;
+use super::wrong_type::ALL;
 use fairlock_core::{Acquire, Kind, Mode, Op, Rules, Token};
 use fairlock_testkit::resp::Value;
 use fairlock_testkit::server::Generation;
-
-/// Every key with its TTL and content.
-const ALL: &str = "local all, names = {}, redis.call('KEYS', '*')
-table.sort(names)
-for _, name in ipairs(names) do
-  all[#all + 1] = { name, redis.call('PTTL', name), redis.call('DUMP', name) }
-end
-return all";
 
 /// What becomes of an operation on a fair or plain lock, or on a simple one, that meets it in the lock's place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 const TRIES: u64 = 6_000;
 
 /// Every key with its TTL and content.
-const ALL: &str = "local all, names = {}, redis.call('KEYS', '*')
+pub(super) const ALL: &str = "local all, names = {}, redis.call('KEYS', '*')
 table.sort(names)
 for _, name in ipairs(names) do
   all[#all + 1] = { name, redis.call('PTTL', name), redis.call('DUMP', name) }
