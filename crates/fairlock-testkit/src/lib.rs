@@ -3,6 +3,7 @@
 //! - [`server`]: a private Redis or Valkey per test, of each supported generation;
 //! - [`clock`]: the wall clock of such a server under the test's control;
 //! - [`disk`]: a small disk to fill;
+//! - [`network`]: a network whose ports can be cut off;
 //! - [`proxy`]: a fault proxy between client and server that acts on whole frames;
 //! - [`raw`]: a tiny synchronous client, so that a test can look at the server past fairlock;
 //! - [`redisson`]: the Java side of the shared queue without a JVM;
@@ -25,6 +26,7 @@ pub mod clock;
 pub mod disk;
 pub mod fuzz;
 pub mod history;
+pub mod network;
 pub mod proxy;
 pub mod python;
 pub mod raw;

@@ -5,8 +5,11 @@ use super::cluster::name_at;
 use super::{AGREED, connect, patient};
 use crate::faults::bed::{measured, ms, within};
 use fairlock::{Client, Config, ErrorKind, LockEntry, Release, ShardedPubSub};
+use fairlock_testkit::network::Network;
 use fairlock_testkit::server::{Generation, Server};
 use fairlock_testkit::topology::{Cluster, MASTER_NAME, SentinelSet};
+use std::panic::resume_unwind;
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// Far below the time for a connection, 5 s, and far above what it takes.
@@ -17,17 +20,20 @@ const AT_ONCE: Duration = Duration::from_secs(3);
 const NEWCOMERS: usize = 12;
 
 /// How a part goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum How {
+#[derive(Clone, Copy, Debug)]
+enum How<'a> {
     Dead,
     Frozen,
+    /// It lives, and whatever is sent to its port, or from it, is lost.
+    CutOff(&'a Network),
 }
 
-impl How {
+impl How<'_> {
     fn befall(self, part: &Server) {
         match self {
             Self::Dead => part.kill9(),
             Self::Frozen => part.stop(),
+            Self::CutOff(network) => network.cut(part.port()),
         }
     }
 
@@ -35,8 +41,24 @@ impl How {
         match self {
             Self::Dead => part.restart(),
             Self::Frozen => part.cont(),
+            Self::CutOff(network) => network.mend(part.port()),
         }
     }
+}
+
+/// Carries out a story in a network of its own, where parts can be cut off.
+fn in_a_network(story: impl AsyncFnOnce(How<'_>) + Send) {
+    thread::scope(|scope| {
+        let name = thread::current().name().unwrap_or("a part cut off").to_owned();
+        let run = || {
+            let Some(network) = Network::enter() else { return };
+            let runtime =
+                tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+            runtime.unwrap().block_on(story(How::CutOff(&network)));
+        };
+        let ended = thread::Builder::new().name(name).spawn_scoped(scope, run).unwrap().join();
+        ended.unwrap_or_else(|panic| resume_unwind(panic));
+    });
 }
 
 /// A hand-over between two clients.
@@ -65,59 +87,66 @@ async fn listed(client: &Client) -> (Vec<LockEntry>, Option<fairlock::Error>) {
 /// A listing showed nothing of the nodes that live.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn d36_a_dead_or_frozen_shard_concerns_its_own_locks_alone() {
-    let settings = [("--cluster-require-full-coverage", "no")];
     for how in [How::Dead, How::Frozen] {
-        let Some(cluster) = Cluster::start_with(Generation::Redis70, &settings) else { return };
-        let (dead, living) = (name_at(&cluster, 0), [name_at(&cluster, 1), name_at(&cluster, 2)]);
-        let config = || patient(&cluster.url()).ping_interval(ms(500)).ping_timeout(ms(500));
-        let old = connect(config()).await;
-        let held = old.fair_lock(&living[0]).lock().await.unwrap();
-        let elsewhere = old.fair_lock(&dead).lock().await.unwrap();
-        // No replica takes over: it stays so.
-        how.befall(&cluster.nodes()[3]);
-        how.befall(&cluster.nodes()[0]);
-
-        let mut slowest = Duration::ZERO;
-        for n in 0..NEWCOMERS {
-            let sharded = if n % 4 == 3 { ShardedPubSub::Off } else { ShardedPubSub::Auto };
-            let began = Instant::now();
-            let new = Client::with_config(config().sharded_pubsub(sharded));
-            let new = within("a new client", AT_ONCE, new).await.unwrap();
-            slowest = slowest.max(began.elapsed());
-            if sharded == ShardedPubSub::Auto {
-                hand_over(&living[1], &new, &old).await;
-                hand_over(&living[1], &old, &new).await;
-            }
-            assert!(new.fair_lock(&living[0]).try_lock().await.unwrap().is_none(), "it is held");
-        }
-        measured(&format!("{how:?}: the slowest new client of {NEWCOMERS}"), slowest);
-
-        // What is not reached is named, and waited for no longer than was said.
-        let error = old.fair_lock(&dead).try_lock_for(ms(500)).await.unwrap_err();
-        assert!(matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Unknown), "{error}");
-        let (found, error) = within("the listing", AGREED, listed(&old)).await;
-        let shown = found.iter().any(|lock| lock.name.as_bytes() == living[0].as_bytes());
-        assert!(
-            shown && found.iter().all(|lock| lock.name.as_bytes() != dead.as_bytes()),
-            "{found:?}"
-        );
-        let error = error.expect("not all of it is known");
-        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-        assert!(error.to_string().contains("0-5460"), "{error}");
-        assert_eq!(held.release().await.unwrap(), Release::Released);
-
-        how.undo(&cluster.nodes()[0]);
-        how.undo(&cluster.nodes()[3]);
-        let back = async {
-            while old.fair_lock(&dead).inspect().await.is_err() {
-                tokio::time::sleep(ms(20)).await;
-            }
-        };
-        within("its locks are back", AGREED, back).await;
-        drop(elsewhere);
-        let (_, error) = within("the listing", AGREED, listed(&old)).await;
-        assert!(error.is_none(), "all is known again: {error:?}");
+        a_shard_goes(how).await;
     }
+}
+
+/// The same where clients hear nothing of it, and its fellows do.
+#[test]
+fn d36_a_shard_that_is_cut_off_concerns_its_own_locks_alone() {
+    in_a_network(a_shard_goes);
+}
+
+async fn a_shard_goes(how: How<'_>) {
+    let settings = [("--cluster-require-full-coverage", "no")];
+    let Some(cluster) = Cluster::start_with(Generation::Redis70, &settings) else { return };
+    let (dead, living) = (name_at(&cluster, 0), [name_at(&cluster, 1), name_at(&cluster, 2)]);
+    let config = || patient(&cluster.url()).ping_interval(ms(500)).ping_timeout(ms(500));
+    let old = connect(config()).await;
+    let held = old.fair_lock(&living[0]).lock().await.unwrap();
+    let elsewhere = old.fair_lock(&dead).lock().await.unwrap();
+    // No replica takes over: it stays so.
+    how.befall(&cluster.nodes()[3]);
+    how.befall(&cluster.nodes()[0]);
+
+    let mut slowest = Duration::ZERO;
+    for n in 0..NEWCOMERS {
+        let sharded = if n % 4 == 3 { ShardedPubSub::Off } else { ShardedPubSub::Auto };
+        let began = Instant::now();
+        let new = Client::with_config(config().sharded_pubsub(sharded));
+        let new = within("a new client", AT_ONCE, new).await.unwrap();
+        slowest = slowest.max(began.elapsed());
+        if sharded == ShardedPubSub::Auto {
+            hand_over(&living[1], &new, &old).await;
+            hand_over(&living[1], &old, &new).await;
+        }
+        assert!(new.fair_lock(&living[0]).try_lock().await.unwrap().is_none(), "it is held");
+    }
+    measured(&format!("{how:?}: the slowest new client of {NEWCOMERS}"), slowest);
+
+    // What is not reached is named, and waited for no longer than was said.
+    let error = old.fair_lock(&dead).try_lock_for(ms(500)).await.unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Unknown), "{error}");
+    let (found, error) = within("the listing", AGREED, listed(&old)).await;
+    let shown = found.iter().any(|lock| lock.name.as_bytes() == living[0].as_bytes());
+    assert!(shown && found.iter().all(|lock| lock.name.as_bytes() != dead.as_bytes()), "{found:?}");
+    let error = error.expect("not all of it is known");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(error.to_string().contains("0-5460"), "{error}");
+    assert_eq!(held.release().await.unwrap(), Release::Released);
+
+    how.undo(&cluster.nodes()[0]);
+    how.undo(&cluster.nodes()[3]);
+    let back = async {
+        while old.fair_lock(&dead).inspect().await.is_err() {
+            tokio::time::sleep(ms(20)).await;
+        }
+    };
+    within("its locks are back", AGREED, back).await;
+    drop(elsewhere);
+    let (_, error) = within("the listing", AGREED, listed(&old)).await;
+    assert!(error.is_none(), "all is known again: {error:?}");
 }
 
 /// D37: who comes right after a master has died is told so at once, unless it has said that it can wait: then
@@ -219,14 +248,19 @@ async fn d38_a_client_that_ends_in_a_failover_tells_the_new_master() {
 /// lives; a holder and a waiter from before keep what they have, and go on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn any_one_part_of_a_sentinel_set_may_go() {
-    for (part, how) in [
-        ("a Sentinel", How::Dead),
-        ("a Sentinel", How::Frozen),
-        ("a replica", How::Dead),
-        ("a replica", How::Frozen),
-        ("the master", How::Dead),
-        ("the master", How::Frozen),
-    ] {
+    for how in [How::Dead, How::Frozen] {
+        each_part_goes(how).await;
+    }
+}
+
+/// The same with parts that are cut off: nobody is told that a connection has ended.
+#[test]
+fn any_one_part_of_a_sentinel_set_may_be_cut_off() {
+    in_a_network(each_part_goes);
+}
+
+async fn each_part_goes(how: How<'_>) {
+    for part in ["a Sentinel", "a replica", "the master"] {
         let Some(set) = SentinelSet::start(Generation::Redis70) else { return };
         let config = || patient(&set.url()).connect_retry(AGREED);
         let (holder, waiter) = (connect(config()).await, connect(config()).await);
