@@ -284,6 +284,12 @@ impl LockState {
             return body;
         }
         self.keys.hold_expires = Some(cx.now_ms + ttl_ms);
+        if self.keys.token.is_none_or(|last| last < token.get()) {
+            // A server that took over without the last writes may know an older hold of this owner: from now on it
+            // is this one, and what still ends the older one finds nothing.
+            let foreign = self.has_foreign();
+            self.raise_token(token, foreign, cx);
+        }
         self.keep_token(cx);
         if self.keys.has_state() {
             let kept = cx.rules.registry_ms().max(ttl_ms + cx.rules.dead_ms);

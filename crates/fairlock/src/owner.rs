@@ -121,6 +121,13 @@ impl Owners {
         seats.insert(key, Arc::downgrade(&seat));
         seat
     }
+
+    /// The hold of an owner that several requests share: not one that is lost, or left to the store.
+    pub(crate) fn hold(&self, name: &LockName, owner: &OwnerId) -> Option<Arc<Hold>> {
+        let key = (name.clone(), owner.clone());
+        let seat = lock(&self.seats).get(&key).and_then(Weak::upgrade)?;
+        seat.hold()
+    }
 }
 
 impl Drop for Seat {

@@ -7,6 +7,7 @@
 
 use crate::caller::{self, Copies};
 use crate::clock::{Moment, lock};
+use crate::hold::GuardState;
 use crate::reaper::Ticket;
 use crate::shared::Shared;
 use crate::store::Scope;
@@ -99,6 +100,9 @@ pub(crate) fn again(shared: &Arc<Shared>, scope: &Scope) {
             let calls = some.iter().map(|(name, op)| {
                 let (shared, name, op) = (Arc::clone(&shared), name.clone(), op.clone());
                 tokio::spawn(async move {
+                    if !newer_hold_is_known(&shared, &name, &op).await {
+                        return;
+                    }
                     let until = Moment::now().plus(TOLD_WITHIN);
                     let mut copies = Copies::default();
                     // A fresh master refuses writes until its replicas are there.
@@ -111,6 +115,15 @@ pub(crate) fn again(shared: &Arc<Shared>, scope: &Scope) {
             }
         }
     });
+}
+
+/// The owner may hold the lock by now through another request, and the new server take its former hold for that one
+/// until the first renewal is answered: what ends the former must not come before. Says whether it was answered in time;
+/// if it was not, what is left of the former hold ends with the lease.
+async fn newer_hold_is_known(shared: &Shared, name: &LockName, op: &Op) -> bool {
+    let (Op::Release { owner, .. } | Op::Leave { owner, .. }) = op else { return true };
+    let Some(hold) = shared.owners.hold(name, owner) else { return true };
+    tokio::time::timeout(TOLD_WITHIN, hold.state_changed(GuardState::Suspect)).await.is_ok()
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The server dies and comes back, without its memory or with it.
 
 use super::bed::{
-    Bed, Held, LEASE, Place, SLACK, all_in_turn, assert_ordered, config, eventually, inbox,
+    Bed, D, Held, LEASE, Place, SLACK, all_in_turn, assert_ordered, config, eventually, inbox,
     measured, ms, steady, within,
 };
 use fairlock::{Client, GuardState, Release};
@@ -235,5 +235,51 @@ fn f24_the_server_sleeps_beyond_the_lease() {
         bed.server.cont();
         all_in_turn(places, LEASE + SLACK).await;
         bed.history.assert_sound();
+    });
+}
+
+/// An owner releases and takes the lock again, and the server comes back without both: it knows the former hold. The
+/// present one took that for itself, and then the former release, which is told again, freed it: two held the lock for
+/// the rest of a lease.
+#[test]
+fn what_is_told_again_ends_no_newer_hold_of_its_owner() {
+    steady(|| async {
+        for fair in [true, false] {
+            let Some(bed) = Bed::redis70() else { return };
+            let (client, other) = (bed.client().await, bed.client().await);
+            let of = |client: &Client| match fair {
+                true => client.fair_lock("job"),
+                false => client.plain_lock("job"),
+            };
+            let mine = of(&client).owned_by(&client.owner());
+            let former = within("the former hold", SLACK, mine.lock()).await.unwrap();
+            let keys = ["job", "redisson_lock_token:{job}", "fairlock_state:{job}"];
+            let kept = keys.map(|key| format!("kept-{key}"));
+            for (key, kept) in keys.iter().zip(&kept) {
+                bed.call(&["COPY", key, kept]);
+            }
+            assert_eq!(former.release().await.unwrap(), Release::Released);
+            let present = within("the present hold", SLACK, mine.lock()).await.unwrap();
+            let token = present.token().get();
+            let restore = "for i = 1, 3 do redis.call('DEL', KEYS[i]) \
+                 redis.call('COPY', KEYS[i + 3], KEYS[i]) end";
+            let mut call = vec!["EVAL", restore, "6"];
+            call.extend(keys);
+            call.extend(kept.iter().map(String::as_str));
+            bed.call(&call);
+            bed.call(&["CLIENT", "KILL", "TYPE", "normal"]);
+            bed.call(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+            let known = || bed.call(&["GET", keys[1]]).text().parse::<u64>().unwrap();
+            eventually("the present hold is known", D, || known() == token);
+            // What is told again comes within a round trip of that.
+            let began = Instant::now();
+            while began.elapsed() < ms(300) {
+                assert!(of(&other).try_lock().await.unwrap().is_none(), "fair: {fair}");
+                tokio::time::sleep(ms(5)).await;
+            }
+            assert_eq!(present.release().await.unwrap(), Release::Released);
+            let next = of(&other).try_lock().await.unwrap().expect("it is free");
+            assert!(next.token().get() > token);
+        }
     });
 }
