@@ -22,7 +22,7 @@ impl LockState {
     pub(crate) fn end_gone(&mut self, world: &dyn World) {
         let gone = |owner: &OwnerId| owner.client().is_some_and(|client| world.gone(client));
         let k = &mut self.keys;
-        if k.hold.keys().next().is_some_and(gone) {
+        if k.hold.first_key_value().is_some_and(|(owner, _)| gone(owner)) {
             k.hold.clear();
             k.hold_expires = None;
         }

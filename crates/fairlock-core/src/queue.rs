@@ -154,14 +154,13 @@ impl LockState {
     /// only for its oldest: behind a stale tail Java would count as dead from the start.
     pub(crate) fn keep_tail(&mut self, cx: &Cx<'_>) {
         let foreign = self.foreign_waiting();
-        let Some(tail) = self.keys.queue.back().filter(|tail| tail.is_ours()).cloned() else {
-            return;
-        };
-        if self.keys.queue.front() == Some(&tail) {
+        let k = &mut self.keys;
+        let Some(tail) = k.queue.back().filter(|tail| tail.is_ours()) else { return };
+        if k.queue.front() == Some(tail) {
             return;
         }
         let floor = to_score(cx.now_ms + cx.rules.fair_wait_ms * (1 + foreign));
-        if let Some(score) = self.keys.scores.get_mut(&tail) {
+        if let Some(score) = k.scores.get_mut(tail) {
             *score = (*score).max(floor);
         }
     }
@@ -188,16 +187,17 @@ impl LockState {
     pub(crate) fn mend(&mut self, cx: &Cx<'_>) {
         let k = &self.keys;
         let (listed, scored, ordered) = (k.queue.len(), k.scores.len(), k.order.len());
-        let largest = listed.max(scored).max(ordered);
-        if largest <= crate::MENDED_MAX && (listed != scored || ordered > listed) {
+        let apart = listed != scored || ordered > listed;
+        if apart && listed.max(scored).max(ordered) <= crate::MENDED_MAX {
             self.mend_all(cx);
         }
         for _ in 0..crate::LOOKED_AT_MAX {
-            let Some((_, first)) = self.by_order.first().cloned() else { return };
-            if self.keys.scores.contains_key(&first) {
+            let Some((_, first)) = self.by_order.first() else { return };
+            if self.keys.scores.contains_key(first) {
                 return;
             }
-            self.drop_lost(&first, cx);
+            let lost = first.clone();
+            self.drop_lost(&lost, cx);
         }
     }
 

@@ -149,7 +149,7 @@ impl LockState {
     }
 
     pub(crate) fn holder(&self) -> Option<&OwnerId> {
-        self.keys.hold.keys().next()
+        self.keys.hold.first_key_value().map(|(owner, _)| owner)
     }
 
     /// Remaining TTL of the hold, in milliseconds.

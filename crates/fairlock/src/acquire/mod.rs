@@ -47,7 +47,8 @@ async fn drive(
     caller: &mut Caller,
 ) -> Result<Option<Delivery>, Error> {
     if let Some(seat) = &wanted.seat {
-        return owner::drive(shared, wanted, seat, caller).await;
+        // Boxed, as are other ways that few go: the task of every request is copied twice, and has room for all of them.
+        return Box::pin(owner::drive(shared, wanted, seat, caller)).await;
     }
     let hold = ask(shared, wanted, shared.new_owner()?, caller).await?;
     Ok(hold.map(|hold| Delivery::new(hold, shared)))

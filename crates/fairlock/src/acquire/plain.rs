@@ -55,7 +55,7 @@ pub(super) async fn plain(
     let result = match ended {
         Ok(result) => result,
         Err(Stop::Late) if !first.was_asked() => {
-            ask_once(shared, wanted, &owner, request, &mut copies).await
+            Box::pin(ask_once(shared, wanted, &owner, request, &mut copies)).await
         }
         Err(_) => unanswered(shared, wanted, copies),
     };
