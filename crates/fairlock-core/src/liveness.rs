@@ -97,12 +97,12 @@ impl LockState {
             return true;
         }
         // Whoever waits need not judge by less than what it hears: the inbox is there, and D is short.
-        if cx.rules.presence && !cx.by_ttl {
+        if cx.rules.presence && !cx.is_by_ttl() {
             return true;
         }
         // An entry renews the list's TTL only if its client's last beat did not half a period ago.
         let grace_ms = silence_ms + cx.rules.beat_ms;
-        if cx.by_ttl && self.heard_ms().is_some_and(|heard| cx.now_ms > heard + grace_ms) {
+        if cx.is_by_ttl() && self.heard_ms().is_some_and(|heard| cx.now_ms > heard + grace_ms) {
             return false;
         }
         let until = |score: i64| {
@@ -127,7 +127,7 @@ impl LockState {
         if cx.now_ms - beat <= cx.rules.dead_ms {
             return false;
         }
-        if !cx.trying {
+        if !cx.is_trying() {
             self.notice_silence(cx);
         }
         // Further ahead than it was ever set: the clock was set back.

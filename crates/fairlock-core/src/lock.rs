@@ -37,16 +37,14 @@ impl LockState {
         if matches!(op, Op::Acquire(_) | Op::Beat { .. }) && !self.can_mint(now_us) {
             return Err(CoreError::TokenExhausted);
         }
-        let trying = matches!(op, Op::Acquire(a) if a.mode == Mode::Try);
         let mut cx = Cx {
             now_us,
             now_ms,
+            op,
             rules,
             world,
             caller: None,
             calling: None,
-            trying,
-            by_ttl: trying || matches!(op, Op::Nudge),
             freed: false,
             more: false,
             removed: 0,

@@ -188,8 +188,8 @@ impl Cx<'_> {
     /// Tells a holder of ours that its lock was taken away.
     pub(crate) fn tell_forced(&mut self, holder: Option<&OwnerId>, token: Option<Token>) {
         let Some((owner, token)) = holder.zip(token) else { return };
-        let Some(client) = owner.client() else { return };
-        let payload = Payload::Forced { owner: owner.clone(), token };
+        let Some((client, number)) = owner.parts() else { return };
+        let payload = Payload::Forced { number, token };
         self.effects.push(Effect { channel: Channel::Inbox(client), payload });
     }
 }

@@ -334,10 +334,11 @@ pub enum Payload {
         /// Server time of the grant in milliseconds since 1970.
         at_ms: u64,
     },
-    /// Somebody took this hold away by force. A reason to ask whether that is so, and no more.
+    /// Somebody took this hold away by force. A reason to ask whether that is so, and no more. It goes to the
+    /// inbox of the client that held.
     Forced {
-        /// The former holder.
-        owner: OwnerId,
+        /// The number of the former holder, an owner of that client.
+        number: u64,
         /// Names the hold.
         token: Token,
     },

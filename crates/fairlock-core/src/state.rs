@@ -1,7 +1,7 @@
 //! The facts about one lock, and the bookkeeping that keeps them in step.
 
 use crate::id::{ClientId, OwnerId};
-use crate::op::Effect;
+use crate::op::{Effect, Mode, Op};
 use crate::rules::{Rules, TOKEN_LIMIT, Token, World};
 use crate::snapshot::Snapshot;
 use std::collections::BTreeSet;
@@ -19,23 +19,32 @@ pub struct LockState {
 pub(crate) struct Cx<'a> {
     pub(crate) now_us: u64,
     pub(crate) now_ms: u64,
+    pub(crate) op: &'a Op,
     pub(crate) rules: &'a Rules,
     pub(crate) world: &'a dyn World,
     /// The owner whose own call this is: a grant to it goes into the reply, not into its inbox.
     pub(crate) caller: Option<OwnerId>,
     /// The client whose own call this is: it hears of a grant by the reply, inbox or not.
     pub(crate) calling: Option<ClientId>,
-    /// Somebody tries, and will not wait: who was silent for too long is dead, even if nobody was heard.
-    pub(crate) trying: bool,
-    /// The TTL of the list tells when a waiter was last heard. Not to those who wait: they may find out, and were
-    /// perhaps cut off with the rest.
-    pub(crate) by_ttl: bool,
     /// This call made the lock free: a Java head must be told at once.
     pub(crate) freed: bool,
     pub(crate) more: bool,
     /// Waiters of ours found dead and removed.
     pub(crate) removed: u32,
     pub(crate) effects: Vec<Effect>,
+}
+
+impl Cx<'_> {
+    /// Somebody tries, and will not wait: who was silent for too long is dead, even if nobody was heard.
+    pub(crate) fn is_trying(&self) -> bool {
+        matches!(self.op, Op::Acquire(acquire) if acquire.mode == Mode::Try)
+    }
+
+    /// The TTL of the list tells when a waiter was last heard. Not to those who wait: they may find out, and were
+    /// perhaps cut off with the rest.
+    pub(crate) fn is_by_ttl(&self) -> bool {
+        self.is_trying() || matches!(self.op, Op::Nudge)
+    }
 }
 
 impl LockState {

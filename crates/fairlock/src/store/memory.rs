@@ -125,7 +125,8 @@ impl MemoryStore {
                     let arrived = Moment::now();
                     (self.sink)(Some(to), Event::Granted { grant, at_ms, arrived, clock: None });
                 }
-                (Channel::Inbox(to), Payload::Forced { owner, token }) => {
+                (Channel::Inbox(to), Payload::Forced { number, token }) => {
+                    let Ok(owner) = OwnerId::ours(to, number) else { continue };
                     (self.sink)(Some(to), Event::Forced { owner, token });
                 }
                 (Channel::Base, _) => self.wake(Topic::Base(name.clone())),

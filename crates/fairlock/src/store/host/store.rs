@@ -366,12 +366,14 @@ impl Inner {
                     // One that cannot be told finds its turn by its heartbeat, if it lives.
                     bell::ring(&self.folder, to, &Message::Granted { grant, at_ms });
                 }
-                (Channel::Inbox(to), Payload::Forced { owner, token }) if to == self.client => {
-                    (self.events)(Event::Forced { owner, token });
-                }
-                (Channel::Inbox(to), Payload::Forced { owner, token }) => {
-                    // One that cannot be told finds out when it renews the hold.
-                    bell::ring(&self.folder, to, &Message::Forced { owner, token });
+                (Channel::Inbox(to), Payload::Forced { number, token }) => {
+                    let Ok(owner) = OwnerId::ours(to, number) else { continue };
+                    if to == self.client {
+                        (self.events)(Event::Forced { owner, token });
+                    } else {
+                        // One that cannot be told finds out when it renews the hold.
+                        bell::ring(&self.folder, to, &Message::Forced { owner, token });
+                    }
                 }
                 (Channel::Base, _) => {
                     if lock(&self.listened).contains_key(name) {

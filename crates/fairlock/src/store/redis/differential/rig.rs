@@ -186,7 +186,9 @@ impl Rig {
             Some((grant, at_ms)) => Payload::Grant { grant, at_ms },
             None if payload == b"0" => Payload::Zero,
             None if let Some((owner, token)) = reply::forced_message(payload) => {
-                Payload::Forced { owner, token }
+                let (client, number) = owner.parts().expect("an owner of ours is told");
+                assert_eq!(channel, keys::inbox(client), "told in its own inbox");
+                Payload::Forced { number, token }
             }
             None => panic!("a message in no known form: {}", payload.escape_ascii()),
         };

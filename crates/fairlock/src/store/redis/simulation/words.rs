@@ -99,10 +99,13 @@ impl Call {
             Channel::Base => self.base.clone(),
             Channel::Waiter(owner) => self.waiter(owner),
         };
-        let text = match &effect.payload {
-            Payload::Zero => "0".into(),
-            Payload::Forced { owner, token } => format!("f1 {owner} {token}"),
-            Payload::Grant { grant, at_ms } => {
+        let text = match (&effect.channel, &effect.payload) {
+            (Channel::Inbox(client), Payload::Forced { number, token }) => {
+                format!("f1 {client}:{number} {token}")
+            }
+            (_, Payload::Forced { .. }) => unreachable!("it goes to an inbox"),
+            (_, Payload::Zero) => "0".into(),
+            (_, Payload::Grant { grant, at_ms }) => {
                 format!("g1 {} {} {at_ms} {}", grant.request, grant.token, grant.ttl_ms)
             }
         };
