@@ -235,6 +235,32 @@ fn d08_who_was_cut_off_with_the_others_returns_behind_them() {
     }
 }
 
+/// The server's clock jumped by more than all of it lives: the hold is over, and the scores and the TTL of the list say
+/// that nobody was heard for long. Whoever came next and waited judged by that, and went before all who were there before.
+/// Their inboxes are there, so that they have D to say that they live.
+#[test]
+fn d08_after_a_jump_of_the_clock_nobody_goes_before_who_has_an_inbox() {
+    for jump in [61_000, 70_000, 10 * MINUTE] {
+        let mut sim = lab(3, Flaw::None);
+        sim.h_locks();
+        sim.start(0);
+        sim.start(1);
+        sim.pass_beating(4_000, &[0, 1]);
+        sim.pass(jump);
+        assert!(matches!(sim.start(2), Body::Queued { .. }), "{jump} ms: overtaken");
+        assert_eq!(sim.keys().queue.len(), 3, "{jump} ms: somebody was removed");
+        for i in [2, 1, 0].into_iter().cycle().take(12) {
+            if sim.holder().is_some() {
+                break;
+            }
+            sim.beat(i);
+            sim.hear_all();
+            sim.pass(500);
+        }
+        assert_eq!(sim.holding_client(), Some(client(1)), "{jump} ms");
+    }
+}
+
 /// What dead waiters had left counted as foreign, and list, scores and token had no TTL from then on: on a
 /// lock that nobody used any more they stayed for good.
 #[test]

@@ -197,3 +197,49 @@ fn f32_the_disk_is_full() {
         }
     });
 }
+
+/// Whether a reply has the word in it.
+fn names(reply: &Value, word: &str) -> bool {
+    match reply {
+        Value::Array(all) => all.iter().any(|one| names(one, word)),
+        Value::Bulk(text) => text == word.as_bytes(),
+        _ => false,
+    }
+}
+
+/// D38: a server was promoted that has not heard of a release, and refuses all writes at first, until replicas of its own
+/// are there. It was told once, refused that, and kept the lock for the rest of its lease.
+#[test]
+fn d38_who_refuses_to_be_told_of_a_release_is_told_again() {
+    steady(|| async {
+        let Some(bed) = Bed::redis70() else { return };
+        let client = with_lease(&bed, 20 * LEASE).await;
+        let held = bed.take(&client, "job").await;
+        // What the other one knows: all that there is before the release.
+        let copy = "for _, key in ipairs(redis.call('KEYS', '*')) do redis.call('COPY', key, key, 'DB', 1) end";
+        bed.call(&["EVAL", copy, "0"]);
+        let owner = held.owner();
+        assert_eq!(held.release().await, Release::Released);
+        assert_eq!(bed.holder("job"), None);
+        bed.call(&["SWAPDB", "0", "1"]);
+        assert!(bed.holder("job").is_some());
+        bed.call(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
+        // All calls, also those that look at them.
+        bed.call(&["CONFIG", "SET", "slowlog-max-len", "10000"]);
+        bed.call(&["CONFIG", "SET", "slowlog-log-slower-than", "0"]);
+        bed.call(&["SLOWLOG", "RESET"]);
+        bed.call(&["CLIENT", "KILL", "TYPE", "normal"]);
+        // A connection may be made twice, and each is told once.
+        eventually("it is told again and again", ms(2_000) + SLACK, || {
+            let calls = bed.call(&["SLOWLOG", "GET", "10000"]);
+            calls.array().iter().filter(|call| names(call, &owner)).count() >= 4
+        });
+        assert!(errors(&bed, "NOREPLICAS") > 0);
+        assert!(bed.holder("job").is_some());
+        let began = Instant::now();
+        bed.call(&["CONFIG", "SET", "min-replicas-to-write", "0"]);
+        // The pause between two copies has grown to two seconds at most.
+        eventually("it is told again", ms(2_000) + SLACK, || bed.holder("job").is_none());
+        measured("d38 until a server that takes writes again was told", began.elapsed());
+    });
+}

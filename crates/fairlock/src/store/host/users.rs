@@ -206,7 +206,7 @@ fn is_at(users: &File, path: &Path) -> bool {
 }
 
 /// Whether a process of any version has the file open.
-fn has_boot_in_use(path: &Path) -> bool {
+pub(super) fn has_boot_in_use(path: &Path) -> bool {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let boot = rustix::fs::open(place::named(path, "-boot"), flags, Mode::empty());
     match boot {

@@ -51,8 +51,13 @@ mod tests {
         tokio::task::yield_now().await;
         runs.abort();
         let _ = runs.await;
-        while Arc::strong_count(&owner) > 1 {
-            tokio::task::yield_now().await;
-        }
+        let ended = async {
+            while Arc::strong_count(&owner) > 1 {
+                tokio::task::yield_now().await;
+            }
+        };
+        // Far more than the end of a task takes: one that goes on is a failure, and no wait for ever.
+        let ended = tokio::time::timeout(std::time::Duration::from_secs(10), ended).await;
+        assert!(ended.is_ok(), "the task goes on");
     }
 }

@@ -159,3 +159,14 @@ fn d41_a_client_outlives_a_lack_of_threads() {
     let mut worker = worker_as("threads", &folder.join("locks"), 64_041, 64_041);
     assert_eq!(worker.says().as_deref(), Some("works again"));
 }
+
+/// A process without a descriptor left could not ask who lives, and took that for death: it removed the living from the
+/// file, and began a log of its own beside theirs.
+#[test]
+fn d41_want_of_descriptors_is_no_proof_of_death() {
+    let bed = Bed::new();
+    let mut worker = Worker::start("descriptors", &bed.path());
+    for what in ["lived in", "in use", "not swept"] {
+        assert_eq!(worker.says(), Some(format!("{what}: true")));
+    }
+}

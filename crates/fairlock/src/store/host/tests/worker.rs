@@ -131,6 +131,7 @@ fn worker() {
             }
         }
         "threads" => threads(&path),
+        "descriptors" => descriptors(&path),
         "block" => {
             let file = open(&path).unwrap();
             file.db.execute_batch("BEGIN IMMEDIATE").unwrap();
@@ -184,6 +185,43 @@ fn threads(path: &Path) {
         client.shutdown().await;
     });
     say("works again");
+}
+
+/// What is believed of a client that lives by a process that may open nothing, or one thing more, as where all else is
+/// taken.
+fn descriptors(path: &Path) {
+    use super::super::folder::Folder;
+    use super::super::{life::Life, opening, sweep, users};
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let mut file = open(path).unwrap();
+    let folder = Folder::open(path, &options()).unwrap();
+    let _life = Life::begin(&folder, client(1), false).unwrap();
+    let info = crate::ClientInfo::here(&crate::Config::memory(), SystemTime::now());
+    file.announce(client(1), &info).unwrap();
+    let limit = getrlimit(Resource::Nofile);
+    // Descriptors are given out in order, the lowest that is free first.
+    let free = || {
+        let next = std::fs::File::open("/dev/null").unwrap();
+        u64::try_from(std::os::fd::AsRawFd::as_raw_fd(&next)).unwrap()
+    };
+    let left = |count: u64| {
+        setrlimit(Resource::Nofile, limit).unwrap();
+        let most = free() + count;
+        setrlimit(Resource::Nofile, Rlimit { current: Some(most), ..limit }).unwrap();
+    };
+    let told = |what: &str, is_right: bool| say(&format!("{what}: {is_right}"));
+    left(1);
+    // The folder is read, and what is in it cannot be opened.
+    assert!(std::fs::read_dir(path.parent().unwrap()).is_ok());
+    told("lived in", opening::is_lived_in(path));
+    left(0);
+    assert!(std::fs::File::open("/dev/null").is_err(), "there is a descriptor");
+    told("in use", users::has_boot_in_use(path));
+    let file = std::sync::Mutex::new(file);
+    sweep::sweep(&folder, &file);
+    let rows = file.lock().unwrap().announced(None, 10).unwrap();
+    told("not swept", rows == [client(1)]);
+    setrlimit(Resource::Nofile, limit).unwrap();
 }
 
 /// Locks and unlocks, waits and gives up, comes and goes, until it is killed. Says every token.

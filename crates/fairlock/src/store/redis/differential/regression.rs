@@ -79,6 +79,31 @@ fn d33_a_queue_is_mended_up_to_a_bound() {
     }
 }
 
+/// The clock jumps by more than the records live, and somebody comes who waits: who was there has an inbox, and is not
+/// judged by the score and the TTL of before. The core's part is `silences::d08_after_a_jump_of_the_clock_...`.
+#[test]
+fn d08_a_jump_of_the_clock_removes_nobody_who_has_an_inbox() {
+    let inbox = |client| Step::Inbox { client, on: true };
+    let here = |owner| acquire(owner, Mode::Wait, Place::New);
+    // Whoever is first has the score of its last heartbeat.
+    let beat = || Step::Beat { client: 1, waiters: vec![1] };
+    agree(
+        Rules::default(),
+        &[
+            inbox(0),
+            inbox(1),
+            inbox(2),
+            here(0),
+            here(1),
+            beat(),
+            Step::Time(2_000_000),
+            beat(),
+            Step::Time(70_000_000),
+            here(2),
+        ],
+    );
+}
+
 /// `LRANGE 0 -1` is the whole list: a status without waiters listed them all.
 #[test]
 fn inspecting_no_waiters_lists_none() {
