@@ -178,8 +178,9 @@ fn d05_all_clients_choose_the_same_of_two_servers() {
         let (Some(here), Some(there)) = (Bed::redis70(), Bed::redis70()) else { return };
         let names = side_by_side(&here, &there);
         // The resolver puts 127.0.0.1 before all others by itself; of these two it leaves the order.
-        here.call(&["CONFIG", "SET", "bind", "127.0.0.1 127.0.0.2"]);
-        there.call(&["CONFIG", "SET", "bind", "127.0.0.3"]);
+        for (bed, bind) in [(&there, "127.0.0.3"), (&here, "127.0.0.1 127.0.0.2")] {
+            assert_eq!(bed.call(&["CONFIG", "SET", "bind", bind]).text(), "OK");
+        }
         let mut workers = Vec::new();
         for turn in 0..6 {
             let mut order = ["127.0.0.2", "127.0.0.3"];
