@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fairlock::{ClientId, Guard, Lock};
+use fairlock::{ClientId, ErrorKind, Guard, Lock};
 use tokio::time;
 
 use crate::args::Run;
@@ -29,6 +29,15 @@ const LEAST: Duration = Duration::from_millis(1);
 /// How long the look for who holds the lock may take, when nothing is left to do but to name it.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// What came of one attempt.
+enum Got {
+    Lock(Guard),
+    /// It is taken, and the time is up.
+    Nothing,
+    /// It was granted, and over before this process could use it.
+    Over,
+}
+
 /// The wait of one run.
 #[derive(Debug)]
 pub(crate) struct Wait<'a> {
@@ -48,23 +57,32 @@ impl<'a> Wait<'a> {
 
     /// Acquires the lock, or says why not. A signal, like every other early end, drops the wait, and
     /// that leaves the queue.
-    pub(crate) async fn acquire(&self, signals: &mut Signals) -> Result<Guard, Failure> {
-        let guard = tokio::select! {
-            // A signal goes first: a lock that arrives together with it must not start the command.
-            biased;
-            signal = signals.recv() => return Err(Failure::signal(signal)),
-            guard = self.attempt() => guard?,
-            never = progress::show(self.lock, self.client, self.args) => match never {},
-        };
-        match guard {
-            Some(guard) => Ok(guard),
-            None => Err(self.conflict().await),
+    pub(crate) async fn acquire(&mut self, signals: &mut Signals) -> Result<Guard, Failure> {
+        loop {
+            let got = tokio::select! {
+                // A signal goes first: a lock that arrives together with it must not start the command.
+                biased;
+                signal = signals.recv() => return Err(Failure::signal(signal)),
+                got = self.attempt() => got?,
+                never = progress::show(self.lock, self.client, self.args) => match never {},
+            };
+            match got {
+                Got::Lock(guard) => return Ok(guard),
+                Got::Nothing => return Err(self.conflict().await),
+                // The library cannot tell a short lease from a process, or a store, that stood still once. Only
+                // trying again does.
+                Got::Over => self.count_over()?,
+            }
         }
     }
 
     /// The lock was over before the command began, so that nothing ran: it is waited for once more.
     pub(crate) async fn again(&mut self, guard: Guard) -> Result<(), Failure> {
         drop(release(guard).await);
+        self.count_over()
+    }
+
+    fn count_over(&mut self) -> Result<(), Failure> {
         self.over += 1;
         match self.args.lease {
             Some(lease) if self.over >= OVER_MAX => Err(Failure::usage(format!(
@@ -77,7 +95,7 @@ impl<'a> Wait<'a> {
         }
     }
 
-    async fn attempt(&self) -> Result<Option<Guard>, Failure> {
+    async fn attempt(&self) -> Result<Got, Failure> {
         let got = match self.args.wait {
             None => self.lock.lock().await.map(Some),
             Some(Duration::ZERO) => match time::timeout(SILENCE_MAX, self.lock.try_lock()).await {
@@ -94,7 +112,12 @@ impl<'a> Wait<'a> {
                 self.lock.try_lock_for(left.max(LEAST)).await
             }
         };
-        Ok(got?)
+        match got {
+            Ok(Some(guard)) => Ok(Got::Lock(guard)),
+            Ok(None) => Ok(Got::Nothing),
+            Err(error) if error.kind() == ErrorKind::LeaseTooShort => Ok(Got::Over),
+            Err(error) => Err(error.into()),
+        }
     }
 
     async fn conflict(&self) -> Failure {

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
+use fairlock_testkit::proxy::Proxy;
 use fairlock_testkit::server::{Generation, Server};
 use fairlock_testkit::tempdir::TempDir;
 use rustix::process::Signal;
@@ -79,6 +80,56 @@ fn d39_a_wait_that_is_over_then_says_that_nothing_ran() {
     assert_eq!(outcome.stdout, "");
     assert!(!began.exists());
     another.expect("it holds").signal(Signal::TERM);
+}
+
+/// A holder that nobody renews: another program's plain lock.
+const HOLDER: &str = "5f3c1a52-0f4e-4a1b-9c3d-1234567890ab:51";
+
+/// Starts a run of the plain lock `x` under a lease of 800 ms behind a proxy, which waits; then every reply takes
+/// longer than that, and the holder goes.
+fn granted_too_late(server: &Server, proxy: &Proxy) -> Running {
+    let mut raw = server.client();
+    raw.call(&["HSET", "x", HOLDER, "1"]);
+    let options = ["--kind", "plain", "--lease", "800ms"];
+    let running = Running::start(run_script(&proxy.url(), &options, "x", "echo ran"));
+    let channel = "redisson_lock__channel:{x}";
+    eventually("it listens", || {
+        let reply = raw.call(&["PUBSUB", "NUMSUB", channel]);
+        format!("{reply:?}").contains("Int(1)")
+    });
+    proxy.delay_to_client(Duration::from_millis(1_200));
+    raw.call(&["DEL", "x"]);
+    raw.call(&["PUBLISH", channel, "0"]);
+    eventually("it is granted", || raw.call(&["EXISTS", "x"]).int() == 1);
+    running
+}
+
+/// A process, or its store, that stood still once between a grant and the news of it: the lock was over before it
+/// could be used. The run ended with 64, "choose a longer lease", though its next attempt had it.
+#[test]
+fn a_grant_that_is_over_before_it_is_heard_is_waited_for_again() {
+    let Some(server) = Server::start(Generation::Redis70) else { return };
+    let proxy = Proxy::start(server.addr());
+    let running = granted_too_late(&server, &proxy);
+    // The reply is on its slow way by now.
+    eventually("its lease is over", || server.client().call(&["EXISTS", "x"]).int() == 0);
+    proxy.delay_to_client(Duration::ZERO);
+    let outcome = running.wait();
+    outcome.expect(0, "");
+    assert_eq!(outcome.stdout, "ran\n", "once");
+}
+
+/// What is too late each time ends the run, and is not tried for ever.
+#[test]
+fn grants_that_are_over_each_time_end_the_run() {
+    let Some(server) = Server::start(Generation::Redis70) else { return };
+    let proxy = Proxy::start(server.addr());
+    let outcome = granted_too_late(&server, &proxy).wait();
+    outcome.expect(
+        64,
+        "x: 3 times its --lease of 800ms was over before the command began; nothing ran",
+    );
+    assert_eq!(outcome.stdout, "");
 }
 
 /// A fixed lease in which no command can begin is no reason to try for ever.
