@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::time::Duration;
 
-use fairlock::{Guard, GuardState};
+use fairlock::{Client, Guard, GuardState};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use tokio::time;
@@ -14,7 +14,7 @@ use crate::exit::{Code, Failure};
 use crate::loss;
 use crate::message;
 use crate::output;
-use crate::release::{IN_DOUBT, Outcome, release};
+use crate::release::{Outcome, in_doubt, release};
 use crate::signal::Signals;
 use crate::status;
 
@@ -39,11 +39,21 @@ const TICK: Duration = Duration::from_millis(500);
 /// Holds the lock until a signal or its loss. A signal is the ordinary end, and has the code that it
 /// has everywhere else: whoever sent it knows what 143 means, and nobody takes an end that came too
 /// early for a success.
-pub(crate) async fn hold(args: &Run, guard: Guard, signals: &mut Signals) -> Failure {
+pub(crate) async fn hold(
+    client: &Client,
+    args: &Run,
+    guard: Guard,
+    signals: &mut Signals,
+) -> Failure {
     let name = message::printable(&args.name);
-    if output::line(&line(args, &guard)).is_err() {
-        // Nobody can know that the lock is held. What a shell says of a program without a reader.
+    if let Err(error) = output::line(&line(args, &guard)) {
+        // Nobody can know that the lock is held.
         drop(release(guard).await);
+        if error.kind() != io::ErrorKind::BrokenPipe {
+            let reason = format!("{name}: released at once: stdout: {error}");
+            return Failure::new(Code::INTERNAL, reason);
+        }
+        // What a shell says of a program without a reader.
         let reason = format!("{name}: released at once: nobody reads stdout");
         return Failure::new(Code::signal(Signal::PIPE.as_raw()), reason);
     }
@@ -65,7 +75,7 @@ pub(crate) async fn hold(args: &Run, guard: Guard, signals: &mut Signals) -> Fai
     match release(guard).await {
         Outcome::Released => Failure::signal(signal),
         Outcome::Lost => loss::failure(args, "the lock was lost before it was to be given back"),
-        Outcome::Unknown(reason) => loss::failure(args, format!("{IN_DOUBT}{reason}")),
+        Outcome::Unknown(reason) => loss::failure(args, in_doubt(client, &reason)),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fairlock::{ErrorKind, Guard, Release};
+use fairlock::{Check, Client, ErrorKind, Guard, Release};
 use tokio::time;
 
 /// How long past the lock's deadline the answer to a release is waited for.
@@ -10,7 +10,7 @@ const SLACK: Duration = Duration::from_secs(1);
 
 /// What is said of a lock that nobody could say anything of when it was to be given back: the reason for
 /// that may be the same that has ended the hold before.
-pub(crate) const IN_DOUBT: &str =
+const IN_DOUBT: &str =
     "it is not known whether the lock was released, nor whether it was held to the end";
 
 /// What is known after a release.
@@ -36,6 +36,16 @@ pub(crate) async fn release(guard: Guard) -> Outcome {
         },
         Err(_) => Outcome::Unknown(": no answer in time".to_owned()),
     }
+}
+
+/// What is said of a lock in doubt, for this `reason`, which may be empty. A release that was denied half way has
+/// none: the client says as a warning which right is missing.
+pub(crate) fn in_doubt(client: &Client, reason: &str) -> String {
+    let mut text = format!("{IN_DOUBT}{reason}");
+    for warning in client.warnings().iter().filter(|warning| warning.check() == Check::Rights) {
+        text.push_str(&format!(": {warning}"));
+    }
+    text
 }
 
 /// Leaves the lock held for the rest of a time, by nobody.

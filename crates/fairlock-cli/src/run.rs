@@ -22,7 +22,7 @@ use crate::message;
 use crate::nested::Outer;
 use crate::once;
 use crate::plan::{Plan, Step};
-use crate::release::{IN_DOUBT, Outcome, release};
+use crate::release::{Outcome, in_doubt, release};
 use crate::secrets;
 use crate::signal::Signals;
 use crate::store::{self, Store};
@@ -98,7 +98,7 @@ async fn run_with(
         }
         tell_acquired(args, &guard);
         if args.command.is_empty() {
-            return Err(hold::hold(args, guard, signals).await);
+            return Err(hold::hold(client, args, guard, signals).await);
         }
         let hands_off = args.on_lost == OnLost::Ignore;
         let mut child = match start(args, hidden, &outer, &guard).await {
@@ -126,7 +126,7 @@ async fn run_with(
         }
         child.begin((!hands_off).then(|| clock::now() + guard.remaining()));
         let ended = supervise(&mut child, args, &guard, &mut plan, signals).await;
-        return finish(args, (guard, granted), child, &plan, ended).await;
+        return finish(client, args, (guard, granted), child, &plan, ended).await;
     }
 }
 
@@ -141,6 +141,7 @@ struct Ended {
 
 /// After the end of the command: what is left of it, and of the lock.
 async fn finish(
+    client: &Client,
     args: &Run,
     (guard, began): (Guard, Duration),
     mut child: Child,
@@ -183,7 +184,8 @@ async fn finish(
         }
         Outcome::Unknown(reason) => {
             child.reap();
-            let what = format!("{IN_DOUBT}{reason}; the command itself ended with code {code}");
+            let doubt = in_doubt(client, &reason);
+            let what = format!("{doubt}; the command itself ended with code {code}");
             Err(loss::failure(args, what))
         }
     }

@@ -151,6 +151,16 @@ fn a_reader_that_is_gone() {
     assert_eq!(server.client().call(&["EXISTS", "x"]).int(), 0);
 }
 
+/// A full disk is no reader that has gone: the code of a broken pipe said so.
+#[test]
+fn a_stdout_that_is_full() {
+    let Some(server) = Server::start(Generation::Redis70) else { return };
+    let mut command = hold(&server.url(), &[], "x");
+    command.stdout(fs::File::options().write(true).open("/dev/full").unwrap());
+    finish(command).expect(70, "x: released at once: stdout: No space left on device");
+    assert_eq!(server.client().call(&["EXISTS", "x"]).int(), 0);
+}
+
 /// A stdout that was closed before the start is `/dev/null` by then, as the runtime of the language makes it: that is
 /// no reader that has gone, and no reason to give the lock back. (It was documented as one.)
 #[test]

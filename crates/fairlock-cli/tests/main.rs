@@ -21,6 +21,7 @@
 //! - `nested`: runs inside of runs;
 //! - `once`: at most one run in a time, and the length of the lease that is renewed;
 //! - `over`: a grant that is over before the command begins;
+//! - `rights`: users of the server who lack one;
 //! - `simple`: the simple lock, beside a client that keeps the same string;
 //! - `messages`: every error and notice, in one file for people to read;
 //! - `documents`: the commands of README and manual, run as written;
@@ -49,6 +50,7 @@ mod over;
 mod process;
 mod queue;
 mod recipes;
+mod rights;
 mod secrets;
 mod simple;
 mod terminal;

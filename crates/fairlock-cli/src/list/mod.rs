@@ -10,7 +10,7 @@ use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt as _;
 
 use fairlock::{Client, Error, ErrorKind, Kind, LockEntry, Locks};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::args;
 use crate::exit::{Code, Failure};
@@ -41,6 +41,8 @@ With --json, one object on one line for each lock, as it is found:
              as in `fairlock status --json`; the queue itself is not listed
   kind       \"fair\", \"plain\" or \"simple\", or null: a fair lock without waiters looks like a plain
              one, and while it is free like any
+  denied     null, or what the store says where it denies the look at this lock: held and
+             queue_len are null then where the search does not know them either, and so is the rest
 
 Exit codes:
   0 whatever was found; 64, 69 and 77 as of `fairlock status`";
@@ -126,7 +128,7 @@ async fn named(
     printer.table.keep_order();
     for names in names.chunks(look::AT_ONCE_MAX) {
         let targets: Vec<_> = names.iter().map(target).collect();
-        if show(client, &targets, filter, printer).await?.is_break() {
+        if show(client, &targets, &[], filter, printer).await?.is_break() {
             break;
         }
     }
@@ -147,10 +149,10 @@ async fn walk(
         message::report(&format!("looking at {rate} keys of the server a second at most (--rate)"));
     }
     while let Some(page) = locks.next_page().await? {
-        let wanted: Vec<_> =
-            page.iter().filter(|entry| filter.may_pass(entry)).map(Target::from).collect();
-        for targets in wanted.chunks(look::AT_ONCE_MAX) {
-            if show(client, targets, filter, printer).await?.is_break() {
+        let wanted: Vec<_> = page.into_iter().filter(|entry| filter.may_pass(entry)).collect();
+        for entries in wanted.chunks(look::AT_ONCE_MAX) {
+            let targets: Vec<_> = entries.iter().map(Target::from).collect();
+            if show(client, &targets, entries, filter, printer).await?.is_break() {
                 return Ok(());
             }
         }
@@ -158,17 +160,20 @@ async fn walk(
     Ok(())
 }
 
+/// `found`: what the search has told of each of them, if they come from there.
 async fn show(
     client: &Client,
     targets: &[Target],
+    found: &[LockEntry],
     filter: &Filter,
     printer: &mut Printer,
 ) -> Result<ControlFlow<()>, Failure> {
-    for (target, looked) in targets.iter().zip(look::look_all(client, targets, 0).await) {
+    let all = look::look_all(client, targets, 0).await;
+    for (at, (target, looked)) in targets.iter().zip(all).enumerate() {
         let flow = match looked {
             Ok(seen) if filter.passes(&seen) => printer.lock(seen)?,
             Ok(_) => ControlFlow::Continue(()),
-            Err(error) => printer.trouble(&target.name, error)?,
+            Err(error) => printer.trouble(target, found.get(at), error)?,
         };
         if flow.is_break() {
             return Ok(flow);
@@ -249,7 +254,12 @@ impl Printer {
     }
 
     /// What is wrong with one lock does not hide the others; it shows in the exit code.
-    fn trouble(&mut self, name: &Name, error: Error) -> Result<ControlFlow<()>, Failure> {
+    fn trouble(
+        &mut self,
+        target: &Target,
+        found: Option<&LockEntry>,
+        error: Error,
+    ) -> Result<ControlFlow<()>, Failure> {
         let kind = error.kind();
         // What concerns this lock alone.
         let of_this =
@@ -259,12 +269,20 @@ impl Printer {
         }
         match error.lock() {
             Some(_) => message::report(&error.to_string()),
-            None => message::report(&format!("{}: {error}", name.printable())),
+            None => message::report(&format!("{}: {error}", target.name.printable())),
         }
         if self.code == Code::OK {
             self.code = Code::of(kind);
         }
-        Ok(ControlFlow::Continue(()))
+        if kind != ErrorKind::Denied {
+            return Ok(ControlFlow::Continue(()));
+        }
+        // It is there, and somebody may have it: a list without it would say that nobody has.
+        self.any = true;
+        match self.json {
+            true => put(&format!("{}\n", denied_form(target, found, &error))),
+            false => put(&self.table.add_denied(target, found)),
+        }
     }
 
     fn end(&mut self, all: bool) -> Result<ControlFlow<()>, Failure> {
@@ -284,8 +302,28 @@ fn json_form(seen: &Seen) -> Value {
             word => word.into(),
         };
         fields.insert("kind".to_owned(), kind);
+        fields.insert("denied".to_owned(), Value::Null);
     }
     form
+}
+
+/// A lock that may not be looked at.
+fn denied_form(target: &Target, found: Option<&LockEntry>, error: &Error) -> Value {
+    let name = target.name.as_os_str();
+    json!({
+        "schema": 1,
+        "name": name.to_string_lossy(),
+        "name_hex": name.to_str().is_none().then(|| status::hex(name.as_bytes())),
+        "at_ms": null,
+        "held": found.map(|entry| entry.held),
+        "done": null,
+        "holder": null,
+        "ttl_ms": null,
+        "token": null,
+        "queue_len": found.map(|entry| entry.waiting),
+        "kind": target.kind.map(|kind| look::kind_word(Some(kind))),
+        "denied": error.to_string(),
+    })
 }
 
 /// Writes the text. A reader that has seen enough (`| head`) ends the search, and is no error.

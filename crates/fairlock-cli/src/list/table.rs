@@ -2,8 +2,10 @@
 
 use std::mem;
 
+use fairlock::LockEntry;
+
 use crate::duration;
-use crate::look::{self, Seen};
+use crate::look::{self, Seen, Target};
 use crate::status;
 
 /// Rows that are held back, to sort them and to make the columns as wide as they need. Those after
@@ -19,6 +21,9 @@ const HEAD: [&str; COLUMNS] = ["NAME", "KIND", "FOR", "LEFT", "WAITING", "TOKEN"
 
 /// What stands for something that is not there.
 const NONE: &str = "-";
+
+/// What stands for something that nobody may tell.
+const DENIED: &str = "?";
 
 type Row = [String; COLUMNS];
 
@@ -38,7 +43,30 @@ impl Table {
 
     /// Takes in a row, and says what can be printed.
     pub(super) fn add(&mut self, seen: Seen) -> String {
-        self.rows.push(row(&seen));
+        self.add_row(row(&seen))
+    }
+
+    /// The same of a lock that may not be looked at: `found` is what the search knows of it.
+    pub(super) fn add_denied(&mut self, target: &Target, found: Option<&LockEntry>) -> String {
+        let unknown = || DENIED.to_owned();
+        let holder = match found {
+            None => unknown(),
+            Some(entry) if entry.held => "held, the store denies by whom".to_owned(),
+            Some(_) => "free".to_owned(),
+        };
+        self.add_row([
+            target.name.printable(),
+            look::kind_word(target.kind).to_owned(),
+            unknown(),
+            unknown(),
+            found.map_or_else(unknown, |entry| entry.waiting.to_string()),
+            unknown(),
+            holder,
+        ])
+    }
+
+    fn add_row(&mut self, row: Row) -> String {
+        self.rows.push(row);
         if self.widths.is_none() && self.rows.len() < HELD_BACK_MAX {
             return String::new();
         }
