@@ -49,7 +49,7 @@ Settings:
   once-per = \"50m\"
 
 Environment:
-  FAIRLOCK_URL        the store, as --url
+  FAIRLOCK_URL        the store, as --url; an empty one is an error
   FAIRLOCK_PASSWORD   its password
   FAIRLOCK_SENTINEL_USERNAME, FAIRLOCK_SENTINEL_PASSWORD
                       user and password at the Sentinels of a redis+sentinel:// store
@@ -111,7 +111,13 @@ impl Choice {
     /// Decides. Reads files, makes none, and knows no network.
     pub(crate) fn of(args: &args::Store) -> Result<Self, Failure> {
         let named = named(args.url.as_ref())?;
-        let config = args.config.clone().or_else(|| variable(CONFIG_VAR).map(PathBuf::from));
+        let config = match &args.config {
+            Some(path) => Some(path.clone()),
+            None => {
+                let instead = "name a file, /dev/null for none";
+                variable(CONFIG_VAR, instead)?.map(PathBuf::from)
+            }
+        };
         let (files, looked_at, account) = match config {
             // The user database may be a server far away: not asked without need.
             Some(path) => (vec![Settings::load(&path)?], vec![path], None),
@@ -311,10 +317,12 @@ fn decide(
 
 /// What the command line or the environment says.
 fn named(argument: Option<&OsString>) -> Result<Option<(String, Source)>, Failure> {
-    let (url, source, name) = match (argument, variable(URL_VAR)) {
-        (Some(url), _) => (url.clone(), Source::Argument, "--url"),
-        (None, Some(url)) => (url, Source::Variable, URL_VAR),
-        (None, None) => return Ok(None),
+    let (url, source, name) = match argument {
+        Some(url) => (url.clone(), Source::Argument, "--url"),
+        None => match variable(URL_VAR, "name a store")? {
+            Some(url) => (url, Source::Variable, URL_VAR),
+            None => return Ok(None),
+        },
     };
     let url = url.into_string().map_err(|_| Failure::usage(format!("{name} is not UTF-8")))?;
     Ok(Some((url, source)))
@@ -340,9 +348,15 @@ fn meant(url: &str) -> Option<String> {
     (is_address && database.is_none_or(digits)).then(|| format!("redis://{url}"))
 }
 
-/// A variable; an empty one is how shells spell "not set".
-fn variable(name: &str) -> Option<OsString> {
-    env::var_os(name).filter(|value| !value.is_empty())
+/// A variable that decides where the locks are. An empty one is more often a misspelt `NAME=$OTHER` than a wish for the
+/// default, and locks of another store than everybody else's keep nobody out.
+fn variable(name: &str, instead: &str) -> Result<Option<OsString>, Failure> {
+    match env::var_os(name) {
+        Some(value) if value.is_empty() => Err(Failure::usage(format!(
+            "{name} is empty, which does not say where the locks are; {instead}, or leave it out (`env -u {name}`)"
+        ))),
+        value => Ok(value),
+    }
 }
 
 /// A path as it stands in a URL.

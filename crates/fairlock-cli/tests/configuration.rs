@@ -51,10 +51,40 @@ fn a_file_names_the_store() {
     let mut by_argument = with_config(&["status", "--url", "redis://a"], &file);
     by_argument.env("FAIRLOCK_URL", "redis://v");
     assert!(finish(by_argument).stdout.contains("redis://a, "));
-    // An empty variable is none.
-    let mut empty = with_config(&["status"], &file);
-    empty.env("FAIRLOCK_URL", "");
-    assert!(finish(empty).stdout.contains("memory:"));
+}
+
+/// `FAIRLOCK_URL=$STOER` took the store of the host, and locks of which nobody else knew, without a word.
+#[test]
+fn an_empty_variable_names_no_store() {
+    let dir = TempDir::new();
+    let file = write(&dir, "url = \"memory:\"\n");
+    for variable in ["FAIRLOCK_URL", "FAIRLOCK_CONFIG"] {
+        for args in [&["status"][..], &["run", "x", "--", "true"]] {
+            let mut empty = with_config(args, &file);
+            empty.env(variable, "");
+            let outcome = finish(empty);
+            outcome.expect(64, &format!("{variable} is empty, "));
+            assert!(outcome.stderr.contains(&format!("`env -u {variable}`")), "{outcome:?}");
+        }
+    }
+    // The command line says it.
+    let config = ["status", "--config", file.to_str().unwrap()];
+    let mut by_option = fairlock(config);
+    by_option.env("FAIRLOCK_CONFIG", "");
+    assert!(finish(by_option).stdout.contains("memory:"));
+    let mut by_argument = with_config(&["status", "--url", "redis://a"], &file);
+    by_argument.env("FAIRLOCK_URL", "");
+    assert!(finish(by_argument).stdout.contains("redis://a, "));
+}
+
+/// As a password file that is one.
+#[test]
+fn a_configuration_that_is_a_pipe_without_a_writer_ends() {
+    let dir = TempDir::new();
+    let pipe = dir.path().join("pipe");
+    let made = Command::new("mkfifo").args(["-m", "600"]).arg(&pipe).status();
+    assert!(made.unwrap().success());
+    finish(with_config(&["status"], &pipe)).expect(64, "a pipe into which nobody has written");
 }
 
 #[test]
