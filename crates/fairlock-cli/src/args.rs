@@ -194,8 +194,8 @@ pub(crate) struct Run {
     pub(crate) lease: Option<Duration>,
 
     /// Length of the lease that is renewed, every third of it: for so long a lock on a server stays held when this
-    /// program and its host are gone, 300ms to ten years. Default: the configuration file, then 30s.
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse_positive, conflicts_with = "lease")]
+    /// program and its host are gone, 300ms to a year. Default: the configuration file, then 30s.
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse_ttl, conflicts_with = "lease")]
     pub(crate) ttl: Option<Duration>,
 
     /// At most one run in this time, counted from its start, wherever it was: a run that succeeds keeps the lock for the

@@ -9,6 +9,9 @@ use std::time::Duration;
 /// it to a clock can never overflow.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
+/// Shortest lease that is renewed: three renewals in it, each with time for an answer.
+const SHORTEST_TTL: Duration = Duration::from_millis(300);
+
 /// Units with their milliseconds, the largest first.
 const UNITS: [(&str, u64); 5] = [
     ("d", 24 * 60 * 60 * 1_000),
@@ -67,6 +70,14 @@ fn split(text: &str, belongs: impl Fn(u8) -> bool) -> (&str, &str) {
 pub(crate) fn parse_positive(text: &str) -> Result<Duration, String> {
     match parse(text)? {
         Duration::ZERO => Err("must be longer than 0".to_owned()),
+        duration => Ok(duration),
+    }
+}
+
+/// Parses the length of a lease that is renewed. The library has the same bounds, and another name for it.
+pub(crate) fn parse_ttl(text: &str) -> Result<Duration, String> {
+    match parse_positive(text)? {
+        duration if duration < SHORTEST_TTL => Err("must be 300ms or longer".to_owned()),
         duration => Ok(duration),
     }
 }

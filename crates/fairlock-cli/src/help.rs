@@ -7,13 +7,14 @@ use std::env;
 use std::io;
 
 use clap::CommandFactory as _;
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap_complete::Shell;
 use roff::{Roff, roman};
 
 use crate::args::{self, Cli};
 use crate::choice::{self, Choice};
 use crate::exit::{Code, Failure};
+use crate::flock;
 use crate::output;
 use crate::style::Style;
 
@@ -92,7 +93,17 @@ pub(crate) fn refuse(error: &clap::Error) -> Result<Code, Failure> {
             let reason = reason.strip_prefix("error: ").unwrap_or(reason).trim_end();
             let typed: Vec<_> = env::args_os().skip(1).collect();
             let typed: Vec<_> = typed.iter().filter_map(|argument| argument.to_str()).collect();
-            let tip = tip(error.kind(), paragraphs.next().unwrap_or_default(), &typed);
+            let unknown = match error.get(ContextKind::InvalidArg) {
+                Some(ContextValue::String(word)) if error.kind() == ErrorKind::UnknownArgument => {
+                    word
+                }
+                _ => "",
+            };
+            let tips = paragraphs.next().unwrap_or_default();
+            let tip = match flock::meant(&typed, unknown) {
+                Some(meant) => format!("; flock's {meant}"),
+                None => tip(error.kind(), tips, &typed),
+            };
             Err(Failure::usage(format!("{reason}{tip}; {}", advice(&typed))))
         }
     }

@@ -14,6 +14,7 @@ mod demo;
 mod duration;
 mod exec;
 mod exit;
+mod flock;
 #[cfg(test)]
 mod fuzz;
 mod help;

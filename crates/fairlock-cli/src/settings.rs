@@ -104,8 +104,8 @@ impl Settings {
             let refusal = || (true, format!("`{name}` is an absolute path"));
             if file.is_absolute() { Ok(file) } else { Err(refusal()) }
         };
-        let time = || {
-            duration::parse_positive(&text()?).map_err(|what| (true, format!("`{name}`: {what}")))
+        let time = |parse: fn(&str) -> Result<Duration, String>| {
+            parse(&text()?).map_err(|what| (true, format!("`{name}`: {what}")))
         };
         match name {
             "url" => self.url = Some(text()?),
@@ -131,8 +131,8 @@ impl Settings {
                 let known = "`java-fleet` is true or false, without quotes";
                 self.java_fleet = Some(yes.ok_or_else(|| (true, known.to_owned()))?);
             }
-            "ttl" => self.ttl = Some(time()?),
-            "once-per" => self.once_per = Some(time()?),
+            "ttl" => self.ttl = Some(time(duration::parse_ttl)?),
+            "once-per" => self.once_per = Some(time(duration::parse_positive)?),
             _ => {
                 let name = message::printable(name.as_ref());
                 let known = "there are url, password-file, sentinel-username, sentinel-password-file, scope, \
@@ -184,6 +184,7 @@ mod tests {
             ("url = \"a\"\nurll = \"b\"\n", "/c.toml:2: unknown setting `urll`; there are url"),
             ("\n\nscope = \"galaxy\"", "/c.toml:3: `scope` is \"host\" or \"fleet\""),
             ("ttl = \"0\"", "/c.toml:1: `ttl`: must be longer than 0"),
+            ("ttl = \"200ms\"", "/c.toml:1: `ttl`: must be 300ms or longer"),
             ("ttl = \"10\"", "/c.toml:1: `ttl`: the unit is missing"),
             ("once-per = \"1w\"", "/c.toml:1: `once-per`: the unit must be"),
             ("ttl = 10", "/c.toml:1: `ttl` is a text"),

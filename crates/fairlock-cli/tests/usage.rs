@@ -213,6 +213,33 @@ fn d29_options_and_commands_that_were_meant() {
     }
 }
 
+/// Who has used flock(1) for years types its options, and was told that they are names of locks.
+#[test]
+fn options_of_flock_have_a_counterpart() {
+    for (args, meant) in [
+        (&["run", "-w", "5", "x", "--", "true"][..], "; flock's -w is `--wait 5s` here; e.g."),
+        (&["run", "-w5", "x", "--", "true"], "; flock's -w is `--wait 5s` here; e.g."),
+        (&["run", "-n", "x", "--", "true"], "; flock's -n is `--wait 0` here; e.g."),
+        (&["run", "-nE", "9", "x", "--", "true"], "; flock's -n is `--wait 0` here; e.g."),
+        (
+            &["run", "--timeout=0.5", "x", "true"],
+            "; flock's --timeout is `--wait 500ms` here; e.g.",
+        ),
+        (&["run", "-E", "9", "x", "true"], "; flock's -E is `--conflict-exit-code 9` here; e.g."),
+    ] {
+        finish(fairlock(args)).expect(64, meant);
+    }
+}
+
+/// The library's name for it was in the message: `watchdog_lease`, which nobody has typed.
+#[test]
+fn a_ttl_that_is_too_short_is_named_as_it_was_typed() {
+    let outcome = finish(fairlock(["run", "--ttl", "200ms", "x", "--", "true"]));
+    outcome.expect(64, "invalid value '200ms' for '--ttl <DURATION>': must be 300ms or longer");
+    let url = alone();
+    finish(fairlock(["run", "--url", &url, "--ttl", "300ms", "x", "--", "true"])).expect(0, "");
+}
+
 /// The six options of stores filled half a page of each help: the short one has the first of them.
 #[test]
 fn d29_short_help_is_short() {

@@ -1,0 +1,102 @@
+//! What `flock(1)` calls by other names: whoever has used that for years types its options here.
+
+/// What to type to `fairlock run` for an option of flock that it does not know, as the end of `flock's ...`.
+/// `typed`: the whole command line; `unknown`: what of it is not known.
+pub(crate) fn meant(typed: &[&str], unknown: &str) -> Option<String> {
+    if typed.first() != Some(&"run") {
+        return None;
+    }
+    let is_short = |word: &str| unknown.len() == 2 && word.starts_with(unknown);
+    let at = typed.iter().position(|word| {
+        let option = word.split_once('=').map_or(*word, |(option, _)| option);
+        *word != "--" && (option == unknown || is_short(word))
+    })?;
+    // `-w 5`, `-w5`, `--timeout=5`.
+    let value = match typed[at].split_once('=') {
+        Some((_, value)) => Some(value),
+        None if is_short(typed[at]) && typed[at].len() > 2 => Some(&typed[at][2..]),
+        None => typed.get(at + 1).copied(),
+    };
+    let ours = match unknown {
+        "-w" | "--timeout" => {
+            format!("--wait {}", value.and_then(seconds).unwrap_or("5s".to_owned()))
+        }
+        "-n" | "--nb" | "--nonblock" => "--wait 0".to_owned(),
+        "-E" => {
+            let code = value.filter(|code| code.parse::<u8>().is_ok()).unwrap_or("75");
+            format!("--conflict-exit-code {code}")
+        }
+        "-s" | "--shared" => {
+            return Some(format!("{unknown} has no counterpart: a lock here has one holder"));
+        }
+        "-u" | "--unlock" => {
+            return Some(format!("{unknown} has no counterpart: a lock ends with its command"));
+        }
+        "-e" | "--exclusive" | "-o" | "--close" | "-F" | "--no-fork" => {
+            return Some(format!("{unknown} is not needed here: leave it out"));
+        }
+        _ => return None,
+    };
+    Some(format!("{unknown} is `{ours}` here"))
+}
+
+/// flock's time, in seconds that need not be whole, as a duration of ours.
+fn seconds(value: &str) -> Option<String> {
+    let (whole, part) = value.split_once('.').unwrap_or((value, ""));
+    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    if whole.is_empty() || whole.len() > 7 || part.len() > 3 || !digits(whole) || !digits(part) {
+        return None;
+    }
+    let millis: u64 = format!("{whole}{part:0<3}").parse().ok()?;
+    Some(match millis % 1_000 {
+        0 => format!("{}s", millis / 1_000),
+        _ => format!("{millis}ms"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each of them was taken for a lock's name that begins with a dash.
+    #[test]
+    fn the_options_of_flock() {
+        for (typed, unknown, ours) in [
+            ("run -w 5 x", "-w", Some("-w is `--wait 5s` here")),
+            ("run -w5 x", "-w", Some("-w is `--wait 5s` here")),
+            ("run -w 0.5 x", "-w", Some("-w is `--wait 500ms` here")),
+            ("run --timeout=1.25 x", "--timeout", Some("--timeout is `--wait 1250ms` here")),
+            ("run -w soon x", "-w", Some("-w is `--wait 5s` here")),
+            ("run -n x -- true", "-n", Some("-n is `--wait 0` here")),
+            ("run --nonblock x", "--nonblock", Some("--nonblock is `--wait 0` here")),
+            ("run -E 9 x", "-E", Some("-E is `--conflict-exit-code 9` here")),
+            ("run -E9 x", "-E", Some("-E is `--conflict-exit-code 9` here")),
+            ("run -E 900 x", "-E", Some("-E is `--conflict-exit-code 75` here")),
+            ("run -s x", "-s", Some("-s has no counterpart: a lock here has one holder")),
+            ("run -o x", "-o", Some("-o is not needed here: leave it out")),
+            // A name, or something else that nobody knows.
+            ("run -x -- true", "-x", None),
+            ("run --wiat 5s x", "--wiat", None),
+            ("status -n", "-n", None),
+            ("run x -- true", "", None),
+        ] {
+            let words: Vec<_> = typed.split(' ').collect();
+            assert_eq!(meant(&words, unknown).as_deref(), ours, "{typed}");
+        }
+    }
+
+    #[test]
+    fn seconds_as_durations() {
+        for (value, ours) in [
+            ("0", Some("0s")),
+            ("10", Some("10s")),
+            ("1.", Some("1s")),
+            (".5", None),
+            ("1.0001", None),
+            ("-1", None),
+            ("99999999", None),
+        ] {
+            assert_eq!(seconds(value).as_deref(), ours, "{value}");
+        }
+    }
+}
