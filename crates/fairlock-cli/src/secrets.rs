@@ -49,7 +49,11 @@ pub(crate) fn with_password(
     match (argument, env::var_os(place.variable), configured) {
         (Some(path), ..) | (None, None, Some(path)) => with_file(config, place, path),
         (None, Some(value), _) => match value.into_string() {
-            Ok(password) => Ok((place.given)(config, password)),
+            // A newline at the end of a password is more likely from a file with one line than a part of it.
+            Ok(text) if end_of_line_cut(&text).contains('\n') => {
+                Err(Failure::usage(format!("{} has more than one line", place.variable)))
+            }
+            Ok(text) => Ok((place.given)(config, end_of_line_cut(&text).to_owned())),
             Err(_) => Err(Failure::usage(format!("{} is not UTF-8", place.variable))),
         },
         (None, None, None) => Ok(config),
@@ -95,13 +99,17 @@ fn with_file(config: Config, place: &Place, path: &Path) -> Result<Config, Failu
 
 fn in_file(path: &Path) -> Result<String, Failure> {
     let text = trust::read(path).map_err(|refusal| refusal.about(path, "password"))?.text;
-    // One newline ends the line; further ones are more likely a mistake than a password.
-    let line = text.strip_suffix('\n').unwrap_or(&text);
-    let line = line.strip_suffix('\r').unwrap_or(line);
+    let line = end_of_line_cut(&text);
     if line.is_empty() || line.contains('\n') {
         return Err(Failure::usage(format!("{}: not one line with a password", path.display())));
     }
     Ok(line.to_owned())
+}
+
+/// One newline ends the line; further ones are more likely a mistake than a password.
+fn end_of_line_cut(text: &str) -> &str {
+    let line = text.strip_suffix('\n').unwrap_or(text);
+    line.strip_suffix('\r').unwrap_or(line)
 }
 
 /// What the command gets to see as `FAIRLOCK_URL`.

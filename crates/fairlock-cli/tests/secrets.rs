@@ -66,6 +66,25 @@ fn three_ways_in() {
 
 /// The login of the Sentinels, which differs from the servers': by option, variable, configuration and URL; the
 /// command gets none of it.
+/// From a file with one line, as secrets are mounted: its newline was sent as a part of the password.
+#[test]
+fn a_newline_ends_the_password_in_a_variable_too() {
+    let Some(server) = server() else { return };
+    for (end, code, says) in [
+        ("", 0, ""),
+        ("\n", 0, ""),
+        ("\r\n", 0, ""),
+        ("\n\n", 64, "FAIRLOCK_PASSWORD has more than one line"),
+        ("\nx", 64, "FAIRLOCK_PASSWORD has more than one line"),
+    ] {
+        let mut command = fairlock(["status", "--url", &server.url(), "x"]);
+        command.env("FAIRLOCK_PASSWORD", format!("{CANARY}{end}"));
+        let outcome = finish(command);
+        outcome.expect(code, says);
+        silent_about(CANARY, &outcome);
+    }
+}
+
 #[test]
 fn the_sentinels_login() {
     const OTHER: &str = "canary9b1c";
