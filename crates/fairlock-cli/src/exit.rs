@@ -83,7 +83,8 @@ pub(crate) const HELP: &str = "\
 Exit codes:
   (any)    the command's own code; 128 + n when signal n ended it,
            or when signal n ended the wait or the hold
-  64       wrong usage, or a wrong setting; a run that would wait for itself
+  64       wrong usage, or a wrong setting; a run that would wait for itself, or whose --lease
+           was over before the command began; a key of another program under the name
   69       the store cannot be reached, or too few replicas have the lock
   70       internal error
   75       not acquired within --wait, or done within --once-per (--conflict-exit-code)
