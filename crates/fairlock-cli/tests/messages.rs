@@ -205,6 +205,11 @@ fn usage(book: &mut Book) {
         &["run", "--wait", "30s1m", "x", "--", "true"],
         &["run", "--wait", "9999d", "x", "--", "true"],
         &["run", "--lease", "0", "x", "--", "true"],
+        &["run", "--ttl", "200ms", "x", "--", "true"],
+        &["run", "-w", "5", "x", "--", "true"],
+        &["run", "-n", "x", "--", "true"],
+        &["run", "-s", "x", "--", "true"],
+        &["run", "-o", "x", "--", "true"],
         &["run", "--kind", "fiar", "x", "--", "true"],
         &["run", "--scope", "galaxy", "x", "--", "true"],
         &["run", "--replicas", "101", "x", "--", "true"],
@@ -231,6 +236,7 @@ fn usage(book: &mut Book) {
 fn stores(book: &mut Book, dir: &TempDir) {
     book.part("Which store");
     for url in [
+        "",
         "localhost:6379",
         "/srv/locks.db",
         "http://ann:secret@host/",

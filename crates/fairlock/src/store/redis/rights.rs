@@ -14,7 +14,7 @@ const RIGHTS: &str = include_str!("lua/rights.lua");
 const KEY: &str = "fairlock_rights";
 
 /// Where the rules stand.
-const RULES: &str = "docs/acl has the rules that fairlock needs";
+const RULES: &str = "docs/acl in the repository of fairlock has all rules that it needs";
 
 /// Asks which commands of the scripts are denied. They publish with the first of `publish` that the server
 /// knows.
