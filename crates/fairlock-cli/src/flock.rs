@@ -19,7 +19,7 @@ pub(crate) fn meant(typed: &[&str], unknown: &str) -> Option<String> {
     };
     let ours = match unknown {
         "-w" | "--timeout" => {
-            format!("--wait {}", value.and_then(seconds).unwrap_or("5s".to_owned()))
+            format!("--wait {}", value.and_then(seconds).unwrap_or_else(|| "5s".to_owned()))
         }
         "-n" | "--nb" | "--nonblock" => "--wait 0".to_owned(),
         "-E" => {

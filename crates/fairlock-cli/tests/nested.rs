@@ -124,20 +124,22 @@ fn d31_a_nested_runs_daemon_ends_with_the_outer_lock() {
     }
 }
 
-/// The same when the outer run is killed: its keeper knows the list as well.
+/// The same when the outer run is killed: its keeper knows the list as well. (The inner run has ended by then; while it
+/// runs, it is killed with the outer one's group, and its own keeper ends what it has started.)
 #[test]
 fn d31_a_nested_runs_daemon_ends_with_a_killed_outer_run() {
     let Some(server) = Server::start(Generation::Redis70) else { return };
     let (url, dir) = (server.url(), TempDir::new());
     let log = dir.path().join("log");
     let script = format!(
-        r#""$F" run n2 -- sh -c 'setsid sh -c "echo \$\$ >{0}; exec sleep 60" >/dev/null 2>&1 &
-        until test -s {0}; do sleep 0.02; done; echo ready; exec sleep 60' 2>/dev/null"#,
+        r#""$F" run n2 -- sh -c 'setsid sh -c "echo \$\$ >{0}; exec sleep 600" >/dev/null 2>&1 &
+        until test -s {0}; do sleep 0.02; done' && echo ready; exec sleep 60"#,
         log.display()
     );
     let mut running = Running::start(run(&url, &[], "n1", &script));
     assert_eq!(running.line(), "ready");
     let process = lines(&log).swap_remove(0);
+    assert!(is_alive(&process), "it outlives the inner run");
     running.signal(Signal::KILL);
     eventually("the daemon is gone", || !is_alive(&process));
 }
