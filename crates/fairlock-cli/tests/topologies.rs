@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use fairlock_testkit::server::{Generation, Server};
 use fairlock_testkit::tls::{Ca, Files};
-use fairlock_testkit::topology::{Cluster, SentinelSet};
+use fairlock_testkit::topology::{Cluster, SentinelSet, await_acknowledged};
 
 use crate::fixture::{Running, finish, run_script};
 use crate::many::increment;
@@ -47,7 +47,7 @@ fn the_command_runs_behind_sentinels() {
     BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("it says so");
     assert_eq!(line, "holding\n");
     // A failover loses what no replica has.
-    set.raw(set.master()).call(&["WAIT", "2", "5000"]);
+    await_acknowledged(&mut set.raw(set.master()), 2);
     set.fail_over();
     drop(child.stdin.take());
     let output = child.wait_with_output().expect("it ends");

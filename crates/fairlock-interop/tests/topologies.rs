@@ -9,7 +9,9 @@ use fairlock_testkit::raw::Raw;
 use fairlock_testkit::redisson::queue_key;
 use fairlock_testkit::resp::Value;
 use fairlock_testkit::server::{Generation, Server};
-use fairlock_testkit::topology::{Cluster, MASTER_NAME, SentinelSet, slot};
+use fairlock_testkit::topology::{
+    Cluster, MASTER_NAME, SentinelSet, await_acknowledged, slot,
+};
 
 use crate::bed::{block_on, generation, measured, ms, soon, until};
 
@@ -179,7 +181,7 @@ fn a_mixed_queue_on_a_sentinel_set() {
         let guard = soon(stage.rust[0].fair_lock("job").lock()).await.unwrap();
         let waiters = stage.waiters("job", 6).await;
         let ids: Vec<_> = waiters.iter().map(|(id, _)| id.clone()).collect();
-        assert_eq!(stage.call("job", &["WAIT", "2", "10000"]).int(), 2, "replicas know");
+        await_acknowledged(&mut (stage.raw)("job"), 2);
         set.fail_over();
         // What is told to the old master from now on may be lost: not before all listen to the new one.
         let channel = format!("redisson_lock__channel:{{job}}:{}", ids[0]);
@@ -236,7 +238,7 @@ fn on_a_cluster(generation: Generation) {
         let waiters = stage.waiters("job", 4).await;
         let ids: Vec<_> = waiters.iter().map(|(id, _)| id.clone()).collect();
         let old = node_of("job");
-        assert_eq!(stage.call("job", &["WAIT", "1", "10000"]).int(), 1, "the replica knows");
+        await_acknowledged(&mut (stage.raw)("job"), 1);
         cluster.fail_over(slot(b"job"));
         // What is told to the old master from now on may be lost: not before all listen to the new one.
         assert_ne!(node_of("job"), old);

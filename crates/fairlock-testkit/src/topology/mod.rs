@@ -37,17 +37,36 @@ fn until<T>(what: impl Display, mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// Waits until so many replicas have what the server does now.
+/// Waits until so many replicas have what the server behind `raw` has done so far.
 ///
-/// A replica that is online is not in step yet: it gets what is new with its first acknowledgement only,
-/// which it may send a second later. Until then a lease of less is over before a replica has the lock.
+/// `WAIT` alone does not say that: it counts for what its own connection has written, and on a new one every
+/// replica has all of that. (In a Cluster there is nothing to write that every master takes.) So this compares
+/// offsets. And a replica that is online is not in step yet: it gets what is new with its first acknowledgement
+/// only, which it may send a second later. Until then a lease of less is over before a replica has the lock.
+///
+/// # Panics
+///
+/// If they do not within 40 s.
 #[track_caller]
-fn await_acknowledged(raw: &mut Raw, replicas: usize) {
-    // A write without a key: WAIT counts for what its own connection wrote.
+pub fn await_acknowledged(raw: &mut Raw, replicas: usize) {
+    // Outside of a Cluster something that is written for certain, and leaves no key.
     raw.call(&["PUBLISH", "fairlock-testkit", "in step"]);
+    let mut offsets = || {
+        let info = raw.call(&["INFO", "replication"]);
+        let info = info.text();
+        let done = field(info, "master_repl_offset").and_then(|offset| offset.parse().ok());
+        let online = info.lines().filter(|line| line.contains("state=online"));
+        let acknowledged = online.filter_map(|line| line.split_once("offset=")?.1.split_once(','));
+        let acknowledged = acknowledged.filter_map(|(offset, _)| offset.parse().ok());
+        let acknowledged: Vec<u64> = acknowledged.collect();
+        // Has the replicas asked at once, where it does; they would say by themselves within a second.
+        raw.call(&["WAIT", &replicas.to_string(), "100"]);
+        (done.unwrap_or(0_u64), acknowledged)
+    };
+    // 0 is what a replica has said that has said nothing yet.
+    let done = offsets().0.max(1);
     until(format!("{replicas} replicas are in step"), || {
-        let acknowledged = raw.call(&["WAIT", &replicas.to_string(), "1000"]);
-        (acknowledged.int() >= replicas as i64).then_some(())
+        (offsets().1.iter().filter(|offset| **offset >= done).count() >= replicas).then_some(())
     });
 }
 

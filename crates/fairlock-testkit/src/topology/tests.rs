@@ -1,6 +1,7 @@
 use super::*;
 use crate::resp::Value;
-use crate::server::Generation;
+use crate::server::{Generation, Server};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 #[track_caller]
 fn assert_error(reply: &Value, code: &str) {
@@ -34,7 +35,7 @@ fn a_cluster_moves_slots_and_fails_over() {
         let third = cluster.fail_over(slot);
         assert_ne!(third, second);
         cluster.await_whole();
-        assert_eq!(cluster.raw(third).call(&["WAIT", "1", "5000"]).int(), 1);
+        await_acknowledged(&mut cluster.raw(third), 1);
         assert_eq!(cluster.kill_master(slot), second);
         assert_eq!(cluster.raw(second).call(&["GET", "job"]).text(), "1");
     }
@@ -45,7 +46,7 @@ fn a_sentinel_set_fails_over_on_command_and_after_a_kill() {
     let Some(set) = SentinelSet::start(Generation::Redis70) else { return };
     assert_eq!(set.master(), 0);
     assert_eq!(set.raw(0).call(&["SET", "k", "1"]).text(), "OK");
-    assert_eq!(set.raw(0).call(&["WAIT", "2", "5000"]).int(), 2);
+    await_acknowledged(&mut set.raw(0), 2);
     let second = set.fail_over();
     assert_eq!(set.raw(second).call(&["GET", "k"]).text(), "1");
     set.await_whole();
@@ -66,4 +67,34 @@ fn a_sentinel_set_asks_for_passwords() {
     assert_error(&refused, "NOAUTH");
     let old = set.master();
     assert_ne!(set.kill_master(), old);
+}
+
+/// Tests that kill a master asked `WAIT` on a new connection first, and were told that a replica had what it had
+/// not: on a busy machine the failover could lose holds and queues.
+#[test]
+fn a_replica_that_stands_still_has_not_acknowledged() {
+    for generation in [Generation::Redis62, Generation::Redis70, Generation::Valkey91] {
+        let Some(set) = Replicated::start(generation, 1) else { continue };
+        assert_not_before_it_goes_on(set.primary(), set.replica(0), "key");
+        let Some(cluster) = Cluster::start(generation) else { continue };
+        let mut keys = (0..).map(|number| format!("key-{number}"));
+        let key = keys.find(|key| cluster.master_of(slot(key.as_bytes())) == Some(0)).unwrap();
+        assert_not_before_it_goes_on(&cluster.nodes()[0], &cluster.nodes()[3], &key);
+    }
+}
+
+fn assert_not_before_it_goes_on(master: &Server, replica: &Server, key: &str) {
+    replica.stop();
+    assert_eq!(master.client().call(&["SET", key, "1"]).text(), "OK");
+    let goes_on = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            await_acknowledged(&mut master.client(), 1);
+            assert!(goes_on.load(Ordering::SeqCst), "it stands still");
+        });
+        // Time is what this is about: in this time it must not return.
+        thread::sleep(Duration::from_millis(300));
+        goes_on.store(true, Ordering::SeqCst);
+        replica.cont();
+    });
 }

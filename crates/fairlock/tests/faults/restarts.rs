@@ -7,6 +7,7 @@ use super::bed::{
 use fairlock::{Client, GuardState, Release};
 use fairlock_testkit::proxy::Proxy;
 use fairlock_testkit::server::{Generation, Server};
+use fairlock_testkit::topology::await_acknowledged;
 use std::time::{Duration, Instant};
 
 /// Long enough that all clients are back before the gathering after a loss of state is over.
@@ -113,7 +114,7 @@ fn f23_a_replica_takes_over_without_the_last_writes() {
             places.push(bed.enter(&clients[n], "copied").await);
         }
         let queue = bed.queue("copied");
-        assert_eq!(bed.call(&["WAIT", "1", "10000"]).int(), 1);
+        await_acknowledged(&mut bed.server.client(), 1);
         // From here on it hears nothing more.
         raw.call(&["REPLICAOF", "NO", "ONE"]);
         let missed = bed.take(&clients[0], "missed").await;
@@ -179,7 +180,7 @@ fn f47_f66_a_promoted_replica_has_another_clock() {
             for n in [1, 2, 1] {
                 places.push(bed.enter(&clients[n], "job").await);
             }
-            assert_eq!(bed.call(&["WAIT", "1", "10000"]).int(), 1);
+            await_acknowledged(&mut bed.server.client(), 1);
             // Nobody asks it yet, whatever it thinks of the lease.
             assert_eq!(held.guard.state(), GuardState::Held);
             all_know(&clients).await;

@@ -7,7 +7,7 @@ use crate::faults::bed::{measured, ms, within};
 use fairlock::{Client, Config, ErrorKind, LockEntry, Release, ShardedPubSub};
 use fairlock_testkit::network::Network;
 use fairlock_testkit::server::{Generation, Server};
-use fairlock_testkit::topology::{Cluster, MASTER_NAME, SentinelSet};
+use fairlock_testkit::topology::{Cluster, MASTER_NAME, SentinelSet, await_acknowledged};
 use std::panic::resume_unwind;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -205,7 +205,7 @@ async fn d38_a_client_that_ends_in_a_failover_tells_the_new_master() {
         let old = set.master();
         let client = connect(Config::from_url(&set.url()).unwrap()).await;
         let guard = client.fair_lock("job").lock().await.unwrap();
-        assert_eq!(set.raw(old).call(&["WAIT", "2", "5000"]).int(), 2, "the replicas know");
+        await_acknowledged(&mut set.raw(old), 2);
         let ordered = set.raw_sentinel(0).call(&["SENTINEL", "FAILOVER", MASTER_NAME]);
         assert!(!ordered.text().contains("ERR"), "{ordered:?}");
         let new = tokio::task::block_in_place(|| {
@@ -267,7 +267,7 @@ async fn each_part_goes(how: How<'_>) {
         let held = holder.fair_lock("job").lock().await.unwrap();
         let mut turn = waiter.fair_lock("job").enqueue().await.unwrap();
         let master = set.master();
-        assert_eq!(set.raw(master).call(&["WAIT", "2", "5000"]).int(), 2, "the replicas know");
+        await_acknowledged(&mut set.raw(master), 2);
         let server = match part {
             "a Sentinel" => &set.sentinels()[0],
             "a replica" => &set.data()[(master + 1) % 3],
@@ -299,7 +299,7 @@ async fn a_shards_failover_is_a_part_of_the_wait() {
         let (holder, waiter) = (connect(config()).await, connect(config()).await);
         let held = holder.fair_lock(&name).lock().await.unwrap();
         let mut turn = waiter.fair_lock(&name).enqueue().await.unwrap();
-        assert_eq!(cluster.raw(0).call(&["WAIT", "1", "5000"]).int(), 1, "the replica knows");
+        await_acknowledged(&mut cluster.raw(0), 1);
         how.befall(&cluster.nodes()[0]);
         let began = Instant::now();
         let new = connect(config()).await;

@@ -5,7 +5,7 @@ use super::{AGREED, connect, patient};
 use crate::faults::bed::{eventually, measured, ms, within};
 use fairlock::{ErrorKind, Guard, GuardState, Release, Replicas};
 use fairlock_testkit::server::Generation;
-use fairlock_testkit::topology::SentinelSet;
+use fairlock_testkit::topology::{SentinelSet, await_acknowledged};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -108,7 +108,7 @@ async fn f41_the_tail_of_the_queue_is_lost() {
     let mut scene = Scene::begin(&clients, "job").await;
     let token = scene.guard.token().get();
     let old = set.master();
-    assert_eq!(set.raw(old).call(&["WAIT", "2", "10000"]).int(), 2, "replicas know");
+    await_acknowledged(&mut set.raw(old), 2);
     set.cut_replication();
     for n in [2, 1] {
         scene.turns.push(clients[n].fair_lock("job").enqueue().await.unwrap());

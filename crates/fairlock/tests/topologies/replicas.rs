@@ -8,7 +8,9 @@ use fairlock::{
 use fairlock_testkit::proxy::Proxy;
 use fairlock_testkit::raw::Raw;
 use fairlock_testkit::server::{Generation, Server};
-use fairlock_testkit::topology::{Cluster, MASTER_NAME, Replicated, SentinelSet, slot};
+use fairlock_testkit::topology::{
+    Cluster, MASTER_NAME, Replicated, SentinelSet, await_acknowledged, slot,
+};
 use std::time::{Duration, Instant};
 
 /// For what takes milliseconds on a machine with nothing else to do.
@@ -374,7 +376,7 @@ fn what_was_given_back_lately_is_given_back_once_more() {
         let held = second.fair_lock("queue").lock().await.unwrap();
         let left = first.fair_lock("queue").enqueue().await.unwrap();
         let mut stays = second.fair_lock("queue").enqueue().await.unwrap();
-        assert_eq!(set.raw().call(&["WAIT", "1", "10000"]).int(), 1);
+        await_acknowledged(&mut set.raw(), 1);
         let mut replica = set.replica(0).client();
         let queue = ["LLEN", "redisson_lock_queue:{queue}"];
         assert_eq!(replica.call(&queue).int(), 2);

@@ -8,7 +8,7 @@ use crate::faults::bed::{config, eventually, inbox, measured, ms, within};
 use fairlock::{Client, Config, ConnectionState, ErrorKind, Guard, GuardState, Release, Turn};
 use fairlock_testkit::raw::Raw;
 use fairlock_testkit::server::{Generation, Server};
-use fairlock_testkit::topology::{Login, MASTER_NAME, SentinelSet};
+use fairlock_testkit::topology::{Login, MASTER_NAME, SentinelSet, await_acknowledged};
 use std::net::TcpListener;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -83,7 +83,7 @@ async fn f40_f45_failovers() {
         let scene = Scene::begin(&clients, "job").await;
         let token = scene.guard.token().get();
         let master = set.master();
-        assert_eq!(set.raw(master).call(&["WAIT", "1", "5000"]).int().max(1), 2, "replicas know");
+        await_acknowledged(&mut set.raw(master), 2);
         let began = Instant::now();
         match how {
             "ordered" => set.fail_over(),
