@@ -9,9 +9,7 @@ use fairlock_testkit::raw::Raw;
 use fairlock_testkit::redisson::queue_key;
 use fairlock_testkit::resp::Value;
 use fairlock_testkit::server::{Generation, Server};
-use fairlock_testkit::topology::{
-    Cluster, MASTER_NAME, SentinelSet, await_acknowledged, slot,
-};
+use fairlock_testkit::topology::{Cluster, MASTER_NAME, SentinelSet, await_acknowledged, slot};
 
 use crate::bed::{block_on, generation, measured, ms, soon, until};
 
