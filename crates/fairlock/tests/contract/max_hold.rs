@@ -25,8 +25,10 @@ async fn ends_in_time(guard: &Guard, last: Instant, since: Instant) -> Result<()
     let pauses = Pauses::watch();
     soon("the end of the hold", guard.lost()).await;
     let (least, most) = (last.elapsed(), since.elapsed());
-    let paused = pauses.together();
-    assert!(most <= MOST + PUSHED_WITHIN + paused, "{most:?}, pauses of {paused:?}");
+    // Also for what a thread of the client, of a server or of a replica waited: nothing of that stops them all.
+    let paused = pauses.longest().max(pauses.together());
+    // Two threads are on the way of a push, one after the other.
+    assert!(most <= MOST + PUSHED_WITHIN + 2 * paused, "{most:?}, pauses of {paused:?}");
     assert_eq!(guard.state(), GuardState::Lost);
     assert_eq!(guard.ensure_valid().unwrap_err().kind(), ErrorKind::Lost);
     // A machine that pauses for longer than two thirds of the lease loses the lock before.
