@@ -80,6 +80,35 @@ fn d17_a_token_ahead_of_the_clock_outlives_that() {
     });
 }
 
+/// A server that took over without the last writes knows an older hold of the same owner, or no token at all. With
+/// its first renewal the present hold is the one it knows: what ends the older one finds nothing, and no later hold
+/// gets a smaller token.
+#[test]
+fn the_last_token_is_that_of_the_hold_that_is_renewed() {
+    on_every_way(|run, kind| {
+        let token = take(run, kind);
+        if kind == Kind::Simple {
+            // Its value names the token of each hold.
+            return;
+        }
+        let key = run.rig.keys.all()[3].clone();
+        let older = Token::new(token.get() - 1).unwrap();
+        for lost in [false, true] {
+            run.rig.raw.call(&[b"SET".as_slice(), &key, older.to_string().as_bytes()]);
+            if lost {
+                run.rig.raw.call(&[b"DEL".as_slice(), &key]);
+            }
+            run.adopt();
+            let renew = Op::Renew { kind, owner: owner(0), token, ttl_ms: 30_000 };
+            assert_eq!(run.both(&renew).unwrap().expect("an answer").body, Body::Renewed);
+            assert_eq!(run.core().snapshot().token, Some(token.get()));
+            let release = Op::Release { kind, owner: owner(0), token: older, keep: 0, change: 1 };
+            let body = run.both(&release).unwrap().expect("an answer").body;
+            assert!(matches!(body, Body::NotHeld { .. }), "{body:?}");
+        }
+    });
+}
+
 /// A hold of days that nobody waits for is found by its token alone.
 #[test]
 fn d17_a_renewed_hold_keeps_its_token() {
