@@ -238,9 +238,7 @@ mod tests {
     fn a_home_in_memory() {
         let mut scene = Scene::new();
         if !is_volatile(Path::new("/dev/shm")) {
-            eprintln!("SKIPPED: /dev/shm is not in memory here");
-            assert!(std::env::var_os("CI").is_none(), "/dev/shm is not in memory");
-            return;
+            return fairlock_testkit::skip("/dev/shm in memory");
         }
         // The second as when `/home` is replaced as a whole.
         for home in ["/dev/shm", "/dev/shm/fairlock-test-no-such-home"] {

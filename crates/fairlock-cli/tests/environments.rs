@@ -55,8 +55,7 @@ impl Drop for Disk {
 /// Runs a script in a machine of its own; `None`, loudly, without root.
 pub(crate) fn machine(test: &str, script: &str) -> Option<Output> {
     if !geteuid().is_root() {
-        eprintln!("SKIPPED: needs root for a mount namespace");
-        assert!(env::var_os("CI").is_none(), "not root");
+        fairlock_testkit::skip("root, for a mount namespace");
         return None;
     }
     let disk = Disk::new(test);

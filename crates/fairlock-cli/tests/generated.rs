@@ -94,9 +94,7 @@ fn manual_pages_render() {
             test.status().is_ok()
         })
     else {
-        eprintln!("SKIPPED: needs groff or mandoc");
-        assert!(std::env::var_os("CI").is_none(), "neither groff nor mandoc is there");
-        return;
+        return fairlock_testkit::skip("groff or mandoc");
     };
     for page in std::iter::once(None).chain(COMMANDS.iter().copied().map(Some)) {
         let source = match page {

@@ -23,8 +23,7 @@ impl Session {
         command.env("FAIRLOCK_URL", url).env("TERM", "xterm");
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         if Command::new("script").arg("--version").stdout(Stdio::null()).status().is_err() {
-            eprintln!("SKIPPED: needs the program script of util-linux");
-            assert!(std::env::var_os("CI").is_none(), "the program script is missing");
+            fairlock_testkit::skip("the program script of util-linux");
             return None;
         }
         let (running, keyboard) = Running::start_with_stdin(command);

@@ -14,11 +14,10 @@ impl Disk {
     ///
     /// # Panics
     ///
-    /// For root where `CI` is set, if it may not mount either.
+    /// Without that right where `CI` is set.
     pub fn mount(at: &Path, size: &str) -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
-            // Left out in CI too, which need not run as root.
-            let _ = writeln!(std::io::stderr(), "SKIPPED: a small disk needs root");
+            crate::skip("root, for a small disk");
             return None;
         }
         let options = format!("size={size},mode=700");

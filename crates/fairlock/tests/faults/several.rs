@@ -157,11 +157,7 @@ fn may_mount() -> bool {
     let may = root
         && Command::new("unshare").args(["-m", "true"]).status().is_ok_and(|done| done.success());
     if !may {
-        assert!(
-            std::env::var_os("CI").is_none(),
-            "a hosts file of one's own needs a mount namespace"
-        );
-        eprintln!("SKIPPED: a hosts file of one's own needs a mount namespace");
+        fairlock_testkit::skip("a mount namespace, for a hosts file of its own");
     }
     may
 }

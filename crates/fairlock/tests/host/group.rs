@@ -6,7 +6,6 @@ use crate::support::{SOON, queue_is, runtime, until};
 use fairlock::{Client, Config};
 use fairlock_testkit::tempdir::TempDir;
 use std::fs::{self, Permissions};
-use std::io::Write as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
 use std::path::Path;
 
@@ -27,7 +26,7 @@ fn is_shared(path: &Path) {
 #[test]
 fn members_of_a_group_hand_on_to_each_other() {
     if !rustix::process::geteuid().is_root() {
-        let _ = writeln!(std::io::stderr(), "SKIPPED: other users need root");
+        fairlock_testkit::skip("root, to be other users");
         return;
     }
     let dir = TempDir::new();

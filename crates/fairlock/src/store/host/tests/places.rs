@@ -2,7 +2,6 @@ use super::bed::*;
 use super::worker::{self, Worker};
 use crate::ErrorKind;
 use std::fs::{self, Permissions};
-use std::io::Write as _;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -26,7 +25,7 @@ fn refused(path: &Path, kind: ErrorKind, word: &str) {
 /// `None`, loudly, without the right to be somebody else.
 pub(super) fn as_root() -> Option<()> {
     if !rustix::process::geteuid().is_root() {
-        let _ = writeln!(std::io::stderr(), "SKIPPED: other users need root");
+        fairlock_testkit::skip("root, to be other users");
         return None;
     }
     Some(())
