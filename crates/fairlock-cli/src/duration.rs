@@ -10,7 +10,7 @@ use std::time::Duration;
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// Shortest lease that is renewed: three renewals in it, each with time for an answer.
-const SHORTEST_TTL: Duration = Duration::from_millis(300);
+pub(crate) const SHORTEST_TTL: Duration = Duration::from_millis(300);
 
 /// Units with their milliseconds, the largest first.
 const UNITS: [(&str, u64); 5] = [

@@ -14,6 +14,7 @@ use tokio::time;
 use crate::args::{OnLost, Run};
 use crate::child::{Change, Child};
 use crate::clock;
+use crate::duration;
 use crate::exit::{Code, Failure};
 use crate::help;
 use crate::hold;
@@ -46,6 +47,10 @@ pub(crate) async fn run(mut args: Run) -> Result<Code, Failure> {
         store = store.watchdog_lease(ttl);
     }
     once::settle(&mut args, store.choice().once_per)?;
+    if let (Some(lease), Some(_)) = (args.lease, args.once_per) {
+        // What tells those who look whether it is done; with a lease of its own there is no other use for it.
+        store = store.watchdog_lease(lease.max(duration::SHORTEST_TTL));
+    }
     let label = args.label.clone().or_else(|| store.choice().label.clone());
     if let Some(label) = label.or_else(|| default_label(&args.command)) {
         store = store.label(&label);

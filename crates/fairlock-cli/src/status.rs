@@ -38,7 +38,8 @@ With --json, one object on one line:
   at_ms      time of the look by the store's clock, in ms since 1970; every since_ms is by it too
   held       whether anybody holds the lock
   done       whether it is held for the rest of a time, by a run with --once-per that has
-             succeeded; ttl_ms is the rest
+             succeeded; ttl_ms is the rest. False when no more is left than the length of the
+             run's lease (--ttl): then it may as well be at work, or have been killed
   holder     null, or {\"owner\": ID, \"ours\": whether it is a client of fairlock, \"count\": HOLDS,
              \"since_ms\": when it got the lock, or null, \"client\": CLIENT or null}
   ttl_ms     milliseconds until the lock runs out unless renewed, or null

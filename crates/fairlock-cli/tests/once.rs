@@ -122,6 +122,47 @@ fn d24_status_says_that_it_is_done_and_when_it_may_start_again() {
     }
 }
 
+/// `status` said `done, next start in 29s` of a run at work, and of one that was killed, when nothing was known of its
+/// client: without the right to say of itself where it runs, or 90 s after its end. Also with a fixed lease.
+#[test]
+fn f3_what_is_at_work_or_was_killed_is_not_done() {
+    let Some(server) = Server::start(Generation::Redis70) else { return };
+    let (url, mut client) = (server.url(), server.client());
+    for (kind, lease) in [("fair", "--ttl"), ("simple", "--ttl"), ("plain", "--lease")] {
+        let name = format!("{kind} {lease}");
+        let options = ["--kind", kind, lease, "5m", "--once-per", "1h"];
+        let status = || {
+            let args = ["status", "--url", &url, "--kind", kind, "--json", &name];
+            serde_json::from_str::<Value>(&finish(fairlock(args)).stdout).expect("JSON")
+        };
+        let mut running =
+            Running::start(run_script(&url, &options, &name, "echo up; exec sleep 60"));
+        assert_eq!(running.line(), "up");
+        let owner = status()["holder"]["owner"].as_str().expect("it is held").to_owned();
+        let id = owner.split(':').next().expect("the client");
+        // What a user without these rights, and 90 s, leave of it.
+        client.call(&["DEL", &format!("fairlock_client:{id}")]);
+        for killed in [false, true] {
+            if killed {
+                running.signal(Signal::KILL);
+            }
+            let status = status();
+            assert_eq!(status["holder"]["client"], Value::Null, "{status}");
+            assert_eq!(
+                (&status["held"], &status["done"]),
+                (&true.into(), &false.into()),
+                "{status}"
+            );
+            let skipped = ["--kind", kind, "--once-per", "1h", "-v"];
+            finish(run_script(&url, &skipped, &name, "echo ran"))
+                .expect(75, &format!("{name}: skipped: held by {owner}"));
+        }
+        finish(fairlock(["unlock", "--force", "--kind", kind, "--url", &url, &name])).expect(0, "");
+        finish(run_script(&url, &options, &name, "true")).expect(0, "");
+        assert_eq!(status()["done"], true);
+    }
+}
+
 /// What failed, or was ended by a signal, or took longer than the time, keeps nobody from the next start.
 #[test]
 fn d24_what_fails_or_takes_longer_gives_the_lock_back() {

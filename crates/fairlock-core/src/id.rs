@@ -12,7 +12,13 @@ pub const MAX_OWNER_NUMBER: u64 = 999_999_999_999_999;
 
 /// Owners from this number on hold a lock once in a time: when their work is done, the hold is left to its
 /// lease on purpose. No client counts that far. It means nothing to the rules; it is for those who look.
+///
+/// `9EMMnnnnnnnnnnn`: the lease while the work goes on is at most `MM` times 10 to the `E` ms, so a hold that has
+/// longer was left; `n` counts the owners of this kind. `MM` below 10: the lease is not known.
 pub const ONCE_NUMBER_MIN: u64 = 900_000_000_000_000;
+
+/// How many owners of this kind a client has at most.
+const ONCE_OWNERS_MAX: u64 = 100_000_000_000;
 
 /// Prefixes of keys that Redisson or fairlock derive from lock names. A lock with such a name
 /// would write into another lock's queue or registry.
@@ -203,6 +209,25 @@ impl OwnerId {
         Ok(Self(Repr::Ours { client, number }))
     }
 
+    /// The owner `count` of a client's that hold a lock once in a time, under a lease of at most `lease_ms` while
+    /// their work goes on.
+    ///
+    /// # Errors
+    /// [`IdError::OwnerNumber`] when `count` is 0, or from 10^11 on.
+    pub fn once(client: ClientId, lease_ms: u64, count: u64) -> Result<Self, IdError> {
+        if count == 0 || count >= ONCE_OWNERS_MAX {
+            return Err(IdError::OwnerNumber);
+        }
+        let tens = (0..10).map(|exponent| 10_u64.pow(exponent)).zip(0_u64..);
+        let code = tens.filter_map(|(ten, exponent)| {
+            let mantissa = lease_ms.div_ceil(ten).max(10);
+            (mantissa < 100).then_some(exponent * 100 + mantissa)
+        });
+        // Longer than any that can be written: not known.
+        let code = code.min().unwrap_or(0);
+        Self::ours(client, ONCE_NUMBER_MIN + code * ONCE_OWNERS_MAX + count)
+    }
+
     /// Reads an owner id as it stands in a key: ours if it has exactly our shape, else foreign.
     pub fn parse(bytes: &[u8]) -> Self {
         Self::parse_ours(bytes).unwrap_or_else(|| Self(Repr::Foreign(bytes.into())))
@@ -248,6 +273,15 @@ impl OwnerId {
     /// Whether its number is one of those from [`ONCE_NUMBER_MIN`] on.
     pub fn is_once(&self) -> bool {
         matches!(self.0, Repr::Ours { number, .. } if number >= ONCE_NUMBER_MIN)
+    }
+
+    /// The longest lease that such an owner's hold has while its work goes on, in milliseconds; `None` for others,
+    /// and where the number does not tell.
+    pub fn once_lease_ms(&self) -> Option<u64> {
+        let number = self.parts().map(|(_, number)| number).filter(|_| self.is_once())?;
+        let code = (number - ONCE_NUMBER_MIN) / ONCE_OWNERS_MAX;
+        let (exponent, mantissa) = (u32::try_from(code / 100).ok()?, code % 100);
+        (mantissa >= 10).then(|| mantissa * 10_u64.pow(exponent))
     }
 
     /// The id as it stands in a key.
@@ -402,6 +436,28 @@ mod tests {
                 assert_eq!(owner.to_bytes(), format!("{text}:{number}").as_bytes());
                 assert_eq!(owner.to_string(), format!("{text}:{number}"));
             }
+        }
+    }
+
+    /// Never shorter than the lease, nor longer than a tenth more; none where it does not fit, or is no such owner.
+    #[test]
+    fn f3_the_number_of_a_once_owner_tells_its_lease() {
+        let client = ClientId::from_random(7);
+        for lease in [10, 99, 100, 101, 300, 999, 30_000, 30_001, 3_600_000, 31_536_000_000] {
+            for count in [1, ONCE_OWNERS_MAX - 1] {
+                let owner = OwnerId::once(client, lease, count).unwrap();
+                let told = owner.once_lease_ms().unwrap();
+                assert!(told >= lease && told - lease <= lease / 10, "{lease}: {told}");
+                assert!(owner.is_once() && OwnerId::parse(&owner.to_bytes()) == owner);
+            }
+        }
+        let told = |owner: OwnerId| owner.once_lease_ms();
+        assert_eq!(told(OwnerId::once(client, 1, 1).unwrap()), Some(10));
+        assert_eq!(told(OwnerId::once(client, u64::MAX, 1).unwrap()), None);
+        assert_eq!(told(OwnerId::ours(client, ONCE_NUMBER_MIN + 1).unwrap()), None);
+        assert_eq!(told(OwnerId::ours(client, ONCE_NUMBER_MIN - 1).unwrap()), None);
+        for count in [0, ONCE_OWNERS_MAX] {
+            assert_eq!(OwnerId::once(client, 30_000, count), Err(IdError::OwnerNumber));
         }
     }
 

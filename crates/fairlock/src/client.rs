@@ -143,14 +143,15 @@ impl Client {
 
     /// As [`owner`](Self::owner), for work that is to be done once in a time: its hold is
     /// [left to the store](crate::Guard::detach_for) for the rest of that time when the work is done. Whoever
-    /// looks at the lock then can tell so from the owner's number, and is told that it
-    /// [is done](crate::LockStatus::is_done).
+    /// looks at the lock then is told that it [is done](crate::LockStatus::is_done). The owner's number says
+    /// how long the lease is while the work goes on: [`Config::watchdog_lease`](crate::Config::watchdog_lease). A
+    /// fixed lease that is longer would look like done from its beginning.
     ///
     /// # Panics
-    /// After 10^14 owners of this client, guards included.
+    /// After 10^11 such owners of this client.
     pub fn once_owner(&self) -> Owner {
         let id = self.shared.new_once_owner();
-        Owner::new(id.expect("10^14 of them take 3 years at a million a second"))
+        Owner::new(id.expect("10^11 of them take a day at a million a second"))
     }
 
     /// The locks of the store, page by page; nothing is asked before [`Locks::next_page`].

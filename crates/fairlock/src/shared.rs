@@ -13,7 +13,7 @@ use crate::reaper::Pending;
 use crate::replay::{self, Lately};
 use crate::store::{Event, Reply, Scope, Store};
 use crate::watchdog::Watchdog;
-use fairlock_core::{ClientId, LockName, ONCE_NUMBER_MIN, Op, OwnerId, RequestId, Rules};
+use fairlock_core::{ClientId, LockName, Op, OwnerId, RequestId, Rules};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -55,6 +55,7 @@ pub(crate) struct Shared {
     pub(crate) warnings: Mutex<Vec<Warning>>,
     observed: observe::Connection,
     numbers: AtomicU64,
+    once_owners: AtomicU64,
     requests: Requests,
     nudging: Mutex<HashSet<LockName>>,
 }
@@ -86,6 +87,7 @@ impl Shared {
             warnings: Mutex::default(),
             observed: observe::Connection::new(),
             numbers: AtomicU64::new(1),
+            once_owners: AtomicU64::new(1),
             requests: Requests::default(),
             nudging: Mutex::default(),
         })
@@ -109,8 +111,9 @@ impl Shared {
 
     /// The same, of those that [hold once in a time](fairlock_core::ONCE_NUMBER_MIN).
     pub(crate) fn new_once_owner(&self) -> Result<OwnerId, Error> {
-        let number = self.numbers.fetch_add(1, Ordering::Relaxed).saturating_add(ONCE_NUMBER_MIN);
-        Ok(OwnerId::ours(self.client_id, number)?)
+        let count = self.once_owners.fetch_add(1, Ordering::Relaxed);
+        let lease_ms = u64::try_from(self.config.watchdog_lease.as_millis()).unwrap_or(u64::MAX);
+        Ok(OwnerId::once(self.client_id, lease_ms, count)?)
     }
 
     /// A request id that nobody used before, and nobody can guess.

@@ -121,13 +121,13 @@ impl LockStatus {
     }
 
     /// Whether the lock is held for the rest of a time in which its work was to be done
-    /// [once](crate::Client::once_owner), and has been done: its client is gone, and the hold was
-    /// [left to the store](crate::Guard::detach_for). It ends after [`ttl`](Self::ttl). Of a client that does not
-    /// [announce](crate::Config::announce) itself it is said while it works, too.
+    /// [once](crate::Client::once_owner), and has been done: the hold was
+    /// [left to the store](crate::Guard::detach_for) for longer than its lease is while the work goes on. It ends
+    /// after [`ttl`](Self::ttl). When no more is left than that lease it is not said any longer: the holder may as
+    /// well be at work, or have been killed.
     pub fn is_done(&self) -> bool {
-        self.holder
-            .as_ref()
-            .is_some_and(|holder| holder.owner.is_once() && self.client(&holder.owner).is_none())
+        let lease_ms = self.holder.as_ref().and_then(|holder| holder.owner.once_lease_ms());
+        lease_ms.zip(self.ttl).is_some_and(|(lease, ttl)| ttl > Duration::from_millis(lease))
     }
 
     /// The clients of ours that hold the lock or are listed, in this order.

@@ -151,7 +151,8 @@ pub(super) async fn d24_not_for_a_time_beside_other_guards(store: Store) {
     }
 }
 
-/// Who looks can tell that the work is done, from the owner's number and from the client that is gone.
+/// Who looks can tell that the work is done, from the owner's number and from what is left of the time: whether the
+/// client is known or not.
 pub(super) async fn d24_what_was_left_for_a_time_is_done(store: Store) {
     if store.is_memory() {
         // The store ends with the client.
@@ -165,6 +166,7 @@ pub(super) async fn d24_what_was_left_for_a_time_is_done(store: Store) {
         let guard = client.fair_lock("once").owned_by(&owner).try_lock().await.unwrap().unwrap();
         assert!(!lock.inspect().await.unwrap().is_done(), "it is at work");
         guard.detach_for(2 * LEASE).await.unwrap();
+        assert_eq!(lock.inspect().await.unwrap().is_done(), once);
         client.shutdown().await;
         let status = lock.inspect().await.unwrap();
         assert_eq!(status.is_done(), once);
