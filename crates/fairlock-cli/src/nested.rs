@@ -8,7 +8,7 @@ use std::env;
 use std::ffi::{OsStr, OsString};
 use std::time::Duration;
 
-use fairlock::{Lock, OwnerId};
+use fairlock::{Holder, Lock, OwnerId};
 use tokio::time;
 
 use crate::exit::Failure;
@@ -67,7 +67,12 @@ impl Outer {
         let Ok(Ok(status)) = time::timeout(patience, lock.inspect_first(0)).await else {
             return Ok(());
         };
-        match status.holder.filter(|holder| self.0.contains(&holder.owner)) {
+        // The hold of a run with --once-per outlives it. Of one that is over nothing is known any more.
+        let is_over = |holder: &Holder| {
+            status.is_done() || (holder.owner.is_once() && status.client(&holder.owner).is_none())
+        };
+        let around = status.holder.as_ref().filter(|holder| self.0.contains(&holder.owner));
+        match around.filter(|holder| !is_over(holder)) {
             None => Ok(()),
             Some(holder) => Err(Failure::usage(format!(
                 "{}: held by the `fairlock run` that this one was started under (owner {}), so it would wait for \

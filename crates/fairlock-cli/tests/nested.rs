@@ -69,6 +69,48 @@ fn d22_other_runs_inside_of_runs_go_on() {
     eventually("it has run", || lines(&log) == ["later", "code=0"]);
 }
 
+/// What a run with --once-per had left behind was refused as long as the lock was held for the rest of the time: "it
+/// would wait for itself for ever", of a run that was over. It waits as all others do, or skips without a word.
+#[test]
+fn f5_what_a_done_run_has_left_behind_is_not_refused() {
+    let Some(server) = Server::start(Generation::Redis70) else { return };
+    let dir = TempDir::new();
+    let host = format!("sqlite:{}/locks.db", dir.path().display());
+    for (at, url) in [server.url(), host].iter().enumerate() {
+        for (time, ttl, options, expected) in [
+            // A rest that is longer than the lease, and one that is shorter.
+            ("4s", "300ms", "--wait 30s", &["later", "code=0"][..]),
+            ("4s", "30s", "--wait 30s", &["later", "code=0"]),
+            ("1h", "30s", "--once-per 1h", &["code=75"]),
+            (
+                "1h",
+                "30s",
+                "--wait 0",
+                &["fairlock: x 1h --wait 0: done, next start in 59m", "code=75"],
+            ),
+        ] {
+            let name = format!("x {time} {options}");
+            let log = dir.path().join(format!("log {at} {time} {ttl} {options}"));
+            let script = r#"setsid sh -c 'until test -e "$LOG.go"; do sleep 0.02; done
+                "$F" run $OPTIONS "$FAIRLOCK_NAME" -- echo later; echo "code=$?"' >"$LOG" 2>&1 &"#;
+            let mut command = run(url, &["--once-per", time, "--ttl", ttl], &name, script);
+            command.env("OPTIONS", options).env("LOG", &log);
+            finish(command).expect(0, "");
+            fs::write(log.with_file_name(format!("log {at} {time} {ttl} {options}.go")), "")
+                .unwrap();
+            eventually("it has ended", || {
+                lines(&log).last().is_some_and(|line| line.starts_with("code="))
+            });
+            let told = lines(&log);
+            assert_eq!(told.len(), expected.len(), "{told:?}");
+            assert!(
+                told.iter().zip(expected).all(|(line, start)| line.starts_with(start)),
+                "{told:?}"
+            );
+        }
+    }
+}
+
 /// Two runs that cross, as two jobs that take the same two locks in another order: neither waits for itself,
 /// so neither is refused; the time of the wait ends it.
 #[test]
