@@ -103,5 +103,8 @@ fn block_on(future: impl Future<Output = Result<Code, Failure>>) -> Result<Code,
     let room: io::Result<Vec<_>> = (0..3).map(|_| UnixStream::pair()).collect();
     drop(room.map_err(no_runtime)?);
     let mut builder = tokio::runtime::Builder::new_current_thread();
-    builder.enable_all().build().map_err(no_runtime)?.block_on(future)
+    builder.enable_all().build().map_err(no_runtime)?.block_on(async {
+        signal::Signals::survive_size_limits().map_err(no_runtime)?;
+        future.await
+    })
 }

@@ -52,6 +52,16 @@ impl Signals {
         .await
     }
 
+    /// A file that has grown to the limit of this process (`ulimit -f`) is a failed write, and not the end of a holder in
+    /// the middle of its work, which could not even say so. What is listened for once stays without its default
+    /// action in this process, and has it again in the command.
+    pub(crate) fn survive_size_limits() -> io::Result<()> {
+        if ignored_mask() & bit(Signal::XFSZ.as_raw()) == 0 {
+            drop(unix::signal(SignalKind::from_raw(Signal::XFSZ.as_raw()))?);
+        }
+        Ok(())
+    }
+
     fn listen(&mut self, signals: &[Signal]) -> io::Result<()> {
         for &signal in signals {
             // Ignored on entry stays ignored, here and in the command: `nohup fairlock run ...`

@@ -1,9 +1,11 @@
 //! The command line itself: what is refused, with which code, and that it takes one line.
 
 use std::ffi::OsStr;
+use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::process::Stdio;
 
+use fairlock_testkit::server::{Generation, Server};
 use fairlock_testkit::tempdir::TempDir;
 
 use crate::fixture::{alone, fairlock, finish, neutral, with_default_signals};
@@ -130,7 +132,7 @@ fn d21_run_refuses_a_store_that_keeps_out_nobody() {
 fn d27_a_wrong_url_is_shown_with_its_source() {
     let dir = TempDir::new();
     let file = dir.path().join("config.toml");
-    std::fs::write(&file, "url = \"http://ann:canary@locks.example/\"\n").unwrap();
+    fs::write(&file, "url = \"http://ann:canary@locks.example/\"\n").unwrap();
     let mut in_file = fairlock(["status", "x"]);
     in_file.env("FAIRLOCK_CONFIG", &file);
     let outcome = finish(in_file);
@@ -182,6 +184,33 @@ fn d28_few_files_that_may_be_opened_are_an_error() {
         }
     }
     assert!(refused > 5, "{refused} were refused");
+}
+
+/// `ulimit -f`: a write to a file that had grown to the limit ended a holder in the middle of its work (SIGXFSZ), without
+/// a word. It fails now; and the command has the signal's default action, as under any other program.
+#[test]
+fn files_that_may_not_grow_end_no_holder() {
+    let Some(server) = Server::start(Generation::Redis70) else { return };
+    let dir = TempDir::new();
+    let run = |url: &str, script: &str, stderr: Stdio| {
+        let mut shell = with_default_signals("sh");
+        let limited = r#"ulimit -f 0; exec "$0" run -v x -- sh -c "$SCRIPT""#;
+        shell.args(["-c", limited, env!("CARGO_BIN_EXE_fairlock")]);
+        neutral(&mut shell);
+        shell.env("FAIRLOCK_URL", url).env("SCRIPT", script).stdin(Stdio::null());
+        shell.stdout(Stdio::piped()).stderr(stderr);
+        finish(shell)
+    };
+    let log = dir.path().join("log");
+    let file = || Stdio::from(fs::File::create(&log).expect("a file"));
+    // `-v` says on stderr that the lock is acquired.
+    run(&server.url(), "exit 7", file()).expect(7, "");
+    let told = run(&server.url(), "exit 7", Stdio::piped());
+    assert!(told.code() == 7 && told.stderr.contains("acquired"), "{told:?}");
+    run(&server.url(), "echo too much >&2; exit 7", file()).expect(153, "");
+    assert_eq!(fs::metadata(&log).expect("it is there").len(), 0);
+    let host = format!("sqlite:{}/locks.db", dir.path().display());
+    run(&host, "exit 7", Stdio::piped()).expect(69, "fairlock: ");
 }
 
 /// `-x` is a name as good as any.
