@@ -5,7 +5,8 @@
 //! environment, and in it the owner of the lock, which no other run has: that finds them, whoever their
 //! parent is by now, and also from the keeper, which is nobody's ancestor. A run inside of the command has
 //! an owner of its own, and keeps ours in the list of them (`nested.rs`). Not found: a process that
-//! left the group AND runs with another environment (`env -i`, `sudo`) or under another user; and for one moment,
+//! left the group AND runs with another environment (`env -i`, `sudo`) or under another user, has written over its
+//! environment (a title, as `redis-server` does), or lets nobody read it (not dumpable, as `ssh-agent`); and for one moment,
 //! a process that is just becoming another program: it has no environment until that one begins. The keeper looks
 //! once more for its sake; a run that ends by itself does not, since it would end later each time.
 //!
