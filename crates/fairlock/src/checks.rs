@@ -40,6 +40,7 @@ pub enum Check {
     Inbox,
     /// Behind Sentinels: a primary that is cut off goes on giving locks for as long as that lasts, because neither
     /// [`Config::replicas`](crate::Config::replicas) nor its own `min-replicas-to-write` forbids it. Default: warn.
+    /// With the latter alone what it gave or renewed at the end stays valid for its lease beside a new holder.
     Failover,
     /// No majority of the Sentinels can be reached: this client may be on the wrong side of a split, and go on with a
     /// primary that was replaced. Default: warn. Refuse makes no connection then, and tries again; one that is there

@@ -231,8 +231,8 @@ fn of_replication(info: Value) -> Option<Finding> {
         return None;
     }
     let message = "a primary that is cut off goes on giving locks for as long as the split lasts, while another one \
-                   gives them, too: set `min-replicas-to-write 1` on each server, or wait for replicas \
-                   (`replicas=1` in the URL)";
+                   gives them, too: wait for replicas (`replicas=1` in the URL), or at least set \
+                   `min-replicas-to-write 1` on each server, so that it ends a lease later";
     let (check, kind) = (Check::Failover, ErrorKind::Misuse);
     Some(Finding { check, message: message.into(), kind, blind: false })
 }
