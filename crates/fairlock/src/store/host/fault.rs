@@ -3,6 +3,7 @@
 use super::place;
 use crate::error::{Error, ErrorKind};
 use crate::store::StoreError;
+use fairlock_core::{CoreError, LockName};
 use rusqlite::ErrorCode;
 use std::path::Path;
 use std::time::Duration;
@@ -80,6 +81,23 @@ pub(super) fn of_io(path: &Path, ending: &str, error: &std::io::Error) -> StoreE
         return StoreError { error, doubt: false, passing: true };
     }
     refused(error.kind(), error.to_string())
+}
+
+/// What the core refuses.
+#[cold]
+pub(super) fn of_core(path: &Path, name: &LockName, error: &CoreError) -> StoreError {
+    let message = match error {
+        // Time carries the tokens, for all locks of the file.
+        CoreError::TokenExhausted => format!(
+            "{}: the store's time is beyond the year 2255, and the tokens that it carries have reached 2^53: the \
+             wall clock was wrong when the machine's first user came. Set the clock, end all users of the file, \
+             then move it away, and all that lies beside it with the same beginning; a new one is made, whose \
+             tokens begin anew",
+            path.display()
+        ),
+        other => other.to_string(),
+    };
+    StoreError::refused(Error::new(ErrorKind::WrongType, message).on(name))
 }
 
 /// Whether the file system has no space even for an index of SQLite's log.

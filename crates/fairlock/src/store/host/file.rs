@@ -249,7 +249,7 @@ impl HostFile {
             let done = lock
                 .state
                 .apply(now_us, op, rules, world)
-                .map_err(|error| refused(name, &error))?;
+                .map_err(|error| fault::of_core(&file.path, name, &error))?;
             Ok((done, file.store(name, now_us, lock)?))
         })?;
         self.keep(name, cached);
@@ -345,8 +345,10 @@ impl HostFile {
     ) -> Result<(Answer, Vec<Effect>), StoreError> {
         let mut lock = self.peek(name)?;
         let now_us = self.now_us();
-        let done =
-            lock.state.apply(now_us, op, rules, world).map_err(|error| refused(name, &error));
+        let done = lock
+            .state
+            .apply(now_us, op, rules, world)
+            .map_err(|error| fault::of_core(&self.path, name, &error));
         // What has expired meanwhile is gone from this copy: it would expire again.
         self.keep_loaded(name, lock);
         done
@@ -682,9 +684,4 @@ pub(super) fn patiently<T>(
             Err(error) => return Err(fault::of(path, &error, false)),
         }
     }
-}
-
-#[cold]
-fn refused(name: &LockName, error: &fairlock_core::CoreError) -> StoreError {
-    StoreError::refused(Error::new(ErrorKind::WrongType, error.to_string()).on(name))
 }

@@ -18,7 +18,8 @@
 //! - `store`: the store of one client, on top of all that;
 //! - `hand`: the thread of a client that may block;
 //! - `folder`: what its clients have beside the file; `life`: who is alive; `watch`: who hears of whose
-//!   death; `bell`: messages between clients; `alarm`: when heartbeats are due; `sweep`: what the dead left.
+//!   death; `bell`: messages between clients; `alarm`: when heartbeats are due; `sweep`: what the dead left;
+//!   `graves`: which locks still name them.
 
 mod alarm;
 mod bell;
@@ -29,6 +30,7 @@ mod fault;
 mod file;
 mod folder;
 mod forks;
+mod graves;
 mod hand;
 mod life;
 mod mounts;

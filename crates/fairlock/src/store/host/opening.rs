@@ -40,6 +40,10 @@ const CHECKED_PAGES_MAX: u32 = 1_000;
 /// All that are ever prepared stay so.
 const STATEMENTS: usize = 32;
 
+/// The year 2200. Host time never goes back, and tokens, which it carries, end in the year 2255 (2^53 us): a wall
+/// clock that shows more is wrong, and believing it once would leave the file without tokens for good.
+const WALL_MAX: Duration = Duration::from_secs(7_258_118_400);
+
 /// Locks that a reboot frees are looked at so many at a time.
 const REBOOT_ROWS: u32 = 1_000;
 
@@ -239,8 +243,12 @@ fn enter_boot(
         } else if flock(in_use, FlockOperation::NonBlockingLockExclusive).is_ok()
             && !is_lived_in(path)
         {
+            let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+            if wall > WALL_MAX {
+                return Err(wrong_clock(path));
+            }
             patiently(path, busy, || file::execute(db, "BEGIN IMMEDIATE"))?;
-            let begun = begin_boot(db, boot).map_err(|error| fault::of(path, &error, false));
+            let begun = begin_boot(db, boot, wall).map_err(|error| fault::of(path, &error, false));
             finish(db, path, begun)?;
             // Not in one step: the lock may pass through other hands.
             let _ = flock(in_use, FlockOperation::Unlock);
@@ -304,14 +312,13 @@ fn said_of_boot(id: &str, epoch_us: u64) -> String {
 
 /// Frees everything that an earlier boot has left, and chooses the epoch: by the wall clock, but not
 /// before anything that the file has seen.
-fn begin_boot(db: &Connection, boot: &Boot) -> rusqlite::Result<()> {
+fn begin_boot(db: &Connection, boot: &Boot, wall: Duration) -> rusqlite::Result<()> {
     if known_epoch(db, boot)?.is_ok_and(|epoch| epoch.is_some()) {
         return Ok(());
     }
     let floor: i64 = value(db, "floor_us")?.unwrap_or(0);
     let change: Option<i64> = db.query_row("SELECT max(change) FROM lock", [], |row| row.get(0))?;
     let seen_us = floor.max(change.unwrap_or(0)).cast_unsigned();
-    let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
     let now_us = u64::try_from(wall.as_micros()).unwrap_or(0).max(seen_us + 1);
     free_all(db, now_us)?;
     db.execute("DELETE FROM client", [])?;
@@ -342,6 +349,16 @@ fn free_all(db: &Connection, now_us: u64) -> rusqlite::Result<()> {
             db.prepare_cached(sql)?.execute(params![name.as_bytes(), change, idle_ms, state])?;
         }
     }
+}
+
+#[cold]
+fn wrong_clock(path: &Path) -> StoreError {
+    let message = format!(
+        "{}: the machine's clock shows a time after the year 2200, from which the store would take its own time \
+         for good; nothing was changed. Set the clock, then try again",
+        path.display()
+    );
+    StoreError::refused(Error::new(ErrorKind::Unavailable, message))
 }
 
 #[cold]

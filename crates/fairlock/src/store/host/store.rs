@@ -8,6 +8,7 @@ use super::alarm::Alarm;
 use super::bell::{self, Bell, Message};
 use super::file::{HostFile, OpenOptions};
 use super::folder::{self, Folder};
+use super::graves;
 use super::hand::Hand;
 use super::life::{self, Kernel, Life, Sign};
 use super::sweep;
@@ -148,7 +149,9 @@ impl HostStore {
         });
         let swept = Arc::clone(&inner);
         // Without a thread whoever comes next sweeps.
-        let _ = inner.hand.run(move || sweep::sweep(&swept.folder, &swept.file));
+        let _ = inner.hand.run(move || {
+            sweep::sweep(&swept.folder, &swept.file, |name| swept.end_gone(name));
+        });
         Ok((Arc::new(Self(inner)), (now, now_ms)))
     }
 
@@ -244,6 +247,17 @@ impl Inner {
         };
         self.look_around(file, name, op, &answer, &mut effects);
         Ok(Done { answer, effects, moved: moved.filter(|client| *client != self.client) })
+    }
+
+    /// Ends what the dead hold of the lock, and tells who of them it names still; `None`: nobody knows.
+    fn end_gone(&self, name: &LockName) -> Option<Vec<ClientId>> {
+        let mut file = lock(&self.file);
+        let sent = Moment::now();
+        let done = self.carry_out(&mut file, name, &Op::Nudge).ok()?;
+        let named = file.known(name).map(|now| graves::clients(now).collect());
+        drop(file);
+        self.deliver(name, sent, done);
+        Some(named.unwrap_or_default())
     }
 
     fn bury(&self, world: Kernel<'_>) {
@@ -464,7 +478,7 @@ fn behind_of(lock: &Snapshot, owner: &OwnerId) -> Option<ClientId> {
     lock.queue.get(at + 1)?.client()
 }
 
-fn holder(lock: &Snapshot) -> Option<ClientId> {
+pub(super) fn holder(lock: &Snapshot) -> Option<ClientId> {
     match &lock.value {
         Some(SimpleValue::Ours { owner, .. }) => owner.client(),
         _ => lock.hold.keys().next()?.client(),

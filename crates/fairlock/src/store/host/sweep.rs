@@ -10,6 +10,7 @@ use crate::clock::lock;
 use fairlock_core::{ClientId, LockName};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
+use std::collections::HashSet;
 use std::sync::Mutex;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -19,8 +20,14 @@ const NAMES_MAX: usize = 2_000;
 /// Rows of clients looked at by a client that begins, at some 10 us each.
 const ROWS_MAX: u32 = 500;
 
-/// How long the proof of a death is kept. A hold that nobody met for so long ends with its lease.
+/// For so long the proof of a death is kept unseen, by the wall clock. Then the locks are looked at, and it goes
+/// if none of them names that client any more.
 const DEAD_KEPT: Duration = Duration::from_secs(24 * 3_600);
+
+/// Locks in use that are looked at then, so many at a time (1 us each) and so often at most. The proofs stay if
+/// there are more.
+const LOCKS_AT_ONCE: u32 = 500;
+const LOCK_LOOKS_MAX: u32 = 200;
 
 /// A FIFO on its way to its name is there for microseconds, longer only if its maker was stopped.
 const NEW_KEPT: Duration = Duration::from_secs(60);
@@ -69,11 +76,18 @@ fn listeners(name: &LockName) -> String {
     format!("{:016x}.{BASE}", folder::hash(name))
 }
 
-/// Removes what the dead have left: in the folder, then in the file.
-pub(super) fn sweep(folder: &Folder, file: &Mutex<HostFile>) {
+/// Removes what the dead have left: in the folder, then in the file. `end_gone` ends what the dead hold of a lock,
+/// and tells whom it names still.
+pub(super) fn sweep(
+    folder: &Folder,
+    file: &Mutex<HostFile>,
+    end_gone: impl Fn(&LockName) -> Option<Vec<ClientId>>,
+) {
+    let mut long_dead = HashSet::new();
     for found in folder.list(None, NAMES_MAX).unwrap_or_default() {
-        sweep_name(folder, &found);
+        long_dead.extend(sweep_name(folder, &found));
     }
+    forget(folder, file, long_dead, end_gone);
     let rows = lock(file).announced(None, ROWS_MAX).unwrap_or_default();
     for client in rows {
         if !is_there(folder, client) {
@@ -85,8 +99,38 @@ pub(super) fn sweep(folder: &Folder, file: &Mutex<HostFile>) {
     }
 }
 
-fn sweep_name(folder: &Folder, found: &str) {
-    let Some((first, ending)) = found.rsplit_once('.') else { return };
+/// Removes the proofs of these deaths, but for those that a lock still needs.
+fn forget(
+    folder: &Folder,
+    file: &Mutex<HostFile>,
+    mut dead: HashSet<ClientId>,
+    end_gone: impl Fn(&LockName) -> Option<Vec<ClientId>>,
+) {
+    let mut after = Vec::new();
+    for _ in 0..LOCK_LOOKS_MAX {
+        if dead.is_empty() {
+            return;
+        }
+        let Ok((names, next)) = lock(file).naming(&dead, &after, LOCKS_AT_ONCE) else { return };
+        for name in names {
+            let Some(named) = end_gone(&name) else { return };
+            for client in named {
+                dead.remove(&client);
+            }
+        }
+        let Some(next) = next else {
+            for client in dead {
+                let _ = folder.remove(&name(client, DEAD));
+            }
+            return;
+        };
+        after = next;
+    }
+}
+
+/// The client, if the proof of its death was kept for long.
+fn sweep_name(folder: &Folder, found: &str) -> Option<ClientId> {
+    let (first, ending) = found.rsplit_once('.')?;
     let client = || ClientId::parse(first.as_bytes());
     match ending {
         ALIVE => {
@@ -99,9 +143,7 @@ fn sweep_name(folder: &Folder, found: &str) {
         BELL if client().is_some_and(|client| !is_there(folder, client)) => {
             let _ = folder.remove(found);
         }
-        DEAD if is_older(folder, found, DEAD_KEPT) => {
-            let _ = folder.remove(found);
-        }
+        DEAD if is_older(folder, found, DEAD_KEPT) => return client(),
         NEW if is_older(folder, found, NEW_KEPT) => {
             let _ = folder.remove(found);
         }
@@ -116,6 +158,7 @@ fn sweep_name(folder: &Folder, found: &str) {
         }
         _ => {}
     }
+    None
 }
 
 /// Whether the client runs. One of which nothing can be proven has a bell that is heard.
@@ -131,7 +174,7 @@ fn is_there(folder: &Folder, client: ClientId) -> bool {
     }
 }
 
-/// By the wall clock: it decides about nothing but leftovers.
+/// By the wall clock: it decides about nothing but leftovers, and when the locks are looked at for one.
 fn is_older(folder: &Folder, name: &str, than: Duration) -> bool {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let changed = folder.changed_s(name).ok().and_then(|at| u64::try_from(at).ok());

@@ -69,6 +69,38 @@ fn a_reboot_with_the_wall_clock_behind_does_not_turn_back_time() {
     assert!(take(&mut file, "gone", 1) > gone);
 }
 
+/// One start with the wall clock beyond the year 2255 took host time there, which never goes back: every lock of
+/// the file was refused from then on, with the advice to remove a key that is none. It is said at once now, and
+/// what was there stays as it was.
+#[test]
+fn a_wall_clock_of_another_century_is_refused_before_it_is_believed() {
+    let bed = Bed::new();
+    let Some(clock) = ClockHandle::new(bed.dir.path()) else { return };
+    let mut file = bed.open();
+    let token = take(&mut file, "job", 1);
+    drop(file);
+    // As if the machine had been started since.
+    drop(open_in(&bed.path(), &restarted("former")).unwrap());
+    clock.set_offset((300 * 365 * DAY_US).cast_signed());
+    let new = bed.dir.path().join("new");
+    for path in [bed.path(), new.clone()] {
+        let mut worker = Worker::run(worker::command("open", &path).envs(clock.environment()));
+        let said = worker.says().unwrap();
+        assert!(said.contains("Unavailable") && said.contains("clock"), "{said}");
+    }
+    for path in [bed.path(), new] {
+        let mut file = open(&path).unwrap();
+        assert!(wall_us().abs_diff(file.now_us()) < DAY_US, "{}", file.now_us());
+        assert!(take(&mut file, "job", 2) > token);
+        // A file that was spoilt by a former version: the message names what is wrong, and the way out.
+        file.stopped_us = Some(fairlock_core::TOKEN_LIMIT);
+        let error = apply(&mut file, "other", &acquire(3, Mode::Try)).unwrap_err().error;
+        let said = error.to_string();
+        assert!(said.contains("2255") && said.contains(path.to_str().unwrap()), "{said}");
+        assert!(!said.contains("token key"), "{said}");
+    }
+}
+
 /// Some containers name a boot of their own. What looks like a reboot there must not free the locks of
 /// those who use the file.
 #[test]

@@ -1,0 +1,50 @@
+//! Which locks the dead still hold or wait for.
+//!
+//! The proof of a death (`<client>.dead`) is all that tells the next one that a hold is over. The invariant: it
+//! goes only when no lock in the file names its client any more, however long the leases are.
+
+use super::file::HostFile;
+use super::{codec, store};
+use crate::store::StoreError;
+use fairlock_core::{ClientId, LockName, Snapshot};
+use rusqlite::params;
+use std::collections::HashSet;
+
+/// Locks that name one of the dead, and where to go on; `None` at the end.
+pub(super) type Found = (Vec<LockName>, Option<Vec<u8>>);
+
+impl HostFile {
+    /// Looks at up to `limit` locks in use, in the order of their names, from after `after`.
+    ///
+    /// # Errors
+    /// As [`HostFile::apply`].
+    pub(super) fn naming(
+        &mut self,
+        dead: &HashSet<ClientId>,
+        after: &[u8],
+        limit: u32,
+    ) -> Result<Found, StoreError> {
+        let rows = self.read(|file| {
+            let sql = "SELECT name, state FROM lock WHERE name > ?1 AND idle_ms IS NULL ORDER BY name LIMIT ?2";
+            let mut statement = file.db.prepare_cached(sql)?;
+            let rows = statement.query_map(params![after, limit], |row| {
+                Ok((row.get::<_, Vec<u8>>(0)?, row.get::<_, Vec<u8>>(1)?))
+            })?;
+            rows.collect::<rusqlite::Result<Vec<_>>>()
+        })?;
+        let more = rows.len() as u64 == u64::from(limit);
+        let next = rows.last().filter(|_| more).map(|(name, _)| name.clone());
+        let names = rows.into_iter().filter_map(|(name, state)| {
+            let name = LockName::new(&name).ok()?;
+            // One that cannot be read is an error for whoever wants it, whatever is known of the dead.
+            let lock = codec::decode(&name, &state).ok()?;
+            clients(&lock).any(|client| dead.contains(&client)).then_some(name)
+        });
+        Ok((names.collect(), next))
+    }
+}
+
+/// Who holds the lock, or waits for it.
+pub(super) fn clients(lock: &Snapshot) -> impl Iterator<Item = ClientId> {
+    store::holder(lock).into_iter().chain(lock.queue.iter().filter_map(|owner| owner.client()))
+}
