@@ -1,7 +1,8 @@
 //! What holders, waiters and newcomers are told when somebody removes a part of the file.
 
-use super::{Bed, JOB};
-use crate::support::{SOON, queue_is, runtime, soon};
+use super::{AT_ONCE, Bed, JOB, enter, take};
+use crate::faults::bed::measured;
+use crate::support::{SOON, queue_is, runtime, soon, until};
 use fairlock::{Client, Config, ErrorKind, GuardState};
 use std::fs;
 use std::time::{Duration, Instant};
@@ -61,4 +62,86 @@ fn d03_nothing_stays_behind_a_client_that_was_shut_down() {
         let left = ["wal", "shm"].map(|ending| bed.dir.path().join(format!("locks-{ending}")));
         assert!(left.iter().all(|left| !left.exists()));
     });
+}
+
+/// The folder of the clients was removed while they ran: those that had come before kept the old one open, and
+/// rang the bells of the later ones in it, where none hang. A living waiter was passed over, and the lock lay idle
+/// for seconds. Each client uses the folder that has the name now.
+#[test]
+fn a_removed_folder_of_clients_costs_nobody_its_turn() {
+    let bed = Bed::new();
+    runtime().block_on(async {
+        let client = bed.client().await;
+        let lock = client.fair_lock(JOB);
+        let (mut holder, mut first) = (bed.worker(), bed.worker());
+        take(&mut holder, &lock).await;
+        enter(&mut first, &lock, 1).await;
+        fs::remove_dir_all(bed.dir.path().join("locks-clients")).unwrap();
+        let mut later: Vec<_> = (0..3).map(|_| bed.worker()).collect();
+        for (at, worker) in later.iter_mut().enumerate() {
+            enter(worker, &lock, at + 2).await;
+        }
+        let began = Instant::now();
+        holder.order("release 0");
+        holder.expect("released 0", SOON);
+        // The first one hears of its end.
+        holder.kill9();
+        let mut last = 0;
+        for (at, worker) in std::iter::once(&mut first).chain(&mut later).enumerate() {
+            let token = worker.expect("granted 0", AT_ONCE).token();
+            assert!(token > last, "out of turn: {at}");
+            last = token;
+            worker.order("release 0");
+            worker.expect("released 0", SOON);
+        }
+        measured("four turns after the folder was removed", began.elapsed());
+        assert!(began.elapsed() < AT_ONCE, "{:?}", began.elapsed());
+    });
+}
+
+/// A waiter notices with its heartbeat that its bell is gone, with or without the folder, and hangs up another.
+/// Whoever releases then reaches it, without a queue too.
+#[test]
+fn a_waiter_hangs_up_another_bell() {
+    for folder_too in [true, false] {
+        let bed = Bed::new();
+        runtime().block_on(async {
+            // A tenth of a second, five and ten times as long here.
+            let config =
+                Config::from_url(&bed.url()).unwrap().heartbeat(Duration::from_millis(100));
+            let client = bed.client().await;
+            for kind in ["fair", "plain"] {
+                let waits = Client::with_config(config.clone()).await.unwrap();
+                let of = |client: &Client| match kind {
+                    "fair" => client.fair_lock(kind),
+                    _ => client.plain_lock(kind),
+                };
+                let guard = of(&client).lock().await.unwrap();
+                let lock = of(&waits);
+                let next = tokio::spawn(async move { lock.lock().await });
+                if kind == "fair" {
+                    queue_is(&of(&client), 1).await;
+                } else {
+                    until("it listens", async || bed.files(".base").len() == 1).await;
+                }
+                let clients = bed.dir.path().join("locks-clients");
+                if folder_too {
+                    fs::remove_dir_all(&clients).unwrap();
+                } else {
+                    for name in bed.files(".bell") {
+                        fs::remove_file(clients.join(name)).unwrap();
+                    }
+                }
+                until("another bell", async || clients.exists() && bed.files(".bell").len() == 1)
+                    .await;
+                if folder_too && kind == "plain" {
+                    until("it listens again", async || bed.files(".base").len() == 1).await;
+                }
+                guard.release().await.unwrap();
+                soon("the lock", next).await.unwrap().unwrap().release().await.unwrap();
+                waits.shutdown().await;
+                assert_eq!(bed.files(".bell"), [""; 0]);
+            }
+        });
+    }
 }

@@ -416,7 +416,7 @@ impl HostFile {
         if self.closed {
             return Err(StoreError::refused(Error::closed()));
         }
-        self.views.look().map_err(|apart| self.replaced(apart))
+        self.views.look(&self.folder).map_err(|apart| self.replaced(apart))
     }
 
     #[cold]

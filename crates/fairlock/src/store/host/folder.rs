@@ -9,8 +9,8 @@
 //! - `*.new`: on its way to one of these names.
 
 use super::file::{OpenOptions, PAUSE_MAX, PAUSE_MIN};
-use super::place;
-use crate::clock::Moment;
+use super::{mounts, place};
+use crate::clock::{Moment, lock};
 use crate::error::Error;
 use fairlock_core::{ClientId, LockName};
 use rustix::fs::{self, AtFlags, FileType, FlockOperation, Gid, Mode, OFlags, flock};
@@ -19,7 +19,8 @@ use std::fs::DirBuilder;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 pub(super) const ALIVE: &str = "alive";
@@ -32,10 +33,12 @@ pub(super) const NEW: &str = "new";
 /// a slow start for a leftover.
 const MAKE_TRIES: u32 = 3;
 
-/// The folder, open. It stays the same one whatever becomes of its name.
+/// The folder, open. It stays the same one whatever becomes of its name, until it is [mended](Folder::mend).
 #[derive(Debug)]
 pub(super) struct Folder {
-    fd: OwnedFd,
+    at: PathBuf,
+    options: OpenOptions,
+    fd: Mutex<Arc<OwnedFd>>,
     mode: Mode,
     /// The group that shares it.
     group: Option<Gid>,
@@ -45,53 +48,48 @@ impl Folder {
     /// Opens the folder beside the file `path`, and makes it if it is not there.
     pub(super) fn open(path: &Path, options: &OpenOptions) -> Result<Self, Error> {
         let at = place::named(path, "-clients");
-        let folder = Self::open_at(&at, options).map_err(|error| place::io_error(&at, &error))?;
-        // What was opened, not what has the name now.
-        let found =
-            std::fs::File::from(folder.fd.try_clone().map_err(|e| place::io_error(&at, &e))?);
-        let found = found.metadata().map_err(|error| place::io_error(&at, &error))?;
-        place::check_beside(&at, &found, options)?;
-        Ok(folder)
+        let (fd, group) = open_checked(&at, options)?;
+        let mode = Mode::from_raw_mode(options.file_mode());
+        Ok(Self { at, options: options.clone(), fd: Mutex::new(Arc::new(fd)), mode, group })
+    }
+
+    fn fd(&self) -> Arc<OwnedFd> {
+        Arc::clone(&lock(&self.fd))
+    }
+
+    /// Opens what has the name now, if somebody has removed or replaced the folder, and makes one if there is
+    /// none: everybody must find everybody's bell.
+    ///
+    /// # Errors
+    /// What is there cannot be trusted, or nothing can be made; the folder is as it was.
+    pub(super) fn mend(&self) -> Result<(), Error> {
+        if leads_to(&self.at, &self.fd()) {
+            return Ok(());
+        }
+        if let Some(around) = self.at.parent() {
+            mounts::check(around, std::iter::once(&self.at))?;
+        }
+        let (fd, _) = open_checked(&self.at, &self.options)?;
+        *lock(&self.fd) = Arc::new(fd);
+        Ok(())
     }
 
     /// The kernel's lock on the folder: one at a time comes to the file, or leaves it.
-    pub(super) fn gate(&self, patience: Duration) -> rustix::io::Result<Gate<'_>> {
+    pub(super) fn gate(&self, patience: Duration) -> rustix::io::Result<Gate> {
         let until = Moment::now().plus(patience);
         let mut pause = PAUSE_MIN;
         loop {
-            match flock(&self.fd, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => return Ok(Gate(self)),
+            let gate = Gate(self.fd());
+            match flock(&gate.0, FlockOperation::NonBlockingLockExclusive) {
+                // Where it was removed nobody else can come to this gate, nor is there another one.
+                Ok(()) if leads_to(&self.at, &gate.0) || !self.at.exists() => return Ok(gate),
+                Ok(()) => self.mend().map_err(|_| Errno::NOENT)?,
                 Err(Errno::WOULDBLOCK) if Moment::now() < until => std::thread::sleep(pause),
                 Err(Errno::INTR) => {}
                 Err(error) => return Err(error),
             }
             pause = (pause * 3 / 2).min(PAUSE_MAX);
         }
-    }
-
-    fn open_at(at: &Path, options: &OpenOptions) -> io::Result<Self> {
-        let mode = if options.shared_with_group { 0o2770 } else { 0o700 };
-        let made = DirBuilder::new().mode(mode).create(at);
-        let exists = matches!(&made, Err(e) if e.kind() == io::ErrorKind::AlreadyExists);
-        if !exists {
-            made?;
-        }
-        let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::RDONLY | OFlags::CLOEXEC;
-        let fd = fs::open(at, flags, Mode::empty())?;
-        let mut group = None;
-        if options.shared_with_group {
-            let above = at.parent().map(std::fs::metadata).transpose()?;
-            group = above.map(|above| Gid::from_raw(above.gid()));
-        }
-        if !exists {
-            // The process's umask must not decide.
-            if group.is_some() {
-                fs::fchown(&fd, None, group)?;
-            }
-            let permissions = std::fs::Permissions::from_mode(mode);
-            fs::fchmod(&fd, Mode::from_raw_mode(permissions.mode()))?;
-        }
-        Ok(Self { fd, mode: Mode::from_raw_mode(options.file_mode()), group })
     }
 
     /// Makes a FIFO under a first name, opens it for both directions, and lets `ready` do what has to
@@ -121,44 +119,44 @@ impl Folder {
         last: &str,
         ready: &impl Fn(&OwnedFd) -> rustix::io::Result<()>,
     ) -> rustix::io::Result<OwnedFd> {
-        fs::mknodat(&self.fd, first, FileType::Fifo, self.mode, 0)?;
+        fs::mknodat(&*self.fd(), first, FileType::Fifo, self.mode, 0)?;
         let fd = self.open_fifo(first, OFlags::RDWR)?;
         if self.group.is_some() {
             fs::fchown(&fd, None, self.group)?;
         }
         fs::fchmod(&fd, self.mode)?;
         ready(&fd)?;
-        fs::renameat(&self.fd, first, &self.fd, last)?;
+        fs::renameat(&*self.fd(), first, &*self.fd(), last)?;
         Ok(fd)
     }
 
     /// Opens a FIFO; never waits.
     pub(super) fn open_fifo(&self, name: &str, access: OFlags) -> rustix::io::Result<OwnedFd> {
         let flags = access | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        fs::openat(&self.fd, name, flags, Mode::empty())
+        fs::openat(&*self.fd(), name, flags, Mode::empty())
     }
 
     pub(super) fn has(&self, name: &str) -> bool {
-        fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW).is_ok()
+        fs::statat(&*self.fd(), name, AtFlags::SYMLINK_NOFOLLOW).is_ok()
     }
 
     /// When the name was last given or changed, by the wall clock in seconds since 1970.
     pub(super) fn changed_s(&self, name: &str) -> rustix::io::Result<i64> {
-        Ok(fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW)?.st_ctime)
+        Ok(fs::statat(&*self.fd(), name, AtFlags::SYMLINK_NOFOLLOW)?.st_ctime)
     }
 
     pub(super) fn rename(&self, from: &str, to: &str) -> rustix::io::Result<()> {
-        fs::renameat(&self.fd, from, &self.fd, to)
+        fs::renameat(&*self.fd(), from, &*self.fd(), to)
     }
 
     pub(super) fn remove(&self, name: &str) -> rustix::io::Result<()> {
-        fs::unlinkat(&self.fd, name, AtFlags::empty())
+        fs::unlinkat(&*self.fd(), name, AtFlags::empty())
     }
 
     /// Removes a folder in it, unless something is in there.
     pub(super) fn remove_folder(&self, name: &str) {
         // What is not empty is in use.
-        let _ = fs::unlinkat(&self.fd, name, AtFlags::REMOVEDIR);
+        let _ = fs::unlinkat(&*self.fd(), name, AtFlags::REMOVEDIR);
     }
 
     /// Makes an empty file in a folder in it, which is made if it is not there.
@@ -167,7 +165,7 @@ impl Folder {
         loop {
             let group = self.group.is_some();
             let mode = Mode::from_raw_mode(if group { 0o2770 } else { 0o700 });
-            match fs::mkdirat(&self.fd, folder, mode) {
+            match fs::mkdirat(&*self.fd(), folder, mode) {
                 Ok(()) if group => {
                     let fd = self.open_folder(folder)?;
                     fs::fchmod(&fd, mode)?;
@@ -177,7 +175,7 @@ impl Folder {
             }
             let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             tries += 1;
-            match fs::openat(&self.fd, format!("{folder}/{file}"), flags, self.mode) {
+            match fs::openat(&*self.fd(), format!("{folder}/{file}"), flags, self.mode) {
                 Ok(_) => return Ok(()),
                 // The last one in it has just left, and removed the folder.
                 Err(Errno::NOENT) if tries < MAKE_TRIES => {}
@@ -210,17 +208,59 @@ impl Folder {
 
     fn open_folder(&self, name: &str) -> rustix::io::Result<OwnedFd> {
         let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::RDONLY | OFlags::CLOEXEC;
-        fs::openat(&self.fd, name, flags, Mode::empty())
+        fs::openat(&*self.fd(), name, flags, Mode::empty())
     }
+}
+
+/// Opens the folder, and makes it if it is not there.
+fn open_checked(at: &Path, options: &OpenOptions) -> Result<(OwnedFd, Option<Gid>), Error> {
+    let failed = |error: io::Error| place::io_error(at, &error);
+    let (fd, group) = open_at(at, options).map_err(failed)?;
+    // What was opened, not what has the name now.
+    let found = std::fs::File::from(fd.try_clone().map_err(failed)?);
+    place::check_beside(at, &found.metadata().map_err(failed)?, options)?;
+    Ok((fd, group))
+}
+
+/// Whether the name leads to what is open.
+fn leads_to(at: &Path, fd: &OwnedFd) -> bool {
+    let id = |at: fs::Stat| (at.st_dev, at.st_ino);
+    let named = fs::lstat(at).ok().map(id);
+    named.is_some() && named == fs::fstat(fd).ok().map(id)
+}
+
+fn open_at(at: &Path, options: &OpenOptions) -> io::Result<(OwnedFd, Option<Gid>)> {
+    let mode = if options.shared_with_group { 0o2770 } else { 0o700 };
+    let made = DirBuilder::new().mode(mode).create(at);
+    let exists = matches!(&made, Err(e) if e.kind() == io::ErrorKind::AlreadyExists);
+    if !exists {
+        made?;
+    }
+    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::RDONLY | OFlags::CLOEXEC;
+    let fd = fs::open(at, flags, Mode::empty())?;
+    let mut group = None;
+    if options.shared_with_group {
+        let above = at.parent().map(std::fs::metadata).transpose()?;
+        group = above.map(|above| Gid::from_raw(above.gid()));
+    }
+    if !exists {
+        // The process's umask must not decide.
+        if group.is_some() {
+            fs::fchown(&fd, None, group)?;
+        }
+        let permissions = std::fs::Permissions::from_mode(mode);
+        fs::fchmod(&fd, Mode::from_raw_mode(permissions.mode()))?;
+    }
+    Ok((fd, group))
 }
 
 /// See [`Folder::gate`]. It opens again when this is dropped.
 #[derive(Debug)]
-pub(super) struct Gate<'a>(&'a Folder);
+pub(super) struct Gate(Arc<OwnedFd>);
 
-impl Drop for Gate<'_> {
+impl Drop for Gate {
     fn drop(&mut self) {
-        let _ = flock(&self.0.fd, FlockOperation::Unlock);
+        let _ = flock(&self.0, FlockOperation::Unlock);
     }
 }
 

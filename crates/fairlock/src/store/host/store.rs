@@ -27,10 +27,11 @@ use fairlock_core::{
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError, Weak};
 use std::time::{Duration, SystemTime};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
+use tokio::task::AbortHandle;
 
 /// How long a call waits for the file on the caller's own thread: about ten transactions of others.
 const AT_ONCE: Duration = Duration::from_micros(300);
@@ -79,6 +80,10 @@ struct Inner {
     /// Locks without a queue that it waits for, and how many of its waiters listen.
     listened: Mutex<HashMap<LockName, usize>>,
     hears: AtomicBool,
+    /// The task that hears the bell; `None` after the client's end.
+    bell: Mutex<Option<AbortHandle>>,
+    /// For that task.
+    this: Weak<Self>,
     events: Events,
     runtime: Handle,
     _life: Life,
@@ -112,9 +117,10 @@ impl HostStore {
         }
         let runtime = Handle::current();
         let alarm = Alarm::set_up(&runtime).map_err(|error| no_alarm(&error))?;
-        let inner = Arc::new(Inner {
+        let me = OwnerId::ours(client, 1)?;
+        let inner = Arc::new_cyclic(|this| Inner {
             client,
-            me: OwnerId::ours(client, 1)?,
+            me,
             rules: Rules { ages: false, ..config.rules() },
             options,
             patience: config.response_timeout,
@@ -127,26 +133,14 @@ impl HostStore {
             waits: Mutex::default(),
             listened: Mutex::default(),
             hears: AtomicBool::new(true),
+            bell: Mutex::default(),
+            this: Weak::clone(this),
             events,
             runtime: runtime.clone(),
             _life: life,
         });
         let (now, now_ms) = (Moment::now(), lock(&inner.file).now_us() / 1_000);
-        // Not the whole of it: the client's end must not wait for the bell.
-        let hear = Arc::downgrade(&inner);
-        runtime.spawn(async move {
-            let told = hear.clone();
-            let ended = bell.hear(move |message, arrived| {
-                if let Some(inner) = hear.upgrade() {
-                    inner.hear(message, arrived);
-                }
-            });
-            // It cannot be read: from now on the heartbeats have to do.
-            let _: std::io::Error = ended.await;
-            if let Some(inner) = told.upgrade() {
-                inner.hears.store(false, Ordering::Relaxed);
-            }
-        });
+        inner.listen_to(bell);
         let swept = Arc::clone(&inner);
         // Without a thread whoever comes next sweeps.
         let _ = inner.hand.run(move || {
@@ -191,6 +185,54 @@ impl HostStore {
 }
 
 impl Inner {
+    fn listen_to(&self, bell: Bell) {
+        // Not the whole of it: the client's end must not wait for the bell.
+        let hear = Weak::clone(&self.this);
+        let task = self.runtime.spawn(async move {
+            let told = hear.clone();
+            let ended = bell.hear(move |message, arrived| {
+                if let Some(inner) = hear.upgrade() {
+                    inner.hear(message, arrived);
+                }
+            });
+            // It cannot be read: from now on the heartbeats have to do.
+            let _: std::io::Error = ended.await;
+            if let Some(inner) = told.upgrade() {
+                inner.hears.store(false, Ordering::Relaxed);
+            }
+        });
+        *lock(&self.bell) = Some(task.abort_handle());
+    }
+
+    /// Hangs up another bell if somebody has removed this client's, and asks for what was told meanwhile. `alive`
+    /// is not made again: a command that has inherited the former one would not keep up the new one, and be taken
+    /// for dead.
+    fn keep_bell(&self) {
+        if self.folder.has(&folder::name(self.client, folder::BELL)) {
+            return;
+        }
+        let Some(former) = lock(&self.bell).take() else { return };
+        let _entered = self.runtime.enter();
+        match Bell::hang(&self.folder, self.client) {
+            Ok(bell) => self.listen_to(bell),
+            // With the next heartbeat again.
+            Err(_) => return *lock(&self.bell) = Some(former),
+        }
+        former.abort();
+        let mut topics: Vec<_> = lock(&self.waits).keys().map(|name| self.topic(name)).collect();
+        for name in lock(&self.listened).keys() {
+            sweep::listen(&self.folder, name, self.client);
+            topics.push(Topic::Base(name.clone()));
+        }
+        let events = Arc::clone(&self.events);
+        // Not here: the hub takes locks of its own.
+        self.runtime.spawn(async move {
+            for topic in topics {
+                events(Event::Wake(topic));
+            }
+        });
+    }
+
     /// The file, with time to wait for others that use it.
     fn file(&self) -> Result<MutexGuard<'_, HostFile>, StoreError> {
         let mut file = lock(&self.file);
@@ -246,6 +288,11 @@ impl Inner {
             _ => None,
         };
         self.look_around(file, name, op, &answer, &mut effects);
+        if matches!(op, Op::Beat { .. })
+            || matches!(answer.body, Body::Queued { .. } | Body::Busy { .. } | Body::Taken { .. })
+        {
+            self.keep_bell();
+        }
         Ok(Done { answer, effects, moved: moved.filter(|client| *client != self.client) })
     }
 
@@ -594,6 +641,7 @@ impl Store for HostStore {
 
     fn farewell(&self) -> Boxed<'_, ()> {
         let done = self.patiently(|inner| {
+            let _ = lock(&inner.bell).take();
             // What is still held ends with its lease, as it would on a server.
             life::farewell(&inner.folder, inner.client);
             let mut file = lock(&inner.file);

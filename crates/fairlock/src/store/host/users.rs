@@ -185,7 +185,7 @@ impl User {
     }
 }
 
-fn gate<'a>(path: &Path, folder: &'a Folder, busy: Duration) -> Result<Gate<'a>, StoreError> {
+fn gate(path: &Path, folder: &Folder, busy: Duration) -> Result<Gate, StoreError> {
     folder.gate(busy).map_err(|error| {
         if error == Errno::WOULDBLOCK {
             let message = format!(

@@ -1,5 +1,6 @@
 //! The file and what SQLite has beside it, and whether their names still lead to them.
 
+use super::folder::Folder;
 use super::place;
 use crate::store::StoreError;
 use rustix::fs::Stat;
@@ -136,17 +137,18 @@ impl Views {
     }
 
     /// Looks whether the names still lead to what is open. Most often that is one look at the folder: a name
-    /// that is given or taken changes its times.
-    pub(super) fn look(&self) -> Result<(), Apart> {
+    /// that is given or taken changes its times. The clients' folder is mended where only that was removed or
+    /// replaced: what is in it costs time alone.
+    pub(super) fn look(&self, clients: &Folder) -> Result<(), Apart> {
         let now = stamp(&self.folder);
         if now.is_some() && now == self.seen.get() {
             return Ok(());
         }
-        self.look_up(now)
+        self.look_up(now, clients)
     }
 
     #[cold]
-    fn look_up(&self, folder: Option<Stamp>) -> Result<(), Apart> {
+    fn look_up(&self, folder: Option<Stamp>, clients: &Folder) -> Result<(), Apart> {
         // The folder was looked at before the names: what happens meanwhile is found with the next look.
         self.seen.set(folder.filter(Stamp::is_settled));
         match self.ids.apart(&self.path) {
@@ -154,7 +156,13 @@ impl Views {
                 self.seen.set(None);
                 Err(apart)
             }
-            None => Ok(()),
+            None => {
+                if clients.mend().is_err() {
+                    // With the next look again.
+                    self.seen.set(None);
+                }
+                Ok(())
+            }
         }
     }
 }
