@@ -14,7 +14,7 @@
 
 use super::file::OpenOptions;
 use super::folder::{Folder, Gate};
-use super::opening::{connect_log, is_lived_in};
+use super::opening::{connect, connect_log, is_lived_in};
 use super::schema::Schema;
 use super::views::{Apart, Ids, Views};
 use super::{fault, place};
@@ -113,7 +113,7 @@ fn enter_alone(
         Record::Unknown => Ids::missing(path),
     };
     if let Some(apart) = missing
-        && (is_lived_in(path) || has_boot_in_use(path))
+        && (is_lived_in(path) || has_boot_in_use(path) || has_file_open(path))
     {
         return Ok(Err(apart));
     }
@@ -216,6 +216,18 @@ pub(super) fn has_boot_in_use(path: &Path) -> bool {
         // Any other failure, as for want of descriptors, proves nothing.
         Err(error) => error != Errno::NOENT,
     }
+}
+
+/// Whether a process has the file open, whatever lies beside it: SQLite keeps a shared lock on the file itself while
+/// it uses a log, and who cannot have it alone has company. Makes nothing then.
+fn has_file_open(path: &Path) -> bool {
+    let alone = || {
+        let db = connect(path)?;
+        // Without an index, which would be made, and have locks of its own.
+        db.query_row("PRAGMA locking_mode = EXCLUSIVE", [], |_| Ok(()))?;
+        db.query_row("PRAGMA schema_version", [], |_| Ok(()))
+    };
+    alone().is_err_and(|error| fault::is_busy(&error))
 }
 
 fn read(users: &File) -> Record {

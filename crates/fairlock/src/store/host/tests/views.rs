@@ -186,6 +186,27 @@ fn d03_a_log_that_is_removed_with_what_says_so_is_missed_all_the_same() {
     }
 }
 
+/// All that lies beside the file (`rm -rf locks-*`), the folder of the clients too: the file was still the same one,
+/// and there were two holders. SQLite's own lock on the file tells.
+#[test]
+fn all_that_lies_beside_the_file_is_missed_while_somebody_has_it_open() {
+    let bed = Bed::new();
+    let mut file = bed.open();
+    take(&mut file, "job", 1);
+    for ending in ["-wal", "-shm", "-users", "-boot"] {
+        fs::remove_file(named(&bed.path(), ending)).unwrap();
+    }
+    fs::remove_dir_all(named(&bed.path(), "-clients")).unwrap();
+    // Another process, and this one.
+    for said in [says("held", &bed.path()), open(&bed.path()).err().unwrap().to_string()] {
+        assert!(said.contains("removed or replaced") && said.contains("-wal"), "{said}");
+    }
+    assert!(!named(&bed.path(), "-wal").exists(), "something was made");
+    assert!(apply(&mut file, "job", &inspect()).is_err());
+    drop(file);
+    assert_eq!(says("held", &bed.path()), "holds: 1");
+}
+
 /// What a killed user leaves looks the same, and keeps its holds; and once nobody lives, what somebody removed
 /// is made anew.
 #[test]
