@@ -218,7 +218,7 @@ fn descriptors(path: &Path) {
     assert!(std::fs::File::open("/dev/null").is_err(), "there is a descriptor");
     told("in use", users::has_boot_in_use(path));
     let file = std::sync::Mutex::new(file);
-    sweep::sweep(&folder, &file);
+    sweep::sweep(&folder, &file, |_| None);
     let rows = file.lock().unwrap().announced(None, 10).unwrap();
     told("not swept", rows == [client(1)]);
     setrlimit(Resource::Nofile, limit).unwrap();
