@@ -22,6 +22,8 @@ impl Network {
             crate::skip("the right to make a network (unshare --net), and ip rules");
             return None;
         };
+        // Of the network that all tests share.
+        let _ = crate::server::spawn::spawner();
         let file = File::open(format!("/proc/{}/ns/net", owner.id())).expect("the namespace");
         let entered = move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network));
         let _ = owner.kill();

@@ -1,7 +1,7 @@
 //! A private server per test: its own port, its own folder, killed with its owner.
 
 mod generation;
-mod spawn;
+pub(crate) mod spawn;
 
 use std::collections::hash_map::RandomState;
 use std::ffi::OsString;

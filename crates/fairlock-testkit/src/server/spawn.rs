@@ -1,28 +1,39 @@
 //! Starts processes that must not outlive this one, not even when it is killed with SIGKILL.
 
-use std::ffi::OsStr;
-use std::io;
+use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::{Child, Command};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Mutex, OnceLock, PoisonError};
-use std::thread;
+use std::{fs, io, thread};
 
 /// The two places util-linux is installed to.
 const SETPRIV: [&str; 2] = ["/usr/bin/setpriv", "/bin/setpriv"];
 
-/// A command that runs `program` so that the kernel kills it when the thread that started it ends.
+/// A command that runs `program` in the network of this thread, and so that the kernel kills it when the thread that
+/// started it ends.
 ///
-/// Without `setpriv` on the machine it is a plain command: then a test process that is killed
-/// leaves its servers behind.
+/// Without `setpriv` on the machine it is not tied: then a test process that is killed leaves its servers behind.
 pub(super) fn tied(program: &OsStr) -> Command {
-    match SETPRIV.iter().find(|path| Path::new(path).is_file()) {
-        Some(setpriv) => {
-            let mut command = Command::new(setpriv);
-            command.args(["--pdeathsig", "KILL", "--"]).arg(program);
-            command
+    let mut words: Vec<OsString> = own_network();
+    if let Some(setpriv) = SETPRIV.iter().find(|path| Path::new(path).is_file()) {
+        words.extend([*setpriv, "--pdeathsig", "KILL", "--"].map(OsString::from));
+    }
+    words.push(program.to_owned());
+    let mut command = Command::new(&words[0]);
+    command.args(&words[1..]);
+    command
+}
+
+/// What leads into the network of this thread, where it has one of its own: the spawner is not in it.
+fn own_network() -> Vec<OsString> {
+    let network = |of: &str| fs::read_link(format!("/proc/{of}/ns/net")).ok();
+    match fs::read_link("/proc/thread-self") {
+        Ok(thread) if network("thread-self") != network("self") => {
+            let path = format!("--net=/proc/{}/ns/net", thread.display());
+            ["nsenter", &path, "--"].map(OsString::from).into()
         }
-        None => Command::new(program),
+        _ => Vec::new(),
     }
 }
 
@@ -31,10 +42,18 @@ pub(super) fn tied(program: &OsStr) -> Command {
 /// The kernel ties the child to the THREAD that started it, and a test's thread ends before the
 /// process does: a server shared by two tests would die with the first of them.
 pub(super) fn spawn(command: Command) -> io::Result<Child> {
-    type Job = (Command, Sender<io::Result<Child>>);
-    static SPAWNER: OnceLock<Mutex<Sender<Job>>> = OnceLock::new();
+    let (sender, answer) = channel();
+    let jobs = spawner().lock().unwrap_or_else(PoisonError::into_inner).clone();
+    jobs.send((command, sender)).expect("the spawner runs for ever");
+    answer.recv().expect("the spawner answers")
+}
 
-    let spawner = SPAWNER.get_or_init(|| {
+type Job = (Command, Sender<io::Result<Child>>);
+
+/// The one that there is; it stays in the network of the thread that asked first.
+pub(crate) fn spawner() -> &'static Mutex<Sender<Job>> {
+    static SPAWNER: OnceLock<Mutex<Sender<Job>>> = OnceLock::new();
+    SPAWNER.get_or_init(|| {
         let (sender, jobs) = channel::<Job>();
         let run = move || {
             for (mut command, answer) in jobs {
@@ -44,9 +63,5 @@ pub(super) fn spawn(command: Command) -> io::Result<Child> {
         };
         thread::Builder::new().name("spawner".into()).spawn(run).expect("a thread");
         Mutex::new(sender)
-    });
-    let (sender, answer) = channel();
-    let jobs = spawner.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    jobs.send((command, sender)).expect("the spawner runs for ever");
-    answer.recv().expect("the spawner answers")
+    })
 }
