@@ -10,15 +10,16 @@
 //! well. It costs one small process that sleeps.
 
 use std::ffi::OsStr;
-use std::io::{self, BufRead as _, BufReader, Write as _};
-use std::os::fd::OwnedFd;
+use std::io::{self, Write as _};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child as Process, Command, Stdio};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::process::{self, Pid, Signal};
 
 use crate::args;
@@ -98,15 +99,7 @@ impl Keeper {
 /// `fairlock __keep GROUP OWNER`: does what this file is about.
 pub(crate) fn keep(args: &args::Keep) -> Result<Code, Failure> {
     let group = Pid::from_raw(args.group).ok_or_else(|| Failure::usage("not a process group"))?;
-    let (sender, receiver) = mpsc::channel();
-    thread::spawn(move || {
-        for line in BufReader::new(io::stdin()).lines().map_while(Result::ok) {
-            if sender.send(line).is_err() {
-                return;
-            }
-        }
-    });
-    until_over(&receiver);
+    until_over(io::stdin());
     let _ = process::kill_process_group(group, Signal::KILL);
     // None twice: one that was becoming another program is not found the first time.
     let mut none = 0;
@@ -133,23 +126,39 @@ fn until_gone(group: Pid) {
 }
 
 /// Returns when the group must die: its time is over, or the other end of the socket is gone.
-fn until_over(lines: &Receiver<String>) {
-    let mut deadline = Duration::MAX;
+///
+/// What was told is read before the clock counts: a keeper that slept itself, or took long to start, finds more time
+/// there that it was given meanwhile.
+fn until_over(line: impl AsFd) {
+    let (mut deadline, mut text) = (Duration::MAX, Vec::new());
     loop {
         let left = deadline.saturating_sub(clock::now());
-        if left.is_zero() {
+        if is_readable(&line, left.min(TICK)) {
+            let mut read = [0; 256];
+            match rustix::io::read(&line, &mut read) {
+                Ok(0) => return,
+                Ok(length) => text.extend_from_slice(&read[..length]),
+                Err(Errno::INTR) => continue,
+                Err(_) => return,
+            }
+            let Some(end) = text.iter().rposition(|byte| *byte == b'\n') else { continue };
+            let told = text[..end].rsplit(|byte| *byte == b'\n').next().unwrap_or_default();
+            match str::from_utf8(told).ok().and_then(|told| told.parse().ok()) {
+                Some(until) => deadline = Duration::from_nanos(until).saturating_add(SLACK),
+                None => return,
+            }
+            text.drain(..=end);
+        } else if deadline <= clock::now() {
             return;
         }
-        match lines.recv_timeout(left.min(TICK)) {
-            Ok(line) => match line.parse().map(Duration::from_nanos) {
-                Ok(until) => deadline = until.saturating_add(SLACK),
-                // Cut short by the end of the writer.
-                Err(_) => return,
-            },
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => return,
-        }
     }
+}
+
+/// Whether there is something to read, or nobody left to write, before this time is over.
+fn is_readable(line: impl AsFd, wait: Duration) -> bool {
+    let mut polled = [PollFd::new(&line, PollFlags::IN)];
+    let wait = Timespec::try_from(wait).expect("a second at most");
+    poll(&mut polled, Some(&wait)).is_ok_and(|ready| ready > 0)
 }
 
 #[cfg(test)]
@@ -159,15 +168,27 @@ mod tests {
     #[test]
     fn the_end_of_the_socket_is_the_end_of_the_group() {
         let later = (clock::now() + Duration::from_secs(3_600)).as_nanos().to_string();
-        let later = later.as_str();
-        for lines in [&[][..], &[later], &["1", later], &[later, "12x"]] {
-            let (sender, receiver) = mpsc::channel();
-            for line in lines {
-                sender.send((*line).to_owned()).unwrap();
-            }
-            drop(sender);
-            until_over(&receiver);
+        for lines in ["", &format!("{later}\n"), &format!("1\n{later}\n"), &format!("{later}\n12")]
+        {
+            let (ours, theirs) = UnixStream::pair().unwrap();
+            (&ours).write_all(lines.as_bytes()).unwrap();
+            drop(ours);
+            until_over(theirs);
         }
+    }
+
+    /// A keeper whose start took 8 s, on a machine that read it from a slow disk, believed the first time that it was
+    /// told, which was over by then, and killed a command whose lock had been renewed since.
+    #[test]
+    fn a_keeper_that_slept_reads_first_what_it_was_told() {
+        let (mut ours, theirs) = UnixStream::pair().unwrap();
+        let later = clock::now() + Duration::from_secs(3_600);
+        ours.write_all(format!("1\n{}\n", later.as_nanos()).as_bytes()).unwrap();
+        let ended = thread::spawn(move || until_over(theirs));
+        thread::sleep(Duration::from_millis(200));
+        assert!(!ended.is_finished(), "its time is not over");
+        drop(ours);
+        ended.join().unwrap();
     }
 
     /// With 100 ms of slack the KILL came up to 84 ms into the next one's hold: a guard ends at least 10 ms before its
@@ -176,10 +197,10 @@ mod tests {
     fn d26_the_group_is_killed_before_the_lease_ends() {
         const MARGIN: Duration = Duration::from_millis(10);
         let late = || {
-            let (sender, receiver) = mpsc::channel();
+            let (mut ours, theirs) = UnixStream::pair().unwrap();
             let deadline = clock::now() + Duration::from_millis(20);
-            sender.send(deadline.as_nanos().to_string()).unwrap();
-            until_over(&receiver);
+            ours.write_all(format!("{}\n", deadline.as_nanos()).as_bytes()).unwrap();
+            until_over(theirs);
             clock::now() - deadline
         };
         let soonest = (0..50).map(|_| late()).find(|late| *late < MARGIN);
@@ -188,10 +209,10 @@ mod tests {
 
     #[test]
     fn silence_past_the_deadline_is_too() {
-        let (sender, receiver) = mpsc::channel();
+        let (mut ours, theirs) = UnixStream::pair().unwrap();
         let soon = clock::now() + Duration::from_millis(10);
-        sender.send(soon.as_nanos().to_string()).unwrap();
-        until_over(&receiver);
+        ours.write_all(format!("{}\n", soon.as_nanos()).as_bytes()).unwrap();
+        until_over(theirs);
         assert!(clock::now() >= soon + SLACK);
     }
 }

@@ -99,8 +99,8 @@ fn a_job_in_the_background_wants_the_terminal() {
     eventually("the command is stopped", || state(&process) == Some('T'));
     let fairlock = parent(&process);
     eventually("the job is stopped", || state(&fairlock) == Some('T'));
-    // The shell says so before its next prompt.
-    session.keys(b"\n\n");
+    // The shell says so before its next prompt, if it has heard of it by then.
+    session.keys(b"until jobs | grep -q St''opped; do sleep 0.05; done; jobs\n");
     session.see("Stopped");
     session.keys(b"fg\n");
     eventually("the command reads", || state(&process) == Some('S'));

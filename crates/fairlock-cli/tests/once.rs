@@ -262,7 +262,7 @@ fn d26_the_ttl_has_bounds_and_is_no_fixed_lease() {
     let dir = TempDir::new();
     let url = format!("sqlite:{}/locks.db", dir.path().display());
     for (options, text) in [
-        (&["--ttl", "299ms"][..], "watchdog_lease"),
+        (&["--ttl", "299ms"][..], "--ttl"),
         (&["--ttl", "0"], "longer than 0"),
         (&["--ttl", "10s", "--lease", "10s"], "cannot be used with"),
     ] {
