@@ -271,6 +271,11 @@ async fn supervise(
         }
     };
     terminal.take_back();
+    if why.is_none() && code == Code::signal(Signal::KILL.as_raw()) {
+        // While this process stood still the keeper may have ended the command, and this be seen first.
+        plan.step(clock::now(), guard.state(), guard.remaining());
+        why = plan.kill_at().map(|_| loss::why(guard, args));
+    }
     Ended { code, why, went_on }
 }
 
