@@ -228,8 +228,13 @@ pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     panic!("still not so: {what}");
 }
 
-/// Whether a process runs; one that ended and was not waited for does not.
+/// Whether a process runs; one that ended and was not waited for does not, nor one that is about to be such and has no
+/// memory any more to run in.
 pub(crate) fn is_alive(process: &str) -> bool {
+    let memory = fs::read_to_string(format!("/proc/{process}/statm")).unwrap_or_default();
+    if memory.is_empty() || memory.starts_with("0 ") {
+        return false;
+    }
     let Ok(stat) = fs::read_to_string(format!("/proc/{process}/stat")) else { return false };
     let state = stat.rsplit_once(") ").and_then(|(_, fields)| fields.chars().next());
     !matches!(state, Some('Z' | 'X') | None)

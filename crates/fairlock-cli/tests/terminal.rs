@@ -96,9 +96,9 @@ fn people_see_how_the_wait_goes() {
     let url = server.url();
     let mut holder = Running::start(run_script(&url, &[], "x", "echo holding; exec sleep 60"));
     assert_eq!(holder.line(), "holding");
-    let script = "$FAIRLOCK run --wait 2500ms x -- true; echo \"code=$?\"";
+    let script = "$FAIRLOCK run --wait 5s x -- true; echo \"code=$?\"";
     let Some(mut session) = Session::start(&url, script) else { return };
-    let line = session.see("not acquired within 2.5s");
+    let line = session.see("not acquired within 5s");
     for text in ["x: waiting for 1", "1 of 1 in the queue", "held by ", "\r\x1b[Kfairlock: x: not"]
     {
         assert!(line.contains(text), "{text:?} is missing in {line:?}");
