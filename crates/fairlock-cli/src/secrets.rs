@@ -50,10 +50,12 @@ pub(crate) fn with_password(
         (Some(path), ..) | (None, None, Some(path)) => with_file(config, place, path),
         (None, Some(value), _) => match value.into_string() {
             // A newline at the end of a password is more likely from a file with one line than a part of it.
-            Ok(text) if end_of_line_cut(&text).contains('\n') => {
-                Err(Failure::usage(format!("{} has more than one line", place.variable)))
-            }
-            Ok(text) => Ok((place.given)(config, end_of_line_cut(&text).to_owned())),
+            Ok(text) => match end_of_line_cut(&text) {
+                line if line.contains('\n') => {
+                    Err(Failure::usage(format!("{} has more than one line", place.variable)))
+                }
+                line => Ok((place.given)(config, line.to_owned())),
+            },
             Err(_) => Err(Failure::usage(format!("{} is not UTF-8", place.variable))),
         },
         (None, None, None) => Ok(config),

@@ -282,7 +282,7 @@ impl LockState {
             return body;
         }
         self.keys.hold_expires = Some(cx.now_ms + ttl_ms);
-        if self.keys.token.is_none_or(|last| last < token.get()) {
+        if self.is_behind(token) {
             // A server that took over without the last writes may know an older hold of this owner: from now on it
             // is this one, and what still ends the older one finds nothing.
             let foreign = self.has_foreign();

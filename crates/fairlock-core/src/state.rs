@@ -222,9 +222,14 @@ impl LockState {
 
     /// Puts a token that the caller knows back where the key has lost it.
     pub(crate) fn raise_token(&mut self, floor: Token, foreign: bool, cx: &Cx<'_>) {
-        if self.keys.token.is_none_or(|last| last < floor.get()) {
+        if self.is_behind(floor) {
             self.write_token(floor.get(), foreign, cx);
         }
+    }
+
+    /// Whether the last token is lost, or lower than this one.
+    pub(crate) fn is_behind(&self, token: Token) -> bool {
+        self.keys.token.is_none_or(|last| last < token.get())
     }
 
     /// A series that a Java client began, or may continue, gets no TTL from us.

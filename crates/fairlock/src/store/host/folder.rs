@@ -63,7 +63,7 @@ impl Folder {
     /// # Errors
     /// What is there cannot be trusted, or nothing can be made; the folder is as it was.
     pub(super) fn mend(&self) -> Result<(), Error> {
-        if leads_to(&self.at, &self.fd()) {
+        if place::leads_to(&self.at, self.fd()) {
             return Ok(());
         }
         if let Some(around) = self.at.parent() {
@@ -82,7 +82,9 @@ impl Folder {
             let gate = Gate(self.fd());
             match flock(&gate.0, FlockOperation::NonBlockingLockExclusive) {
                 // Where it was removed nobody else can come to this gate, nor is there another one.
-                Ok(()) if leads_to(&self.at, &gate.0) || !self.at.exists() => return Ok(gate),
+                Ok(()) if place::leads_to(&self.at, &gate.0) || !self.at.exists() => {
+                    return Ok(gate);
+                }
                 Ok(()) => self.mend().map_err(|_| Errno::NOENT)?,
                 Err(Errno::WOULDBLOCK) if Moment::now() < until => std::thread::sleep(pause),
                 Err(Errno::INTR) => {}
@@ -220,13 +222,6 @@ fn open_checked(at: &Path, options: &OpenOptions) -> Result<(OwnedFd, Option<Gid
     let found = std::fs::File::from(fd.try_clone().map_err(failed)?);
     place::check_beside(at, &found.metadata().map_err(failed)?, options)?;
     Ok((fd, group))
-}
-
-/// Whether the name leads to what is open.
-fn leads_to(at: &Path, fd: &OwnedFd) -> bool {
-    let id = |at: fs::Stat| (at.st_dev, at.st_ino);
-    let named = fs::lstat(at).ok().map(id);
-    named.is_some() && named == fs::fstat(fd).ok().map(id)
 }
 
 fn open_at(at: &Path, options: &OpenOptions) -> io::Result<(OwnedFd, Option<Gid>)> {

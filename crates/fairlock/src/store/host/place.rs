@@ -6,9 +6,10 @@
 use super::file::OpenOptions;
 use super::mounts;
 use crate::error::{Error, ErrorKind};
-use rustix::fs::{Access, AtFlags, CWD, accessat};
+use rustix::fs::{Access, AtFlags, CWD, Stat, accessat};
 use std::fs::{self, DirBuilder, File, Metadata, Permissions};
 use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::fs::{
     DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown,
 };
@@ -291,6 +292,13 @@ const FUSE: u32 = 0x6573_5546;
 
 /// What can stand behind FUSE and is on this host for certain.
 const LOCAL_FUSE: [&str; 2] = ["fuseblk", "fuse.fuse-overlayfs"];
+
+/// Whether the name leads to what is open, itself and not by a link: nobody has removed or replaced it meanwhile.
+pub(super) fn leads_to(name: &Path, open: impl AsFd) -> bool {
+    let id = |at: Stat| (at.st_dev, at.st_ino);
+    let named = rustix::fs::lstat(name).ok().map(id);
+    named.is_some() && named == rustix::fs::fstat(open).ok().map(id)
+}
 
 fn check_file_system(folder: &Path) -> Result<(), Error> {
     let found = rustix::fs::statfs(folder).map_err(|error| io_error(folder, &error.into()))?;

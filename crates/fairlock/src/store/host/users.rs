@@ -25,7 +25,7 @@ use rusqlite::Connection;
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use rustix::io::Errno;
 use std::fs::File;
-use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -200,9 +200,7 @@ fn gate(path: &Path, folder: &Folder, busy: Duration) -> Result<Gate, StoreError
 
 /// Whether `FILE-users` is this one, and nobody has removed it meanwhile.
 fn is_at(users: &File, path: &Path) -> bool {
-    let id = |at: std::fs::Metadata| (at.dev(), at.ino());
-    let named = std::fs::symlink_metadata(place::named(path, "-users")).ok().map(id);
-    named.is_some() && named == users.metadata().ok().map(id)
+    place::leads_to(&place::named(path, "-users"), users)
 }
 
 /// Whether a process of any version has the file open.
