@@ -152,7 +152,8 @@ fn d31_a_nested_runs_daemon_ends_with_the_outer_lock() {
         let daemon =
             if deaf { daemon.replace("echo asked >>", "echo >/dev/null ") } else { daemon.clone() };
         let daemon = if deaf { daemon.replace("; exit\" TERM", "\" TERM") } else { daemon };
-        let mut command = run(&url, &["--lease", "3s"], "n1", script);
+        // Both runs and all three shells have to start before the grace begins, after two thirds of it.
+        let mut command = run(&url, &["--lease", "9s"], "n1", script);
         command.env("DAEMON", daemon);
         let mut running = Running::start(command);
         assert_eq!(running.line(), "ready");

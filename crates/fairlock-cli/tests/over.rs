@@ -10,7 +10,7 @@ use fairlock_testkit::server::{Generation, Server};
 use fairlock_testkit::tempdir::TempDir;
 use rustix::process::Signal;
 
-use crate::fixture::{Outcome, Running, eventually, fairlock, finish, run_script};
+use crate::fixture::{Outcome, Running, eventually, fairlock, finish, is_alive, run_script};
 
 /// How often the moment may be missed: the command then began before the stop, and that is another story.
 const ATTEMPTS: u32 = 50;
@@ -30,7 +30,8 @@ fn stopped_before_the_command(
     let children = format!("/proc/{main}/task/{main}/children");
     // A busy loop: the moment lasts for some milliseconds.
     while fs::read_to_string(&children).unwrap_or_default().is_empty() {
-        if !Path::new(&format!("/proc/{main}")).exists() {
+        // One that has ended is still there until it is waited for.
+        if !is_alive(&main.to_string()) {
             return None;
         }
     }
