@@ -31,7 +31,8 @@ const GROUP_POLL: Duration = Duration::from_millis(20);
 /// How often all processes are looked at, when what is left of the command is not in its group.
 const STRAGGLER_POLL: Duration = Duration::from_millis(100);
 
-/// How long KILL may take to work; longer only for processes stuck in the kernel.
+/// How long KILL may take to work; longer only for processes stuck in the kernel. Pauses are counted, not the clock,
+/// which goes on while this process stands still.
 const KILL_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// What happened to the command.
@@ -194,16 +195,16 @@ impl Child {
         // The ended command is a member of its group for as long as it is not reaped. What remains
         // keeps the group's number from being used again.
         self.reap();
-        let give_up = kill_at.max(clock::now()) + KILL_TIMEOUT;
         let (mut asked, mut all) = (false, true);
+        let mut paused = Duration::ZERO;
         while let Some(rest) = self.rest() {
-            let now = clock::now();
-            if now >= give_up {
-                all = false;
-                break;
-            }
-            if now >= kill_at {
+            if clock::now() >= kill_at {
+                if paused >= KILL_TIMEOUT {
+                    all = false;
+                    break;
+                }
                 self.kill();
+                paused += rest.pause();
             } else if rest == Rest::Outside && !asked {
                 // Runs inside of the command have ended, and have left this behind in peace.
                 for signal in [Signal::TERM, Signal::CONT] {

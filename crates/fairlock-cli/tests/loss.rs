@@ -2,13 +2,16 @@
 
 use std::fs;
 use std::net::TcpListener;
+use std::time::Duration;
 
 use fairlock_testkit::raw::Raw;
 use fairlock_testkit::server::{Generation, Server};
 use fairlock_testkit::tempdir::TempDir;
-use rustix::process::Signal;
+use rustix::process::{Signal, kill_process};
 
-use crate::fixture::{Running, eventually, fairlock, finish, hold_until, is_alive, run_script};
+use crate::fixture::{
+    Running, eventually, fairlock, finish, hold_until, is_alive, pid, run_script,
+};
 
 /// Tells its own number and a grandchild's, then works; the grandchild is deaf to TERM.
 const FAMILY: &str = r#"exec 2>/dev/null
@@ -188,6 +191,32 @@ fn d15_each_loss_says_why() {
         .wait()
         .expect(76, "the lock was lost: its lease ran out while the store did not answer; the");
     server.cont();
+}
+
+/// A run that stood still from before the end of the lease until long after it, and its keeper with it, found that
+/// it had waited long enough for what KILL had left, and had sent none: the grandchild went on without the lock.
+#[test]
+fn what_is_left_is_killed_however_late_that_is() {
+    let Some(server) = Server::start(Generation::Redis70) else { return };
+    // Not on our output: a grandchild that outlives the run would keep the test waiting for more.
+    let script = FAMILY.replace("done' &", "done' >/dev/null &");
+    let mut running = Running::start(run_script(&server.url(), &["--lease", "6s"], "x", &script));
+    let family: Vec<_> = running.line().split(' ').map(str::to_owned).collect();
+    let main = running.pid();
+    let children = fs::read_to_string(format!("/proc/{main}/task/{main}/children")).unwrap();
+    let is_keeper = |process: &&str| {
+        fs::read_to_string(format!("/proc/{process}/cmdline")).unwrap().contains("__keep")
+    };
+    let keeper = children.split_ascii_whitespace().find(is_keeper).expect("a keeper");
+    let command = format!("/proc/{}", family[0]);
+    eventually("it is asked, ends, and was waited for", || !fs::exists(&command).unwrap());
+    kill_process(pid(keeper.parse().unwrap()), Signal::STOP).unwrap();
+    running.signal(Signal::STOP);
+    // The two seconds until the lease is over, those that KILL may take to work, and one more.
+    std::thread::sleep(Duration::from_secs(5));
+    running.signal(Signal::CONT);
+    running.wait().expect(76, "the command was ended");
+    all_gone(&family);
 }
 
 #[test]

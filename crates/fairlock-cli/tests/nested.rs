@@ -160,7 +160,7 @@ fn d31_a_nested_runs_daemon_ends_with_the_outer_lock() {
         let process = lines(&log).swap_remove(0);
         assert!(is_alive(&process));
         let outcome = running.wait();
-        assert!(!is_alive(&process), "it goes on without the outer lock");
+        assert!(!is_alive(&process), "it goes on without the outer lock: {outcome:?}");
         outcome.expect(76, "n1: the lock was about to be lost");
         assert_eq!(lines(&log)[1..], *ends);
         fs::remove_file(&log).unwrap();
