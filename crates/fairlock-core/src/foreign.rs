@@ -2,45 +2,17 @@
 //! anything changes: nothing that is not ours is ever given a TTL or removed. Any other foreign hold is waited
 //! for and left as it is, until somebody takes it by force.
 
+use crate::not_a_lock::NotALock;
 use crate::op::{CoreError, Op};
 use crate::rules::MAX_HOLD_COUNT;
 use crate::state::LockState;
 use crate::value::SimpleValue;
-use std::fmt;
 
 /// Name of the field that marks Redisson's read-write locks, which share keys with no lock of ours.
 const MODE: &[u8] = b"mode";
 
 /// Longest text of a 64-bit number, in bytes.
 const NUMBER_BYTES_MAX: usize = 20;
-
-/// What stands where a lock would.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum NotALock {
-    /// A hash with a field `mode`, as Redisson's read-write lock has.
-    Mode,
-    /// A hash with so many fields: a lock has one, its holder.
-    Fields(usize),
-    /// A hash with one field, whose value is no count from 1 to [`MAX_HOLD_COUNT`].
-    Count,
-    /// A string with a number and without a TTL: it counts something, and locks nobody out.
-    Counter,
-}
-
-impl fmt::Display for NotALock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Mode => {
-                write!(f, "a hash with a field `mode` (a read-write lock of Redisson has one)")?;
-            }
-            Self::Fields(fields) => write!(f, "a hash with {fields} fields")?,
-            Self::Count => write!(f, "a hash whose one value is no hold count")?,
-            Self::Counter => write!(f, "a number without a TTL (a counter or a semaphore)")?,
-        }
-        write!(f, ", not a lock")
-    }
-}
 
 impl LockState {
     /// Why `op` is not for what stands under the name, if it is not: decided here alone.

@@ -26,6 +26,7 @@ mod liveness;
 mod lock;
 mod model;
 mod next;
+mod not_a_lock;
 mod op;
 mod queue;
 mod quiet;
@@ -36,12 +37,12 @@ mod snapshot;
 mod state;
 mod value;
 
-pub use foreign::NotALock;
 pub use id::{
     ClientId, IdError, LockName, MAX_NAME_BYTES, MAX_OWNER_NUMBER, ONCE_NUMBER_MIN, OwnerId,
     RequestId,
 };
 pub use model::Model;
+pub use not_a_lock::NotALock;
 pub use op::{
     Acquire, Answer, Body, Channel, CoreError, Effect, Grant, HeldBy, Inspection, Kind, Mode, Op,
     Payload, WaiterView,

@@ -1,7 +1,7 @@
 //! The vocabulary that every store speaks: operations, replies and effects.
 
-use crate::foreign::NotALock;
 use crate::id::{ClientId, OwnerId, RequestId};
+use crate::not_a_lock::NotALock;
 use crate::rules::Token;
 use std::fmt;
 

@@ -243,7 +243,7 @@ fn settings() -> Vec<Setting> {
 
 /// What happens by default, as the documents say it: those that only warn are named, as the code orders them.
 fn reactions() -> String {
-    let source = read("crates/fairlock/src/checks.rs");
+    let source = read("crates/fairlock/src/settings/checks.rs");
     let (_, body) = source.split_once("fn default_reaction").unwrap();
     let (warned, _) = body.split_once("=> Reaction::Warn").unwrap();
     let mut names: Vec<_> =
@@ -255,8 +255,8 @@ fn reactions() -> String {
 
 #[test]
 fn settings_are_those_of_the_code() {
-    let source = read("crates/fairlock/src/config.rs");
-    let of_tls = read("crates/fairlock/src/config/tls.rs");
+    let source = read("crates/fairlock/src/settings/config.rs");
+    let of_tls = read("crates/fairlock/src/settings/config/tls.rs");
     let setters =
         [&*source, &of_tls].into_iter().flat_map(|source| source.split("    pub fn ").skip(1));
     let setters = setters.filter(|text| {

@@ -7,9 +7,9 @@ use crate::log::Input;
 use crate::nemesis::{Kind, clocks, process};
 use crate::notes::{Notes, Scribe};
 use crate::options::{Minimum, Options, Pace};
+use crate::pace::UNTIL_ORDER;
 use crate::resource::Resource;
 use crate::stalls;
-use crate::worker::{DEAD_AFTER, HEARTBEAT};
 use fairlock_testkit::history::now_ns;
 use fairlock_testkit::rng::Rng;
 use std::path::PathBuf;
@@ -18,10 +18,6 @@ use std::time::{Duration, Instant};
 
 /// A fault after which nobody had a turn for so long is not recovered from.
 const RECOVERED_WITHIN: Duration = Duration::from_secs(60);
-
-/// How long after a recovery the order of places may still be disturbed: somebody who was not heard in it
-/// counts as dead for so long, and returns to its place with the next heartbeat.
-pub(crate) const UNTIL_ORDER: Duration = DEAD_AFTER.saturating_add(HEARTBEAT.saturating_mul(2));
 
 /// Acquisitions without a fault before the next: their order is judged.
 const QUIET: u64 = 300;

@@ -36,6 +36,7 @@ mod merge;
 mod nemesis;
 mod notes;
 mod options;
+mod pace;
 mod report;
 mod resource;
 mod stalls;

@@ -6,7 +6,7 @@
 //! it was kept waiting for most, or stood in the disk's queue, is told to the judge.
 
 use crate::log::Input;
-use crate::worker::{DEAD_AFTER, HEARTBEAT};
+use crate::pace::{DEAD_AFTER, HEARTBEAT};
 use fairlock_testkit::history::now_ns;
 use fairlock_testkit::threads::{Counts, threads};
 use std::collections::HashMap;

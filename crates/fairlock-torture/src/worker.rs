@@ -3,6 +3,7 @@
 //! `fairlock-torture worker URL RESOURCE LEASE_MS SEED`
 
 use crate::log::note::{End, Note};
+use crate::pace::HEARTBEAT;
 use crate::resource::Access;
 use crate::stalls;
 use fairlock::{Client, Config, Error, Guard, Lock, Release};
@@ -52,10 +53,6 @@ fn contended(number: u64) -> String {
         _ => format!("simple-{}", number - plain),
     }
 }
-
-/// The heartbeat, and with it after how long a silent client is dead.
-pub(crate) const HEARTBEAT: Duration = Duration::from_millis(500);
-pub(crate) const DEAD_AFTER: Duration = Duration::from_millis(1_500);
 
 /// An explicit lease: longer than anything here is held, and not renewed.
 const EXPLICIT: Duration = Duration::from_secs(4);

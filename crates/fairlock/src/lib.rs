@@ -92,64 +92,39 @@
     allow(dead_code, reason = "connections, their errors and their events come from servers only")
 )]
 
-mod acquire;
-mod background;
-mod backoff;
+mod api;
+mod base;
 #[cfg(feature = "blocking")]
 pub mod blocking;
-mod caller;
-mod checks;
-mod client;
-mod client_info;
-mod clock;
-mod config;
-mod credentials;
-mod detached;
-mod error;
-#[cfg(all(unix, feature = "redis"))]
-mod exposure;
-mod guard;
-mod hold;
-mod hub;
-mod listing;
-mod lock;
+mod engine;
 mod observe;
-mod owner;
-mod process;
-mod random;
-mod reaper;
-mod replay;
-mod replicas;
-mod shared;
-mod shepherd;
-mod status;
+mod settings;
+mod state;
 mod store;
 #[cfg(feature = "test-util")]
 pub mod test_util;
-mod turn;
-mod url;
-mod watchdog;
-mod with;
 #[cfg(feature = "yardstick")]
 pub mod yardstick;
 
-pub use checks::{Check, Reaction, Warning};
-pub use client::Client;
-pub use client_info::ClientInfo;
-pub use config::{Config, ShardedPubSub};
-pub use credentials::Credentials;
-pub use detached::Detached;
-pub use error::{Error, ErrorKind};
+pub use api::client::Client;
+pub use api::detached::Detached;
+pub use api::guard::Guard;
+pub use api::listing::Locks;
+pub use api::lock::Lock;
+pub use api::owner::Owner;
+pub use api::scoped::{Done, Held};
+pub use api::status::{Holder, LockStatus, QueuedWaiter};
+pub use api::turn::Turn;
+pub use base::error::{Error, ErrorKind};
+pub use base::lost_reason::LostReason;
 #[doc(inline)]
 pub use fairlock_core::{ClientId, IdError, Kind, LockName, OwnerId, Token as FencingToken};
-pub use guard::Guard;
-pub use hold::{GuardState, LostReason};
-pub use listing::{LockEntry, Locks};
-pub use lock::Lock;
-pub use owner::Owner;
-pub use reaper::Release;
-pub use replicas::Replicas;
-pub use shared::ConnectionState;
-pub use status::{Holder, LockStatus, QueuedWaiter};
-pub use turn::Turn;
-pub use with::{Done, Held};
+pub use settings::checks::{Check, Reaction, Warning};
+pub use settings::client_info::ClientInfo;
+pub use settings::config::{Config, ShardedPubSub};
+pub use settings::connection_state::ConnectionState;
+pub use settings::credentials::Credentials;
+pub use settings::replicas::Replicas;
+pub use state::outcome::Release;
+pub use state::standing::GuardState;
+pub use store::entry::LockEntry;

@@ -3,8 +3,8 @@
 //! For benches, which tell times as multiples of it. Not for applications, and
 //! not covered by the versions of this crate: it may change in any of them.
 
-use crate::client::Client;
-use crate::error::Error;
+use crate::api::client::Client;
+use crate::base::error::Error;
 use crate::store::{Raw, StoreError};
 use fairlock_core::{LockName, OwnerId};
 use std::fmt;
@@ -72,7 +72,8 @@ impl Yardstick {
     pub async fn erase(client: &Client, names: Vec<LockName>) -> Result<(), Error> {
         client.shared().usable()?;
         let shared = Arc::clone(client.shared());
-        let erased = client.on_background(async move { shared.store.erase(&names).await });
+        let erased =
+            client.session().on_background(async move { shared.store.erase(&names).await });
         erased.await?.map_err(|StoreError { error, .. }| error)
     }
 }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 /// Longest source file, in lines: beyond it a file has more than one purpose.
 const LINES_MAX: usize = 700;
 
+#[derive(Clone)]
 struct Source {
     /// Below the folder `crates`.
     path: String,
@@ -93,6 +94,7 @@ fn none(what: &str, found: Vec<String>) {
 fn is_test(source: &Source) -> bool {
     let path = &source.path;
     path.ends_with("tests.rs")
+        || path.ends_with("/fuzz.rs") && path.starts_with("fairlock/")
         || path.contains("/tests/")
         || path.contains("/differential/")
         || path.contains("/simulation/")
@@ -114,59 +116,97 @@ fn the_redis_store_does_not_use_the_state_machine() {
     none("the check would not be independent", uses(&store, &["Model", "LockState"]));
 }
 
-#[test]
-fn only_the_redis_store_uses_the_redis_crate() {
-    let mut library = sources("fairlock/src", ".rs");
-    library.retain(|source| !source.path.starts_with("fairlock/src/store/redis"));
-    let mut found = uses(&library, &["redis::"]);
-    // Where the store is made, and the seam: both name the store, not the crate.
-    let ours = ["fairlock/src/background.rs", "fairlock/src/store/mod.rs"];
-    found.retain(|line| !ours.iter().any(|path| line.starts_with(&format!("{path}:"))));
-    none("Redis is known in store/redis only", found);
-    for source in library.iter().filter(|source| ours.contains(&&source.path[..])) {
-        let lines = source.code().filter(|(_, line)| contains_word(line, "redis::"));
-        assert!(lines.into_iter().all(|(_, line)| line.contains("crate::store::redis::")));
+/// The floors of each house, the highest first. Imports lead downwards, or stay on their floor.
+const FLOORS: [(&str, &[&str]); 1] = [(
+    "fairlock/src",
+    &[
+        "yardstick",
+        "test_util",
+        "blocking",
+        "api",
+        "engine",
+        "state",
+        "store",
+        "observe",
+        "settings",
+        "base",
+    ],
+)];
+
+/// What of `source`, on the floor `at`, leads upwards: to a higher floor, or, below the API, to the crate's root, which
+/// shows the API.
+fn upwards(source: &Source, at: usize, floors: &[&str]) -> Vec<String> {
+    let root = floors.iter().position(|floor| *floor == "api").unwrap_or(0);
+    let mut found = Vec::new();
+    for (number, line) in source.code() {
+        for (from, _) in line.match_indices("crate::") {
+            let to = &line[from + "crate::".len()..];
+            let name = to.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or("");
+            let floor = floors.iter().position(|floor| *floor == name);
+            if floor.map_or(at >= root, |floor| floor < at) {
+                found.push(format!("{}:{number}: crate::{to}", source.path));
+            }
+        }
     }
-    none(
-        "the command uses the public API",
-        uses(&sources("fairlock-cli/src", ".rs"), &["redis::"]),
-    );
+    found
 }
 
-/// What is trusted, and when something is sent, is decided in one place.
 #[test]
-fn only_the_tls_of_the_redis_store_uses_rustls() {
-    let (known, others): (Vec<_>, Vec<_>) = sources("fairlock/src", ".rs")
-        .into_iter()
-        .partition(|source| source.path.starts_with("fairlock/src/store/redis/tls/"));
-    none("rustls is known in store/redis/tls only", uses(&others, &["rustls", "tokio_rustls"]));
-    assert!(!uses(&known, &["rustls"]).is_empty(), "the rule sees nothing");
+fn imports_lead_downwards() {
+    for (house, floors) in FLOORS {
+        let mut seen = vec![0; floors.len()];
+        for source in sources(house, ".rs").iter().filter(|source| !is_test(source)) {
+            let place = source.path[house.len() + 1..].trim_end_matches(".rs");
+            let floor = place.split('/').next().unwrap();
+            if ["lib", "main"].contains(&floor) {
+                continue;
+            }
+            let Some(at) = floors.iter().position(|known| *known == floor) else {
+                panic!("{} is on no floor", source.path);
+            };
+            seen[at] += 1;
+            none("imports lead downwards", upwards(source, at, floors));
+        }
+        assert!(seen.iter().all(|files| *files > 0), "{house}: {seen:?}");
+    }
+}
+
+/// Crates of others, and the one place that knows each.
+const OUTSIDERS: [(&str, &str); 6] = [
+    ("redis", "fairlock/src/store/redis/"),
+    ("rustls", "fairlock/src/store/redis/tls/"),
+    ("tokio_rustls", "fairlock/src/store/redis/tls/"),
+    ("rusqlite", "fairlock/src/store/host/"),
+    ("tracing", "fairlock/src/observe/"),
+    ("metrics", "fairlock/src/observe/"),
+];
+
+#[test]
+fn each_crate_of_others_is_known_in_one_place() {
+    let all = [sources("fairlock/src", ".rs"), sources("fairlock-cli/src", ".rs")].concat();
+    for (name, place) in OUTSIDERS {
+        // Not a module of ours with the same name, which stands behind another one.
+        let names = |line: &str| {
+            line.match_indices(&format!("{name}::")).any(|(at, _)| {
+                let before = line[..at].chars().next_back();
+                !before.is_some_and(|c| c.is_alphanumeric() || c == '_' || c == ':')
+            })
+        };
+        let (mut known, mut others) = (0, Vec::new());
+        for source in &all {
+            for (number, _) in source.code().filter(|(_, line)| names(line)) {
+                match source.path.starts_with(place) {
+                    true => known += 1,
+                    false => others.push(format!("{}:{number}: {name}", source.path)),
+                }
+            }
+        }
+        none("one place knows it", others);
+        assert!(known > 0, "{name}: the rule sees nothing");
+    }
     // What asks for the process's provider panics beside a second one.
-    none("a provider is named", uses(&known, &["ClientConfig::builder()", "get_default"]));
-}
-
-#[test]
-fn only_the_host_store_uses_sqlite() {
-    let (known, others): (Vec<_>, Vec<_>) = sources("fairlock/src", ".rs")
-        .into_iter()
-        .partition(|source| source.path.starts_with("fairlock/src/store/host/"));
-    none("SQLite is known in store/host only", uses(&others, &["rusqlite"]));
-    assert!(!uses(&known, &["rusqlite"]).is_empty(), "the rule sees nothing");
-    none(
-        "the command uses the public API",
-        uses(&sources("fairlock-cli/src", ".rs"), &["rusqlite"]),
-    );
-}
-
-/// What the library does must not depend on who listens.
-#[test]
-fn only_observe_knows_metrics_and_tracing() {
-    let (known, others): (Vec<_>, Vec<_>) = sources("fairlock/src", ".rs")
-        .into_iter()
-        .partition(|source| source.path.starts_with("fairlock/src/observe/"));
-    let words = ["tracing::", "metrics::", "\"tracing\"", "\"metrics\""];
-    none("metrics and tracing are known in observe only", uses(&others, &words));
-    assert!(!uses(&known, &words).is_empty(), "the rule sees nothing");
+    let tls = sources("fairlock/src/store/redis/tls", ".rs");
+    none("a provider is named", uses(&tls, &["ClientConfig::builder()", "get_default"]));
 }
 
 #[test]

@@ -15,7 +15,7 @@
 use super::window::Excuse;
 use super::{Counts, Found, ns};
 use crate::log::note::{End, Note};
-use crate::worker::{DEAD_AFTER, HEARTBEAT};
+use crate::pace::{DEAD_AFTER, HEARTBEAT};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Duration;
 

@@ -21,7 +21,7 @@ use super::both::on_boot;
 use super::window::Excuse;
 use super::{Found, ns};
 use crate::log::effects::Command;
-use crate::worker::DEAD_AFTER;
+use crate::pace::DEAD_AFTER;
 use book::{Book, Key};
 use dates::{Dates, Grant};
 use std::collections::{HashMap, HashSet, VecDeque};

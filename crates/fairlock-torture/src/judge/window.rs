@@ -1,10 +1,10 @@
 //! Times in which something was wrong, and what they excuse.
 
 use super::ns;
-use crate::campaign::UNTIL_ORDER;
 use crate::nemesis::process::{self, STOPPED};
 use crate::nemesis::{Effect, Kind, clocks};
-use crate::worker::HEARTBEAT;
+use crate::pace::HEARTBEAT;
+use crate::pace::UNTIL_ORDER;
 use std::collections::BTreeMap;
 use std::time::Duration;
 

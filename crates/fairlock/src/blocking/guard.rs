@@ -1,10 +1,11 @@
 //! The guard of a thread.
 
 use super::wait;
-use crate::detached::Detached;
-use crate::error::Error;
-use crate::hold::{GuardState, LostReason};
-use crate::reaper::Release;
+use crate::api::detached::Detached;
+use crate::base::error::Error;
+use crate::base::lost_reason::LostReason;
+use crate::state::outcome::Release;
+use crate::state::standing::GuardState;
 use fairlock_core::{LockName, OwnerId, Token as FencingToken};
 use std::fmt;
 use std::marker::PhantomData;

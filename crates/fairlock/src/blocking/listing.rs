@@ -1,8 +1,8 @@
 //! The locks of a store, for threads.
 
 use super::wait;
-use crate::error::Error;
-use crate::listing::LockEntry;
+use crate::base::error::Error;
+use crate::store::entry::LockEntry;
 
 /// A walk through the locks of a store: see [`Locks`](crate::Locks) of the async API.
 #[derive(Debug)]

@@ -1,11 +1,11 @@
 //! The handle of a lock, for threads.
 
 use super::{Guard, Interrupt, Turn, thread, wait};
-use crate::client::Client;
-use crate::error::Error;
-use crate::owner::Owner;
-use crate::status::{Holder, LockStatus};
-use crate::with::{self, Done, Held};
+use crate::api::client::Client;
+use crate::api::owner::Owner;
+use crate::api::scoped::{self, Done, Held};
+use crate::api::status::{Holder, LockStatus};
+use crate::base::error::Error;
 use fairlock_core::Kind;
 use std::time::Duration;
 
@@ -113,7 +113,7 @@ impl Lock {
     pub fn with<T>(&self, work: impl FnOnce(Held) -> T) -> Result<Done<T>, Error> {
         let guard = self.lock()?.into_async();
         // Nothing interrupts this: the value is worth more.
-        wait::until_ready(with::run(guard, |held| async move { work(held) }))
+        wait::until_ready(scoped::run(guard, |held| async move { work(held) }))
     }
 
     /// Whether anybody holds the lock.

@@ -65,10 +65,10 @@ pub use listing::Locks;
 pub use lock::Lock;
 pub use turn::Turn;
 
-use crate::config::Config;
-use crate::error::Error;
-use crate::owner::Owner;
-use crate::shared::ConnectionState;
+use crate::api::owner::Owner;
+use crate::base::error::Error;
+use crate::settings::config::Config;
+use crate::settings::connection_state::ConnectionState;
 use fairlock_core::ClientId;
 
 /// A client of one store, for threads. Cheap to clone; all clones share its connections.

@@ -1,9 +1,9 @@
 //! The owner that each thread is, one for each client.
 
-use crate::client::Client;
-use crate::error::Error;
-use crate::owner::Owner;
-use crate::shared::Shared;
+use crate::api::client::Client;
+use crate::api::owner::Owner;
+use crate::base::error::Error;
+use crate::engine::context::Shared;
 use std::cell::RefCell;
 use std::sync::{Arc, Weak};
 

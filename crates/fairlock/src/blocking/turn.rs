@@ -1,7 +1,7 @@
 //! A place in the queue of a fair lock, for threads.
 
 use super::{Guard, Interrupt, wait};
-use crate::error::Error;
+use crate::base::error::Error;
 use fairlock_core::{LockName, OwnerId};
 use std::fmt;
 use std::marker::PhantomData;

@@ -1,8 +1,8 @@
 //! Parking the calling thread until a future is ready, where that is allowed.
 
 use super::Interrupt;
-use crate::clock::lock;
-use crate::error::{Error, ErrorKind};
+use crate::base::clock::lock;
+use crate::base::error::{Error, ErrorKind};
 use std::pin::pin;
 use std::sync::{Arc, Condvar, Mutex};
 use std::task::{Context, Poll, Wake, Waker};

@@ -15,18 +15,15 @@
 #[cfg(feature = "metrics")]
 mod meter;
 
-use crate::acquire::Wanted;
-use crate::checks::Warning;
-use crate::error::{Error, ErrorKind};
-use crate::hold::Hold;
-use crate::reaper::Release;
-use crate::shared::{ConnectionState, Shared};
-use fairlock_core::{Answer, ClientId, Kind, LockName, OwnerId};
+use crate::base::error::{Error, ErrorKind};
+use crate::settings::checks::Warning;
+use crate::settings::connection_state::ConnectionState;
+use fairlock_core::{Answer, ClientId, Kind, LockName, OwnerId, Token};
 use std::future::Future;
 use std::time::Duration;
 
 #[cfg(any(feature = "metrics", feature = "tracing"))]
-use crate::clock::{Moment, lock};
+use crate::base::clock::{Moment, lock};
 #[cfg(any(feature = "metrics", feature = "tracing"))]
 use std::sync::{Mutex, OnceLock};
 #[cfg(feature = "tracing")]
@@ -78,6 +75,26 @@ pub(crate) enum Way {
     Heartbeat,
 }
 
+/// What is told of a request for a lock.
+#[derive(Clone, Copy)]
+pub(crate) struct Request<'a> {
+    pub(crate) name: &'a LockName,
+    pub(crate) kind: Kind,
+    /// It does not stand in the queue.
+    pub(crate) try_once: bool,
+    pub(crate) asked: &'a Asked,
+}
+
+/// What is told of a hold.
+#[derive(Clone, Copy)]
+pub(crate) struct Hold<'a> {
+    pub(crate) name: &'a LockName,
+    pub(crate) kind: Kind,
+    pub(crate) owner: &'a OwnerId,
+    pub(crate) token: Token,
+    pub(crate) story: &'a Story,
+}
+
 /// When somebody asked for a lock, and the span of that.
 #[derive(Clone, Debug)]
 pub(crate) struct Asked {
@@ -87,8 +104,8 @@ pub(crate) struct Asked {
 }
 
 impl Asked {
-    /// Called by the task that asks, so that its span is the parent.
-    pub(crate) fn now(shared: &Shared, name: &LockName, kind: Kind) -> Self {
+    /// Called by the task that asks, so that its span is the parent. `names`: whether names of locks may be shown.
+    pub(crate) fn now(names: bool, name: &LockName, kind: Kind) -> Self {
         Self {
             since: Since::now(),
             #[cfg(feature = "tracing")]
@@ -96,7 +113,7 @@ impl Asked {
                 target: "fairlock",
                 "acquire",
                 kind = kind_label(kind),
-                lock = named(shared.config.log_names, name),
+                lock = named(names, name),
                 owner = Empty,
                 outcome = Empty,
             ),
@@ -106,45 +123,51 @@ impl Asked {
 
 /// A request that is under way.
 pub(crate) struct Waiting<'a> {
-    wanted: &'a Wanted,
+    asked: &'a Asked,
+    kind: Kind,
 }
 
 /// A driver began to get the lock.
-pub(crate) fn waiting(wanted: &Wanted) -> Waiting<'_> {
-    gauge!(WAITERS, kind = kind_label(wanted.kind); 1.0);
-    Waiting { wanted }
+pub(crate) fn waiting(asked: &Asked, kind: Kind) -> Waiting<'_> {
+    gauge!(WAITERS, kind = kind_label(kind); 1.0);
+    Waiting { asked, kind }
 }
 
 impl Waiting<'_> {
     /// The same work, inside the span of the acquisition.
     pub(crate) fn within<F: Future>(&self, work: F) -> impl Future<Output = F::Output> {
         #[cfg(feature = "tracing")]
-        let work = tracing::Instrument::instrument(work, self.wanted.asked.span.clone());
+        let work = tracing::Instrument::instrument(work, self.asked.span.clone());
         work
     }
 
     /// The driver knows what came of it; `cancelled`: nobody waits for that any more.
-    pub(crate) fn ended<T>(&self, result: &Result<Option<T>, Error>, cancelled: bool) {
+    pub(crate) fn ended<T>(
+        &self,
+        request: &Request<'_>,
+        result: &Result<Option<T>, Error>,
+        cancelled: bool,
+    ) {
         let outcome = match result {
             _ if cancelled => "cancelled",
             Ok(Some(_)) => "granted",
-            Ok(None) if self.wanted.try_once => "busy",
+            Ok(None) if request.try_once => "busy",
             Ok(None) => "timed_out",
             Err(error) => error_label(error.kind()),
         };
-        acquired(self.wanted, outcome, result.as_ref().err());
+        acquired(request, outcome, result.as_ref().err());
     }
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        gauge!(WAITERS, kind = kind_label(self.wanted.kind); -1.0);
+        gauge!(WAITERS, kind = kind_label(self.kind); -1.0);
     }
 }
 
-fn acquired(wanted: &Wanted, outcome: &'static str, error: Option<&Error>) {
-    let kind = kind_label(wanted.kind);
-    let waited = wanted.asked.since.elapsed();
+fn acquired(request: &Request<'_>, outcome: &'static str, error: Option<&Error>) {
+    let kind = kind_label(request.kind);
+    let waited = request.asked.since.elapsed();
     let class = match (outcome, error) {
         ("granted", _) => "granted",
         (_, None) => "gave_up",
@@ -154,26 +177,26 @@ fn acquired(wanted: &Wanted, outcome: &'static str, error: Option<&Error>) {
     record!(WAIT, kind = kind, outcome = class; waited.as_secs_f64());
     #[cfg(feature = "tracing")]
     {
-        let span = &wanted.asked.span;
+        let span = &request.asked.span;
         span.record("outcome", outcome);
         event!(
-            DEBUG, in span, kind, outcome, lock = %wanted.name, waited_ms = waited.as_millis() as u64,
+            DEBUG, in span, kind, outcome, lock = %request.name, waited_ms = waited.as_millis() as u64,
             error = error.map(display), "asked for"
         );
     }
 }
 
-/// The request of `wanted` goes out under this id.
-pub(crate) fn asked_as(wanted: &Wanted, owner: &OwnerId) {
+/// A request goes out under this id.
+pub(crate) fn asked_as(asked: &Asked, owner: &OwnerId) {
     #[cfg(feature = "tracing")]
-    wanted.asked.span.record("owner", display(owner));
+    asked.span.record("owner", display(owner));
 }
 
 /// A store inside this process gave the lock at once.
-pub(crate) fn acquired_at_once(wanted: &Wanted, owner: &OwnerId) {
-    asked_as(wanted, owner);
-    granted(wanted.kind, Way::Request);
-    acquired(wanted, "granted", None);
+pub(crate) fn acquired_at_once(request: &Request<'_>, owner: &OwnerId) {
+    asked_as(request.asked, owner);
+    granted(request.kind, Way::Request);
+    acquired(request, "granted", None);
 }
 
 /// A grant reached this client.
@@ -257,22 +280,21 @@ impl Drop for Story {
 }
 
 /// A hold is to be delivered to whoever asked for it.
-pub(crate) fn held(shared: &Shared, wanted: &Wanted, hold: &Hold) {
+pub(crate) fn held(hold: &Hold<'_>, names: bool, asked: &Asked) {
     #[cfg(any(feature = "metrics", feature = "tracing"))]
     {
-        let names = shared.config.log_names;
         #[cfg(feature = "tracing")]
         let span = tracing::info_span!(
             target: "fairlock",
             parent: None,
             "hold",
             kind = kind_label(hold.kind),
-            lock = named(names, &hold.name),
+            lock = named(names, hold.name),
             owner = %hold.owner,
             token = hold.token.get(),
         );
         #[cfg(feature = "tracing")]
-        span.follows_from(&wanted.asked.span);
+        span.follows_from(&asked.span);
         let chapter = Chapter {
             kind: hold.kind,
             since: Since::now(),
@@ -289,35 +311,26 @@ pub(crate) fn held(shared: &Shared, wanted: &Wanted, hold: &Hold) {
 }
 
 /// The last guard of a hold is over.
-pub(crate) fn let_go(hold: &Hold) {
-    hold.story.end();
+pub(crate) fn let_go(story: &Story) {
+    story.end();
 }
 
-/// A release was answered, or was not.
-pub(crate) fn released(hold: &Hold, outcome: Release) -> Release {
-    let label = match outcome {
-        Release::Released => "released",
-        Release::StillHeld(_) => "still_held",
-        Release::Lost => "lost",
-        Release::Unknown => "unknown",
-    };
-    count!(RELEASES, kind = kind_label(hold.kind), outcome = label);
-    #[cfg(feature = "tracing")]
-    match outcome {
-        Release::Lost | Release::Unknown => {
-            event!(
-                WARN, in &hold.story.span(), outcome = label, owner = %hold.owner,
-                token = hold.token.get(), lock = named(hold.story.names(), &hold.name),
-                "a release did not end well"
-            );
-        }
-        _ => event!(DEBUG, in &hold.story.span(), outcome = label, lock = %hold.name, "released"),
+/// A release was answered, or was not; `good`: the lock was given back, or other guards have it.
+pub(crate) fn released(hold: &Hold<'_>, outcome: &'static str, good: bool) {
+    count!(RELEASES, kind = kind_label(hold.kind), outcome = outcome);
+    if good {
+        event!(DEBUG, in &hold.story.span(), outcome, lock = %hold.name, "released");
+    } else {
+        event!(
+            WARN, in &hold.story.span(), outcome, owner = %hold.owner,
+            token = hold.token.get(), lock = named(hold.story.names(), hold.name),
+            "a release did not end well"
+        );
     }
-    outcome
 }
 
 /// The store confirmed a renewal, and so much validity was left.
-pub(crate) fn renewed(hold: &Hold, left: Duration) {
+pub(crate) fn renewed(hold: &Hold<'_>, left: Duration) {
     count!(RENEWALS);
     record!(MARGIN; left.as_secs_f64());
     event!(
@@ -326,37 +339,36 @@ pub(crate) fn renewed(hold: &Hold, left: Duration) {
     );
 }
 
-/// A renewal was not confirmed; it is tried again.
-pub(crate) fn renewal_missed(hold: &Hold, error: &Error) {
+/// A renewal was not confirmed, and so much validity is left; it is tried again.
+pub(crate) fn renewal_missed(hold: &Hold<'_>, error: &Error, left: Duration) {
     count!(RENEWALS_MISSED);
     event!(
         WARN, in &hold.story.span(), owner = %hold.owner, token = hold.token.get(),
-        lock = named(hold.story.names(), &hold.name), error = error_label(error.kind()),
-        left_ms = hold.valid_until().left().as_millis() as u64,
+        lock = named(hold.story.names(), hold.name), error = error_label(error.kind()),
+        left_ms = left.as_millis() as u64,
         "a renewal was not confirmed, and is tried again"
     );
     event!(DEBUG, in &hold.story.span(), lock = %hold.name, %error, "renewal not confirmed");
 }
 
 /// A hold is in doubt.
-pub(crate) fn suspect(hold: &Hold) {
+pub(crate) fn suspect(hold: &Hold<'_>) {
     count!(SUSPECT, kind = kind_label(hold.kind));
     event!(
         WARN, in &hold.story.span(), owner = %hold.owner, token = hold.token.get(),
-        lock = named(hold.story.names(), &hold.name), "a lock is in doubt"
+        lock = named(hold.story.names(), hold.name), "a lock is in doubt"
     );
 }
 
-/// A hold is lost: its validity has run out, or the store says that somebody took it.
-pub(crate) fn lost(hold: &Hold) {
-    let expired = hold.valid_until().left().is_zero();
+/// A hold is lost: its validity has run out (`expired`), or the store says that somebody took it.
+pub(crate) fn lost(hold: &Hold<'_>, expired: bool) {
     let cause = if expired { "expired" } else { "taken" };
     count!(LOST, kind = kind_label(hold.kind), cause = cause);
     event!(
         WARN, in &hold.story.span(), cause, owner = %hold.owner, token = hold.token.get(),
-        lock = named(hold.story.names(), &hold.name), "a lock is lost"
+        lock = named(hold.story.names(), hold.name), "a lock is lost"
     );
-    let_go(hold);
+    let_go(hold.story);
 }
 
 /// A store has answered.

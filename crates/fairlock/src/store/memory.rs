@@ -1,12 +1,12 @@
 //! The store inside one process: the core itself, and a task that carries out what time brings.
 
 use super::{Boxed, Cursor, Event, Page, Reply, Store, StoreError, Topic};
-use crate::client_info::ClientInfo;
-use crate::clock::{Moment, lock};
-use crate::config::Config;
-use crate::error::{Error, ErrorKind};
-use crate::listing::LockEntry;
+use crate::base::clock::{Moment, lock};
+use crate::base::error::{Error, ErrorKind};
 use crate::observe;
+use crate::settings::client_info::ClientInfo;
+use crate::settings::config::Config;
+use crate::store::entry::LockEntry;
 use fairlock_core::{
     Answer, Body, Channel, ClientId, CoreError, Effect, Kind, LockName, LockState, Model, Op,
     OwnerId, Payload, Rules, World,

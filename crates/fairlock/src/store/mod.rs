@@ -3,17 +3,18 @@
 //! A store carries out one operation of [`fairlock_core::Op`] at a time, atomically, and delivers
 //! what it hears ([`Event`]) to the hub. It knows nothing of handles, guards or waiting.
 
+pub(crate) mod entry;
 #[cfg(all(feature = "sqlite", unix))]
 pub(crate) mod host;
 pub(crate) mod memory;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
 
-use crate::checks::{Check, Warning};
-use crate::client_info::ClientInfo;
-use crate::clock::{Moment, ServerClock};
-use crate::error::{Error, ErrorKind};
-use crate::listing::LockEntry;
+use crate::base::clock::{Moment, ServerClock};
+use crate::base::error::{Error, ErrorKind};
+use crate::settings::checks::{Check, Warning};
+use crate::settings::client_info::ClientInfo;
+use crate::store::entry::LockEntry;
 #[cfg(feature = "yardstick")]
 pub(crate) use crate::store::redis::Raw;
 #[cfg(feature = "redis")]

@@ -54,15 +54,16 @@
 
 mod port;
 
-use crate::background;
-use crate::client::Client;
-use crate::clock;
-use crate::config::{Address, Config};
-use crate::error::ErrorKind;
-use crate::hold::{Change, Hold, LostReason};
-use crate::random::random_bits;
-use crate::reaper;
-use crate::shared::Shared;
+use crate::api::client::Client;
+use crate::base::clock;
+use crate::base::error::ErrorKind;
+use crate::base::lost_reason::LostReason;
+use crate::base::random::random_bits;
+use crate::engine::context::Shared;
+use crate::engine::release;
+use crate::engine::start;
+use crate::settings::config::{Address, Config};
+use crate::state::hold::{Change, Hold};
 use crate::store::{Event, Scope, Store};
 use fairlock_core::{ClientId, LockName};
 use port::{Inside, Port};
@@ -124,7 +125,7 @@ impl Sandbox {
         let id = id.expect("the operating system has random numbers");
         let port = Port::new(Arc::clone(&self.inside));
         let store = Arc::clone(&port) as Arc<dyn Store>;
-        let started = background::start_here(self.config.clone(), id, store);
+        let started = start::start_here(self.config.clone(), id, store);
         self.inside.memory().announce(&self.config, id);
         self.inside.add(id, &started.shared, &port);
         Client::new(started)
@@ -139,7 +140,7 @@ impl Sandbox {
             shared.watchdog.forget(hold);
             let gone = Change { count: 0, number: u64::MAX };
             // Only a token that cannot be minted any more is refused.
-            let _ = self.inside.memory().apply(&hold.name, &reaper::release_op(hold, gone));
+            let _ = self.inside.memory().apply(&hold.name, &release::release_op(hold, gone));
         })
     }
 

@@ -1,9 +1,9 @@
 //! The way of one client to a sandbox's store, which a test can cut.
 
-use crate::client_info::ClientInfo;
-use crate::clock::lock;
-use crate::error::{Error, ErrorKind};
-use crate::shared::Shared;
+use crate::base::clock::lock;
+use crate::base::error::{Error, ErrorKind};
+use crate::engine::context::Shared;
+use crate::settings::client_info::ClientInfo;
 use crate::store::memory::MemoryStore;
 use crate::store::{Boxed, Cursor, Event, Page, Reply, Store, StoreError, Topic};
 use fairlock_core::{ClientId, LockName, Op, Rules};

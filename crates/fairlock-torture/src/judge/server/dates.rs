@@ -11,7 +11,7 @@ use super::super::both::on_boot;
 use super::super::window::Excuse;
 use super::{Found, READ_WITHIN, ns};
 use crate::nemesis::process::STOPPED;
-use crate::worker::{DEAD_AFTER, HEARTBEAT};
+use crate::pace::{DEAD_AFTER, HEARTBEAT};
 use std::collections::HashMap;
 use std::time::Duration;
 

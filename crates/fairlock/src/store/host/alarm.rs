@@ -8,7 +8,7 @@ pub(super) use platform::Alarm;
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 mod platform {
-    use crate::clock::{Moment, lock};
+    use crate::base::clock::{Moment, lock};
     use crate::store::Boxed;
     use rustix::time::{
         Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
@@ -176,7 +176,7 @@ mod platform {
 #[cfg(test)]
 mod tests {
     use super::Alarm;
-    use crate::clock::Moment;
+    use crate::base::clock::Moment;
     use std::time::Duration;
     use tokio::runtime::Handle;
 

@@ -4,7 +4,7 @@
 //! for a thousand. One that is lost costs time only: the receiver finds its turn by its heartbeat.
 
 use super::folder::{self, BELL, Folder};
-use crate::clock::Moment;
+use crate::base::clock::Moment;
 use crate::store::Event;
 use fairlock_core::{ClientId, Grant, MAX_LEASE_MS, OwnerId, RequestId, Token};
 use rustix::fs::OFlags;

@@ -1,7 +1,7 @@
 //! Host time: one epoch for each boot, kept in the file, and the time since boot. No change of the
 //! wall clock moves it, and all processes agree on it.
 
-use crate::error::{Error, ErrorKind};
+use crate::base::error::{Error, ErrorKind};
 use std::fs;
 use std::io;
 

@@ -1,7 +1,8 @@
 //! What clients say of themselves, one row each.
 
 use super::file::HostFile;
-use crate::client_info::{ClientInfo, is_printable};
+use crate::settings::client_info::ClientInfo;
+use crate::settings::text::is_printable;
 use crate::store::StoreError;
 use fairlock_core::ClientId;
 use rusqlite::{OptionalExtension, Row, params};

@@ -1,7 +1,7 @@
 //! SQLite's errors as ours: what happened, to which file, what to do.
 
 use super::place;
-use crate::error::{Error, ErrorKind};
+use crate::base::error::{Error, ErrorKind};
 use crate::store::StoreError;
 use fairlock_core::{CoreError, LockName};
 use rusqlite::ErrorCode;

@@ -7,8 +7,8 @@ use super::turns::Turns;
 use super::users::User;
 use super::views::{Apart, Views};
 use super::{codec, fault, forks, opening};
-use crate::clock::Moment;
-use crate::error::{Error, ErrorKind};
+use crate::base::clock::Moment;
+use crate::base::error::{Error, ErrorKind};
 use crate::store::StoreError;
 use fairlock_core::{
     Answer, ClientId, Effect, LockName, LockState, Op, OwnerId, Rules, Snapshot, World,

@@ -10,8 +10,8 @@
 
 use super::file::{OpenOptions, PAUSE_MAX, PAUSE_MIN};
 use super::{mounts, place};
-use crate::clock::{Moment, lock};
-use crate::error::Error;
+use crate::base::clock::{Moment, lock};
+use crate::base::error::Error;
 use fairlock_core::{ClientId, LockName};
 use rustix::fs::{self, AtFlags, FileType, FlockOperation, Gid, Mode, OFlags, flock};
 use rustix::io::Errno;

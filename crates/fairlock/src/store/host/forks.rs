@@ -5,7 +5,7 @@
 //! nobody will unlock. So a child whose parent had a file open at the fork gets none. One word is all that
 //! is looked at: a mutex could be locked for ever as well.
 
-use crate::error::Error;
+use crate::base::error::Error;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The process that uses SQLite, and how many files it has open: id and count, 32 bits each.

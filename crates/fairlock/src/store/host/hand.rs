@@ -3,7 +3,7 @@
 //! It is started when there is something to do, and ends when there has been nothing for a while. The runtime's
 //! own threads for that are no good here: where none can be started it panics, and keeps the call for ever.
 
-use crate::clock::lock;
+use crate::base::clock::lock;
 use std::collections::VecDeque;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};

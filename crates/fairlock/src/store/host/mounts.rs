@@ -5,7 +5,7 @@
 //! own, and its own holders. Only the mounts tell.
 
 use super::place;
-use crate::error::Error;
+use crate::base::error::Error;
 use std::path::{Path, PathBuf};
 
 /// Refuses what is not of the folder's own mount.

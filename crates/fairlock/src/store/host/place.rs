@@ -5,7 +5,7 @@
 
 use super::file::OpenOptions;
 use super::mounts;
-use crate::error::{Error, ErrorKind};
+use crate::base::error::{Error, ErrorKind};
 use rustix::fs::{Access, AtFlags, CWD, Stat, accessat};
 use std::fs::{self, DirBuilder, File, Metadata, Permissions};
 use std::io;

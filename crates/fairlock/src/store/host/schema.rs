@@ -5,7 +5,7 @@
 //! which newer one it met.
 
 use super::fault;
-use crate::error::{Error, ErrorKind};
+use crate::base::error::{Error, ErrorKind};
 use crate::store::StoreError;
 use rusqlite::{Connection, OptionalExtension};
 use std::path::Path;

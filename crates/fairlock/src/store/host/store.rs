@@ -13,12 +13,12 @@ use super::hand::Hand;
 use super::life::{self, Kernel, Life, Sign};
 use super::sweep;
 use super::watch::Watches;
-use crate::client_info::ClientInfo;
-use crate::clock::{Moment, lock};
-use crate::config::{Address, Config};
-use crate::error::{Error, ErrorKind};
-use crate::listing::LockEntry;
+use crate::base::clock::{Moment, lock};
+use crate::base::error::{Error, ErrorKind};
 use crate::observe;
+use crate::settings::client_info::ClientInfo;
+use crate::settings::config::{Address, Config};
+use crate::store::entry::LockEntry;
 use crate::store::{Boxed, Cursor, Event, Events, Page, Reply, Store, StoreError, Topic};
 use fairlock_core::{
     Acquire, Answer, Body, Channel, ClientId, Effect, Kind, LockName, Mode, Op, OwnerId, Payload,

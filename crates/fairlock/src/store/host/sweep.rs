@@ -6,7 +6,7 @@ use super::file::HostFile;
 use super::folder::{ALIVE, BASE, BELL, DEAD, Folder, NEW, name};
 use super::life::{self, Sign};
 use super::{bell, folder};
-use crate::clock::lock;
+use crate::base::clock::lock;
 use fairlock_core::{ClientId, LockName};
 use rustix::fs::OFlags;
 use rustix::io::Errno;

@@ -4,7 +4,7 @@
 //! the processors from the one that has it, and none gets far. So those of one process stand in line here, and
 //! only the first of them tries.
 
-use crate::clock::{Moment, lock};
+use crate::base::clock::{Moment, lock};
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};

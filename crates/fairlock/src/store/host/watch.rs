@@ -4,7 +4,7 @@
 
 use super::folder::Folder;
 use super::life;
-use crate::clock::lock;
+use crate::base::clock::lock;
 use crate::store::{Event, Events, Topic};
 use fairlock_core::ClientId;
 use std::collections::{HashMap, HashSet};

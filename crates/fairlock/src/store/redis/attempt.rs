@@ -1,7 +1,7 @@
 //! What the attempts to connect have come to.
 
-use crate::clock::Moment;
-use crate::error::{Error, ErrorKind};
+use crate::base::clock::Moment;
+use crate::base::error::{Error, ErrorKind};
 use crate::store::StoreError;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::watch;

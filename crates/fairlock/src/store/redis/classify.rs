@@ -1,6 +1,6 @@
 //! What a failed call means: refused, passing, or in doubt. One match decides.
 
-use crate::error::{Error, ErrorKind};
+use crate::base::error::{Error, ErrorKind};
 use crate::store::StoreError;
 use redis::{ErrorKind as Kind, RedisError, ServerErrorKind as Server};
 

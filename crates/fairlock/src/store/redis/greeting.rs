@@ -6,10 +6,10 @@ use super::dial::Connection;
 use super::link;
 use super::record::Record;
 use super::rights;
-use crate::checks::{Check, Reaction, Reactions, Warning};
-use crate::config::{Address, Config, ShardedPubSub};
-use crate::error::{Error, ErrorKind};
-use crate::replicas::Replicas;
+use crate::base::error::{Error, ErrorKind};
+use crate::settings::checks::{Check, Reaction, Reactions, Warning};
+use crate::settings::config::{Address, Config, ShardedPubSub};
+use crate::settings::replicas::Replicas;
 use crate::store::StoreError;
 use redis::{Pipeline, RedisError, Value};
 

@@ -1,8 +1,8 @@
 //! Tasks that last as long as their client: a panic, of ours or of a library's, begins them anew. A connection that nobody
 //! keeps any more would never come back, and whoever waits for it would wait for ever.
 
-use crate::backoff::Backoff;
-use crate::clock::Moment;
+use crate::base::backoff::Backoff;
+use crate::base::clock::Moment;
 use std::sync::Arc;
 use tokio::task::JoinSet;
 

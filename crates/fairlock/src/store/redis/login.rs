@@ -1,11 +1,11 @@
 //! The login of a connection: user, password and database, brought up to date before each one.
 
 use super::aside::{Aside, Failed};
-use crate::checks::{Check, Reaction, Warning};
-use crate::clock::lock;
-use crate::config::Config;
-use crate::credentials::{Credentials, Found, Password, Secret, no_login};
-use crate::error::{Error, ErrorKind};
+use crate::base::clock::lock;
+use crate::base::error::{Error, ErrorKind};
+use crate::settings::checks::{Check, Reaction, Warning};
+use crate::settings::config::Config;
+use crate::settings::credentials::{Credentials, Found, Password, Secret, no_login};
 use crate::store::StoreError;
 use redis::{ProtocolVersion, RedisConnectionInfo};
 use std::sync::{Arc, Mutex};

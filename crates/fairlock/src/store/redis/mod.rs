@@ -49,10 +49,10 @@ mod tls;
 mod walk;
 
 use super::{Boxed, Confirmed, Cursor, Event, Events, Page, Reply, Store, StoreError, Topic};
-use crate::client_info::ClientInfo;
-use crate::clock::{Moment, ServerClock};
-use crate::config::{Address, Config};
-use crate::error::Error;
+use crate::base::clock::{Moment, ServerClock};
+use crate::base::error::Error;
+use crate::settings::client_info::ClientInfo;
+use crate::settings::config::{Address, Config};
 use classify::classify;
 use confirm::Confirmer;
 use exchange::Call;

@@ -5,9 +5,10 @@
 
 use super::classify::classify;
 use super::keys;
-use crate::ErrorKind;
-use crate::client_info::{ClientInfo, VALUE_BYTES_MAX, is_printable};
-use crate::clock::Moment;
+use crate::base::clock::Moment;
+use crate::base::error::ErrorKind;
+use crate::settings::client_info::ClientInfo;
+use crate::settings::text::{VALUE_BYTES_MAX, is_printable};
 use fairlock_core::{ClientId, TOKEN_LIMIT};
 use redis::{Cmd, Pipeline, Value};
 use std::sync::OnceLock;

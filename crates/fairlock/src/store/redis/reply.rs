@@ -1,6 +1,6 @@
 //! Strict decoding: a reply or message that fits no form is an error, never a default.
 
-use crate::clock::{Moment, ServerClock};
+use crate::base::clock::{Moment, ServerClock};
 use crate::store::Event;
 use fairlock_core::{
     Answer, Body, Grant, HeldBy, Inspection, LOOKED_AT_MAX, OwnerId, RequestId, Token, WaiterView,

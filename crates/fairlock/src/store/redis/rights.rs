@@ -3,7 +3,7 @@
 use super::classify::{classify, is_permission, text};
 use super::dial::Connection;
 use super::keys::{INBOX_PREFIX, Keys};
-use crate::error::{Error, ErrorKind};
+use crate::base::error::{Error, ErrorKind};
 use crate::store::StoreError;
 use fairlock_core::LockName;
 use redis::{Cmd, RedisError, Value};

@@ -7,7 +7,7 @@
 
 use super::aside::Aside;
 use super::classify::classify;
-use crate::clock::lock;
+use crate::base::clock::lock;
 use crate::store::StoreError;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
 use std::sync::{Arc, Mutex};

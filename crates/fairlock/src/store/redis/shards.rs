@@ -10,7 +10,7 @@ use super::ear::Ear;
 use super::keys;
 use super::reply;
 use super::slots::{Addr, SlotSet, slot};
-use crate::clock::{Moment, ServerClock, lock};
+use crate::base::clock::{Moment, ServerClock, lock};
 use crate::store::{Boxed, Event, Events, StoreError, Topic};
 use fairlock_core::ClientId;
 use std::collections::{BTreeMap, HashMap, VecDeque};

@@ -7,9 +7,9 @@
 
 use super::inbox::Inbox;
 use super::link::Link;
-use crate::checks::{Check, Reaction, Warning};
-use crate::config::Config;
-use crate::error::{Error, ErrorKind};
+use crate::base::error::{Error, ErrorKind};
+use crate::settings::checks::{Check, Reaction, Warning};
+use crate::settings::config::Config;
 use crate::store::{Event, Events};
 use redis::Value;
 use std::sync::Arc;

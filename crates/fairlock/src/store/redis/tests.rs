@@ -1,5 +1,5 @@
 use super::*;
-use crate::clock::Moment;
+use crate::base::clock::Moment;
 use fairlock_core::LockName;
 use fairlock_testkit::proxy::Proxy;
 use fairlock_testkit::raw::Raw;

@@ -2,7 +2,7 @@ use super::super::boot::Boot;
 use super::bed::*;
 use super::worker::{self, Worker};
 use crate::ErrorKind;
-use crate::client_info::ClientInfo;
+use crate::settings::client_info::ClientInfo;
 use fairlock_core::{Body, Mode};
 use fairlock_testkit::clock::ClockHandle;
 use std::process::Command;

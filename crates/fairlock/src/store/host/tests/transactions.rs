@@ -1,7 +1,7 @@
 use super::super::HostFile;
 use super::bed::*;
 use crate::ErrorKind;
-use crate::client_info::ClientInfo;
+use crate::settings::client_info::ClientInfo;
 use fairlock_core::{Body, Channel, Kind, Mode, Op, OwnerId, Rules, SimpleValue, Snapshot, Token};
 use std::time::SystemTime;
 

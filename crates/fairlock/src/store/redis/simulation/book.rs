@@ -1,7 +1,8 @@
 //! The observer's book of a run: what the server did, what applications were told, and what must not be.
 
 use super::server::Standing;
-use crate::hold::{GuardState, Hold};
+use crate::state::hold::Hold;
+use crate::state::standing::GuardState;
 use fairlock_core::{Answer, Body, ClientId, LockName, Op, OwnerId, SimpleValue, Snapshot, Token};
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -2,7 +2,7 @@
 
 use super::run;
 use super::world::{START_MS, State, World};
-use crate::random::seeded;
+use crate::base::random::seeded;
 use crate::{Client, Config, Error, Guard, GuardState, Lock, Release};
 use fairlock_core::{ClientId, LockName, Model};
 use std::sync::Arc;
@@ -212,7 +212,7 @@ fn at_every_moment_with<F: Future<Output = ()>>(
         seeded::set(Some(ms));
         let runtime = run::runtime();
         runtime.block_on(async {
-            crate::clock::start_at(START_MS);
+            crate::base::clock::start_at(START_MS);
             let world = World::begin(ms, true);
             let client = |number: u128| {
                 let id = ClientId::from_random(number);

@@ -4,13 +4,14 @@ use super::actors::{Actor, LOCKS};
 use super::book::{Counts, LEASE_MAX};
 use super::faults::{self, Wish};
 use super::world::{self, START_MS, State, World};
-use crate::background::Started;
-use crate::clock;
-use crate::random::{random_bits, seeded};
-use crate::shared::Shared;
+use crate::base::clock;
+use crate::base::random::{random_bits, seeded};
+use crate::engine::context::Shared;
+use crate::engine::renew;
+use crate::engine::start::Started;
 use crate::store::redis::RedisStore;
 use crate::store::{Event, Events};
-use crate::{Client, Config, watchdog};
+use crate::{Client, Config};
 use fairlock_core::{ClientId, LockName};
 use fairlock_testkit::rng::Rng;
 use std::collections::BTreeMap;
@@ -288,7 +289,7 @@ pub(super) fn start(config: Config, id: ClientId) -> (Client, Arc<RedisStore>) {
     let runtime = tokio::runtime::Handle::current();
     let shared = Shared::new(config, id, Arc::clone(&store) as _, runtime, false);
     let _ = slot.set(Arc::downgrade(&shared));
-    let work = tokio::spawn(watchdog::run(Arc::clone(&shared)));
+    let work = tokio::spawn(renew::run(Arc::clone(&shared)));
     let (stop, stopped) = oneshot::channel();
     tokio::spawn(async move {
         // An error means that the last handle is gone, which is the same thing.

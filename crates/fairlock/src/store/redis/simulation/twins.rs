@@ -2,7 +2,7 @@
 
 use super::run;
 use super::world::{START_MS, World};
-use crate::random::seeded;
+use crate::base::random::seeded;
 use crate::{Client, Config, GuardState, Release};
 use fairlock_core::ClientId;
 use std::time::Duration;
@@ -23,7 +23,7 @@ const SOON: Duration = Duration::from_secs(1);
 fn f13_a_cloned_client_has_one_hold_twice() {
     let runtime = run::runtime();
     runtime.block_on(async {
-        crate::clock::start_at(START_MS);
+        crate::base::clock::start_at(START_MS);
         let world = World::begin(DRAWN, false);
         let client = |number: u128| {
             let id = ClientId::from_random(number);

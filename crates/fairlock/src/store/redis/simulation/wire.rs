@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
-use crate::clock::lock;
+use crate::base::clock::lock;
 
 /// How a direction of a connection ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use super::super::classify::{classify, text};
 use super::Ends;
-use crate::error::{Error, ErrorKind};
+use crate::base::error::{Error, ErrorKind};
 use crate::store::StoreError;
 use redis::RedisError;
 use rustls::pki_types::UnixTime;

@@ -1,7 +1,7 @@
 //! Certificates and keys in files. Messages name the file and never what is in it.
 
-use crate::config::TlsSettings;
-use crate::error::{Error, ErrorKind};
+use crate::base::error::{Error, ErrorKind};
+use crate::settings::config::TlsSettings;
 use crate::store::StoreError;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};

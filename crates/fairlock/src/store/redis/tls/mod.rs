@@ -8,8 +8,8 @@ mod files;
 
 use super::aside::Aside;
 use super::tapped::{Listener, Tapped};
-use crate::config::TlsSettings;
-use crate::error::Error;
+use crate::base::error::Error;
+use crate::settings::config::TlsSettings;
 use crate::store::StoreError;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;

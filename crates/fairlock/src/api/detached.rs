@@ -1,0 +1,45 @@
+//! A hold that was left to the store: nobody renews it, nobody gives it back.
+
+use crate::base::clock::Moment;
+use crate::state::hold::Hold;
+use fairlock_core::{LockName, OwnerId, Token as FencingToken};
+use std::time::Duration;
+
+/// A lock that stays held until its lease ends: what [`Guard::detach`](crate::Guard::detach)
+/// leaves behind. Dropping this changes nothing.
+#[derive(Clone, Debug)]
+pub struct Detached {
+    name: LockName,
+    owner: OwnerId,
+    token: FencingToken,
+    until: Moment,
+}
+
+impl Detached {
+    /// What is left of `hold`, which lasts until then at least.
+    pub(crate) fn new(hold: &Hold, until: Moment) -> Self {
+        let (name, owner) = (hold.name.clone(), hold.owner.clone());
+        Self { name, owner, token: hold.token, until }
+    }
+
+    /// The lock's name.
+    pub fn name(&self) -> &LockName {
+        &self.name
+    }
+
+    /// The owner id, as it stands in the lock's key.
+    pub fn owner(&self) -> &OwnerId {
+        &self.owner
+    }
+
+    /// The fencing token.
+    pub fn token(&self) -> FencingToken {
+        self.token
+    }
+
+    /// How much longer the lock stays held at least, by this machine's clock; zero when that is
+    /// over. What an operator does to the lock is not seen.
+    pub fn remaining(&self) -> Duration {
+        self.until.left()
+    }
+}

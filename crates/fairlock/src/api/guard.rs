@@ -1,0 +1,322 @@
+//! The guard: what a caller has while it holds a lock.
+
+use crate::api::detached::Detached;
+use crate::api::session::Session;
+use crate::base::clock::Moment;
+use crate::base::error::Error;
+use crate::base::lost_reason::LostReason;
+use crate::engine::{detach, reenter, release};
+use crate::settings::config::MIN_LEASE;
+use crate::state::hold::{Change, Hold};
+use crate::state::outcome::Release;
+use crate::state::pending::Ticket;
+use crate::state::standing::GuardState;
+use fairlock_core::{LockName, MAX_LEASE_MS, OwnerId, Token as FencingToken};
+use std::convert::identity;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::task::coop;
+
+/// Holds a lock until it is released or dropped, or the lock is lost.
+///
+/// The guard is renewed in the background (unless the lock has an explicit lease). It says at any
+/// time, without I/O, whether it still protects: [`state`](Self::state),
+/// [`ensure_valid`](Self::ensure_valid). What it protects should check the
+/// [`token`](Self::token): only the resource itself can refuse a holder that was paused for
+/// longer than its lease.
+///
+/// Dropping the guard releases the lock in the background, from any thread and at the end of
+/// `main`; [`release`](Self::release) says what came of it.
+#[must_use = "the lock is released as soon as the guard is dropped"]
+pub struct Guard {
+    hold: Arc<Hold>,
+    session: Session,
+    done: bool,
+}
+
+impl Guard {
+    pub(crate) fn new(hold: Arc<Hold>, session: Session) -> Self {
+        Self { hold, client, done: false }
+    }
+
+    pub(crate) fn hold(&self) -> Arc<Hold> {
+        Arc::clone(&self.hold)
+    }
+
+    /// The fencing token: larger than every token granted before on this lock. The same for all
+    /// guards of one hold.
+    pub fn token(&self) -> FencingToken {
+        self.hold.token
+    }
+
+    /// The owner id, as it stands in the lock's key.
+    pub fn owner(&self) -> &OwnerId {
+        &self.hold.owner
+    }
+
+    /// The lock's name.
+    pub fn name(&self) -> &LockName {
+        &self.hold.name
+    }
+
+    /// How long this guard is valid without another renewal, by this machine's clock, counted
+    /// from when the last confirmed request was sent, less a margin. Zero when lost.
+    pub fn remaining(&self) -> Duration {
+        self.hold.remaining()
+    }
+
+    /// The whole lease: the explicit one, or what each renewal gives. Never more than the
+    /// [longest hold](crate::Lock::max_hold).
+    pub fn lease(&self) -> Duration {
+        self.hold.lease().whole()
+    }
+
+    /// How often the lock is held: by this guard and its [re-entries](Self::reenter), less those
+    /// that were released. A [detached](Self::detach) one counts. No I/O.
+    pub fn hold_count(&self) -> u32 {
+        self.hold.count()
+    }
+
+    /// Whether the guard still protects. No I/O.
+    pub fn state(&self) -> GuardState {
+        self.hold.state()
+    }
+
+    /// Why the lock was lost; `None` while it is not. No I/O.
+    pub fn lost_reason(&self) -> Option<LostReason> {
+        self.hold.lost_reason()
+    }
+
+    /// The next state that differs from `from`: at once when it does already. Never after
+    /// [`Lost`](GuardState::Lost), which is final.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost when the future is dropped.
+    pub async fn state_changed(&self, from: GuardState) -> GuardState {
+        self.hold.state_changed(from).await
+    }
+
+    /// Resolves when the lock is lost, at the latest when the validity runs out.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost when the future is dropped.
+    pub async fn lost(&self) {
+        self.hold.lost().await;
+    }
+
+    /// Checks that the guard protects at this moment. No I/O.
+    ///
+    /// # Errors
+    /// [`Lost`](crate::ErrorKind::Lost) when it does not.
+    pub fn ensure_valid(&self) -> Result<(), Error> {
+        self.hold.ensure_valid()
+    }
+
+    fn ensure_open(&self) -> Result<(), Error> {
+        self.session.shared().usable().map_err(|error| self.about(error))
+    }
+
+    fn about(&self, error: Error) -> Error {
+        error.on(&self.hold.name).by(&self.hold.owner)
+    }
+
+    /// Enters the lock once more: a second guard of the same hold, with the same token. The lock
+    /// is free when all are released. A simple lock's string has no count, so its guards are counted
+    /// in this process and the store is not asked.
+    ///
+    /// # Errors
+    /// [`Lost`](crate::ErrorKind::Lost), [`Misuse`](crate::ErrorKind::Misuse) at 2^31 - 1 guards, or
+    /// the store's errors.
+    ///
+    /// # Cancel safety
+    /// Dropping the future takes the entry back.
+    pub async fn reenter(&self) -> Result<Self, Error> {
+        // The store need not be asked for a simple lock: as in `release`, before anything is done.
+        coop::consume_budget().await;
+        self.ensure_open()?;
+        self.ensure_valid()?;
+        let Some(change) = self.hold.enter() else {
+            return Err(reenter::too_deep(&self.hold));
+        };
+        // From here on dropping `second` takes the entry back.
+        let second = Self::new(Arc::clone(&self.hold), self.session.clone());
+        if self.hold.is_counted_here() {
+            return Ok(second);
+        }
+        let hold = Arc::clone(&self.hold);
+        let shared = Arc::clone(self.session.shared());
+        let reply =
+            self.session.on_background(async move { reenter::enter(&shared, &hold, change).await });
+        match reply.await.and_then(identity) {
+            Ok(()) => Ok(second),
+            Err(error) => Err(self.about(error)),
+        }
+    }
+
+    /// Leaves the lock to the store: it is renewed once more, to the whole lease or to what the
+    /// [longest hold](crate::Lock::max_hold) leaves of it, and then stays held until that ends.
+    /// Nothing renews it any more, and dropping or releasing what is left of it does not free it:
+    /// the other guards of the same hold can still be released, and those that stay are lost when
+    /// the lease ends. Only [`force_unlock`](crate::Lock::force_unlock) frees it before.
+    ///
+    /// For work that goes on where no guard can be: a job that was handed to another system, or
+    /// "at most once a minute".
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), fairlock::Error> {
+    /// let client = fairlock::Client::connect("memory:").await?;
+    /// let lock = client.fair_lock("newsletter").lease(Duration::from_secs(60));
+    /// let detached = lock.lock().await?.detach().await?;
+    /// println!("nobody else for {:?}, token {}", detached.remaining(), detached.token());
+    /// assert!(lock.try_lock().await?.is_none());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Lost`](crate::ErrorKind::Lost) when the lock is not held any more,
+    /// [`Closed`](crate::ErrorKind::Closed), [`NotReplicated`](crate::ErrorKind::NotReplicated) where too few
+    /// [replicas](crate::Config::replicas) have the renewal, or the store's errors. After any of them this guard is
+    /// released, as if it had been dropped.
+    ///
+    /// # Cancel safety
+    /// When the future is dropped before it is ready, the guard is released.
+    pub async fn detach(self) -> Result<Detached, Error> {
+        self.leave(None).await
+    }
+
+    /// The same for `time` from now, however long its lease, its explicit lease or its longest hold is: "done for
+    /// this hour". The time is between 100 ms and ten years. No other guard of the hold may be there, nor be detached.
+    ///
+    /// A renewal that was sent before and never answered may reach the server after this one, late, on a connection
+    /// that was lost: then the lock stays held for what that renewal gave, from its arrival on, and no longer.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), fairlock::Error> {
+    /// # async fn send() {}
+    /// let client = fairlock::Client::connect("memory:").await?;
+    /// let lock = client.fair_lock("newsletter").owned_by(&client.once_owner());
+    /// if let Some(guard) = lock.try_lock().await? {
+    ///     send().await; // renewed for as long as this takes; given back if it fails
+    ///     guard.detach_for(Duration::from_secs(3_600)).await?;
+    /// }
+    /// assert!(lock.try_lock().await?.is_none());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`detach`](Self::detach), and [`Misuse`](crate::ErrorKind::Misuse) for a time out of its bounds or while
+    /// there are other guards of the hold. After any of them this guard is released, as if it had been dropped.
+    ///
+    /// # Cancel safety
+    /// When the future is dropped before it is ready, the guard is released.
+    pub async fn detach_for(self, time: Duration) -> Result<Detached, Error> {
+        if time < MIN_LEASE || time > Duration::from_millis(MAX_LEASE_MS) {
+            let message = format!(
+                "a lock cannot be left to the store for {time:?}; it must be between {MIN_LEASE:?} and ten years"
+            );
+            return Err(self.about(Error::misuse(message)));
+        }
+        self.leave(Some(Moment::now().plus(time))).await
+    }
+
+    /// Leaves the lock to the store: until `end`, or for its lease.
+    async fn leave(mut self, end: Option<Moment>) -> Result<Detached, Error> {
+        self.ensure_open()?;
+        self.ensure_valid()?;
+        let hold = Arc::clone(&self.hold);
+        let shared = Arc::clone(self.session.shared());
+        let renewed = self
+            .session
+            .on_background(async move { detach::renew_once(&shared, &hold, end).await });
+        if let Err(error) = renewed.await.and_then(identity) {
+            self.ensure_valid()?;
+            return Err(self.about(error));
+        }
+        self.ensure_valid()?;
+        // From here to the end nothing waits, so the future cannot be dropped between.
+        self.done = true;
+        let until = detach::leave_behind(self.session.shared(), &self.hold);
+        Ok(Detached::new(&self.hold, until))
+    }
+
+    /// Releases this guard and says what came of it. Waits for the store's answer, at most until
+    /// the hold would have ended by itself.
+    ///
+    /// # Errors
+    /// [`Misuse`](crate::ErrorKind::Misuse) in a forked child. How the release ended, [`Lost`] and
+    /// [`Unknown`] included, is no error. After a [shutdown](crate::Client::shutdown) a lock can still be given
+    /// back: otherwise nobody would have it until its lease ends.
+    ///
+    /// [`Lost`]: Release::Lost
+    /// [`Unknown`]: Release::Unknown
+    ///
+    /// # Cancel safety
+    /// The release goes on when the future is dropped; only its outcome is lost.
+    pub async fn release(mut self) -> Result<Release, Error> {
+        // What is released at once must not keep the task from giving way to others. The guard is whole still: dropped
+        // here, it is released like any other.
+        coop::consume_budget().await;
+        if self.session.shared().is_left() {
+            let error = self.about(Error::forked());
+            std::mem::forget(self);
+            return Err(error);
+        }
+        let change = self.end();
+        if let Some(outcome) = release::release_now(self.session.shared(), &self.hold, change) {
+            return Ok(outcome);
+        }
+        let (shared, hold) = (Arc::clone(self.session.shared()), Arc::clone(&self.hold));
+        let ticket = Ticket::new(&shared.pending);
+        let outcome = self.session.on_background(async move {
+            let outcome = release::release(&shared, &hold, change).await;
+            drop(ticket);
+            outcome
+        });
+        outcome.await.map_err(|error| self.about(error))
+    }
+
+    /// Notes that this guard is over; from here on the hold is not renewed for it.
+    fn end(&mut self) -> Change {
+        self.done = true;
+        let (change, unattended) = self.hold.leave();
+        if unattended {
+            self.session.shared().watchdog.forget(&self.hold);
+        }
+        change
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if self.done {
+            return;
+        }
+        if self.session.shared().is_left() {
+            // The hold is the parent's, and so is all that dropping its last copy would touch.
+            std::mem::forget((Arc::clone(&self.hold), self.session.clone()));
+            return;
+        }
+        let change = self.end();
+        if release::release_now(self.session.shared(), &self.hold, change).is_none() {
+            release::release_later(self.session.shared(), self.hold(), change, None);
+        }
+    }
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Guard")
+            .field("name", &self.hold.name)
+            .field("owner", &self.hold.owner)
+            .field("token", &self.hold.token)
+            .field("state", &self.state())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,193 @@
+//! The locks of a store, in steps that are bounded and paced.
+
+use crate::api::session::Session;
+use crate::base::backoff::Backoff;
+use crate::base::clock::Moment;
+use crate::base::error::{Error, ErrorKind};
+use crate::engine::context::Shared;
+use crate::store::entry::LockEntry;
+use crate::store::{Cursor, Page};
+use fairlock_core::LockName;
+use std::collections::HashSet;
+use std::fmt;
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Most keys of one step: a server is busy with it for less than a millisecond.
+const STEP_MAX: u32 = 1_000;
+
+/// Steps in a second, where the pace allows: so a slow pace is smooth, and not one burst a second.
+const STEPS_PER_SECOND: u32 = 10;
+
+/// Names that are remembered in order to list each once: 35 MB at most.
+const SEEN_MAX: usize = 1_000_000;
+
+/// A walk through the locks of a store, from [`Client::locks`](crate::Client::locks).
+///
+/// It is no snapshot. A lock that was there all the time is listed once (on a server with more than a
+/// million locks, some may come twice); one that came or went meanwhile may be listed or not. Free
+/// locks are listed as long as the store remembers their token: a day on a server. Nothing goes on
+/// between two calls, and dropping it ends the walk.
+///
+/// # On a server
+/// Locks share the server with other keys, so all keys are searched (`SCAN`, never `KEYS`), at a
+/// bounded [pace](Self::keys_per_second). A lock is known by its token, which every grant of fairlock
+/// leaves behind, or by its queue. Not found are
+/// - locks that only Redisson's `RLock`, or only clients of simple locks other than fairlock, have
+///   used, and those of its `RFairLock` while nobody waits: they have neither;
+/// - a lock that was held for more than a day under one explicit lease, while nobody waits for it;
+/// - keys that the user of the connection may not look at;
+/// - what the server has lost, and maybe others if it was replaced by another one meanwhile.
+///
+/// [`Lock::inspect`](crate::Lock::inspect) sees all of these. The names `x` and `{x}` share their token;
+/// while neither is held they are listed as `x`.
+#[must_use = "nothing is asked before `next_page`"]
+pub struct Locks {
+    session: Session,
+    /// `None` at the end.
+    at: Option<Cursor>,
+    keys_per_second: u32,
+    /// When the next step may be taken.
+    ready: Moment,
+    seen: Seen,
+}
+
+impl Locks {
+    /// The pace unless another one is set, in keys a second.
+    pub const KEYS_PER_SECOND: u32 = 100_000;
+
+    /// The fastest pace, in keys a second.
+    pub const KEYS_PER_SECOND_MAX: u32 = 1_000_000;
+
+    pub(crate) fn new(session: Session) -> Self {
+        Self {
+            client,
+            at: Some(Cursor::Start),
+            keys_per_second: Self::KEYS_PER_SECOND,
+            ready: Moment::now(),
+            seen: Seen::default(),
+        }
+    }
+
+    /// Looks at so many keys a second at most, 1 to [1 000 000](Self::KEYS_PER_SECOND_MAX); others are an
+    /// error of [`next_page`](Self::next_page). The default is
+    /// [100 000](Self::KEYS_PER_SECOND). Stores that keep their locks apart need no pace.
+    pub fn keys_per_second(mut self, keys: u32) -> Self {
+        self.keys_per_second = keys;
+        self
+    }
+
+    /// The pace in keys a second, where the store is searched for locks.
+    pub fn pace(&self) -> Option<u32> {
+        self.session.shared().store.is_searched().then_some(self.keys_per_second)
+    }
+
+    /// The next locks; none, if this step has found none; `None` at the end. Waits as the pace demands.
+    /// At most 1 000 keys are looked at, and then the locks that they belong to, in pipelines of a
+    /// hundred.
+    ///
+    /// # Errors
+    /// [`Misuse`](crate::ErrorKind::Misuse) for a pace out of bounds, and for stores that cannot list
+    /// their locks; [`Denied`](crate::ErrorKind::Denied) where the server does not allow `SCAN`, `TYPE`
+    /// and `LLEN`; other errors of the store as of [`Lock::inspect`](crate::Lock::inspect). After an error
+    /// a further call takes the same step again. On a Cluster, nodes that are not reached come last: when all
+    /// others were searched, [`Unavailable`](crate::ErrorKind::Unavailable) names the slots whose locks are
+    /// not known, after [`Config::connect_timeout`](crate::Config::connect_timeout).
+    ///
+    /// # Cancel safety
+    /// The walk stays where it is: the next call takes the same step.
+    pub async fn next_page(&mut self) -> Result<Option<Vec<LockEntry>>, Error> {
+        if self.keys_per_second == 0 || self.keys_per_second > Self::KEYS_PER_SECOND_MAX {
+            return Err(Error::misuse(format!(
+                "a pace of {} keys a second cannot be used; it must be between 1 and {}",
+                self.keys_per_second,
+                Self::KEYS_PER_SECOND_MAX
+            )));
+        }
+        let shared = Arc::clone(self.session.shared());
+        shared.usable()?;
+        let Some(at) = self.at.clone() else { return Ok(None) };
+        let is_searched = shared.store.is_searched();
+        let wait = self.ready.left();
+        if is_searched && !wait.is_zero() {
+            self.session.sleep(wait).await;
+        }
+        let keys = match is_searched {
+            true => (self.keys_per_second / STEPS_PER_SECOND).clamp(1, STEP_MAX),
+            false => STEP_MAX,
+        };
+        let step = self.session.on_background(step(shared, at, keys));
+        let Page { mut entries, next, looked_at } = step.await??;
+        let cost = Duration::from_secs(1) * looked_at / self.keys_per_second;
+        self.ready = Moment::now().plus(cost);
+        self.at = next;
+        if is_searched {
+            entries.retain(|entry| self.seen.is_new(&entry.name));
+        }
+        Ok(Some(entries))
+    }
+}
+
+/// Until it is answered, or the store timeout is over.
+async fn step(shared: Arc<Shared>, at: Cursor, keys: u32) -> Result<Page, Error> {
+    let until = shared.store_deadline();
+    let mut backoff = Backoff::default();
+    loop {
+        let failure = match shared.store.page(at.clone(), keys).await {
+            Ok(page) => return Ok(page),
+            Err(failure) => failure,
+        };
+        let left = until.left();
+        if !failure.passing {
+            return Err(failure.error);
+        }
+        if left.is_zero() {
+            // Only looked: what is in doubt is of no consequence.
+            let message = format!("the store was not reachable in time ({})", failure.error);
+            return Err(Error::new(ErrorKind::Unavailable, message));
+        }
+        tokio::time::sleep(backoff.next().min(left)).await;
+        let _ = tokio::time::timeout(until.left(), shared.store.ready(None)).await;
+    }
+}
+
+impl fmt::Debug for Locks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Locks").field("at", &self.at).finish_non_exhaustive()
+    }
+}
+
+/// What was listed already, by two hashes of 64 bits: names may be long, and there may be many. That
+/// two of a million names have the same has a chance below 10^-26.
+#[derive(Default)]
+struct Seen {
+    hashers: [RandomState; 2],
+    hashes: HashSet<[u64; 2]>,
+}
+
+impl Seen {
+    fn is_new(&mut self, name: &LockName) -> bool {
+        let hash = [self.hashers[0].hash_one(name), self.hashers[1].hash_one(name)];
+        if self.hashes.len() >= SEEN_MAX {
+            return !self.hashes.contains(&hash);
+        }
+        self.hashes.insert(hash)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_name_is_new_once() {
+        let mut seen = Seen::default();
+        for round in 0..2 {
+            for number in 0..1_000_u32 {
+                let name = LockName::new(&number.to_le_bytes()).unwrap();
+                assert_eq!(seen.is_new(&name), round == 0, "{number}");
+            }
+        }
+    }
+}

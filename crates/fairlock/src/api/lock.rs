@@ -1,0 +1,479 @@
+//! The handle of a lock.
+
+use crate::api::guard::Guard;
+use crate::api::owner::Owner;
+use crate::api::scoped::{self, Done, Held};
+use crate::api::session::Session;
+use crate::api::status::{self, Holder, LockStatus};
+use crate::api::turn::Turn;
+use crate::base::clock::Moment;
+use crate::base::error::Error;
+use crate::engine::acquire::{self, Wanted};
+use crate::engine::send::{self, Copies};
+use crate::observe;
+use crate::settings::config::MIN_LEASE;
+use crate::state::pending::Ticket;
+use crate::state::signals::Link;
+use fairlock_core::{Body, Kind, LockName, MAX_LEASE_MS, Op};
+use std::convert::identity;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::oneshot;
+use tokio::task::coop;
+
+/// A lock by name. Cheap to make and to clone; nothing happens on the store until it is used.
+///
+/// A store inside this process, or in a file, may answer without any wait. So that a loop of such calls gives way to the
+/// other tasks of its thread, each of them counts on the [budget](tokio::task::coop) that tokio gives to a task, before
+/// it does anything. Outside of tokio there is no budget, and none of them gives way.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), fairlock::Error> {
+/// let client = fairlock::Client::connect("memory:").await?;
+/// let lock = client.fair_lock("invoice:42");
+/// let guard = lock.lock().await?;
+/// println!("token {}", guard.token());
+/// guard.release().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Lock {
+    session: Session,
+    name: Result<LockName, Error>,
+    kind: Kind,
+    lease: Option<Duration>,
+    max_hold: Option<Duration>,
+    owner: Option<Owner>,
+}
+
+/// A request for a lock that has begun.
+enum Request {
+    Granted(Guard),
+    Sent(acquire::Requested),
+}
+
+impl Lock {
+    pub(crate) fn new(session: Session, name: &[u8], kind: Kind) -> Self {
+        let name = LockName::new(name).map_err(Error::from);
+        Self { client, name, kind, lease: None, max_hold: None, owner: None }
+    }
+
+    /// The same lock with an explicit lease: a guard ends after it and is never renewed. Without
+    /// one, guards are renewed until they are released.
+    ///
+    /// A lease below 100 ms or above ten years is an error of the next call.
+    #[must_use]
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.lease = Some(lease);
+        self
+    }
+
+    /// The same lock with a longest hold: a guard is [lost](Guard::lost) after it at the latest,
+    /// whatever renews it. It counts from when the lock was granted, and bounds what a task that
+    /// hangs, or a guard that was leaked, can do to the others. With a lease, explicit or not,
+    /// the shorter one of the two counts.
+    ///
+    /// A longest hold below 100 ms or above ten years is an error of the next call.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), fairlock::Error> {
+    /// let client = fairlock::Client::connect("memory:").await?;
+    /// let lock = client.fair_lock("nightly").max_hold(Duration::from_secs(3_600));
+    /// let guard = lock.lock().await?; // renewed, for an hour at most
+    /// # guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn max_hold(mut self, most: Duration) -> Self {
+        self.max_hold = Some(most);
+        self
+    }
+
+    /// The same lock, asked for by `owner`: while it holds the lock, `lock()` and its kin enter it
+    /// once more. See [`Owner`] for what that means. The default is a new owner for each call.
+    ///
+    /// An owner of another client is an error of the next call.
+    #[must_use]
+    pub fn owned_by(mut self, owner: &Owner) -> Self {
+        self.owner = Some(owner.clone());
+        self
+    }
+
+    /// Fair, plain or simple.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// Waits for its turn and takes the lock.
+    ///
+    /// # Errors
+    /// Bad names and leases, and the store's errors: see [`ErrorKind`](crate::ErrorKind). A store
+    /// that stays unreachable for the store timeout ends the wait with
+    /// [`Unavailable`](crate::ErrorKind::Unavailable).
+    ///
+    /// # Cancel safety
+    /// Dropping the future gives the place in the queue up, or releases the lock if it came in
+    /// that moment. Nothing is left behind.
+    pub async fn lock(&self) -> Result<Guard, Error> {
+        match self.acquire(None, false).await? {
+            Some(guard) => Ok(guard),
+            // The wait had no end, so only the client's end can have ended it.
+            None => Err(self.about(Error::closed())),
+        }
+    }
+
+    /// Takes the lock if it is free and nobody waits for it.
+    ///
+    /// # Errors
+    /// As [`lock`](Self::lock).
+    ///
+    /// # Cancel safety
+    /// As [`lock`](Self::lock).
+    pub async fn try_lock(&self) -> Result<Option<Guard>, Error> {
+        self.acquire(None, true).await
+    }
+
+    /// Waits for its turn for at most `wait`; zero is [`try_lock`](Self::try_lock).
+    ///
+    /// `None`: not in time. The place in the queue is given up by then, so that it is in nobody's way;
+    /// asking for that adds a round trip to `wait`. A store that is silent when the time is up adds at most
+    /// 600 ms: it gets that long to say whether the lock is taken.
+    ///
+    /// # Errors
+    /// As [`lock`](Self::lock). A store that does not answer in that time is an error
+    /// ([`Unavailable`](crate::ErrorKind::Unavailable), or [`Unknown`](crate::ErrorKind::Unknown) when
+    /// the request had been sent): its silence does not say that the lock is taken.
+    ///
+    /// # Cancel safety
+    /// As [`lock`](Self::lock).
+    pub async fn try_lock_for(&self, wait: Duration) -> Result<Option<Guard>, Error> {
+        if wait.is_zero() {
+            return self.try_lock().await;
+        }
+        self.acquire(Some(Moment::now().plus(wait)), false).await
+    }
+
+    /// Stands in the queue of a fair lock, and goes on from there when it pleases: ready once the
+    /// request stands in the queue, or has got the lock. See [`Turn`]. Of an
+    /// [explicit owner](Self::owned_by) one request at a time stands there: a second one is ready
+    /// when the first has got the lock, or is over.
+    ///
+    /// # Errors
+    /// As [`lock`](Self::lock), and [`Misuse`](crate::ErrorKind::Misuse) for a lock that has no
+    /// queue.
+    ///
+    /// # Cancel safety
+    /// As [`lock`](Self::lock).
+    pub async fn enqueue(&self) -> Result<Turn, Error> {
+        if self.kind != Kind::Fair {
+            let message = "only a fair lock has a queue to stand in; use `fair_lock`, or `lock()`";
+            return Err(self.about(Error::misuse(message)));
+        }
+        // As in `acquire`.
+        coop::consume_budget().await;
+        let (link, signals) = Link::new();
+        match self.request(None, false, Some(link))? {
+            Request::Granted(guard) => Ok(Turn::granted(self.session.clone(), guard)),
+            Request::Sent(requested) => {
+                Turn::enter(self.session.clone(), self.name()?.clone(), requested, signals).await
+            }
+        }
+    }
+
+    /// Waits for its turn and runs `work` under the lock. The closure gets a [`Held`], and its future
+    /// is dropped at once when the lock is lost. What it gives is given on whatever comes of the
+    /// release: look at [`Done::release`] where that matters.
+    ///
+    /// ```
+    /// # async fn job(_: fairlock::FencingToken) -> u32 { 42 }
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), fairlock::Error> {
+    /// let client = fairlock::Client::connect("memory:").await?;
+    /// let lock = client.fair_lock("invoice:42");
+    ///
+    /// let done = lock.with(async |held| job(held.token()).await).await?;
+    /// assert_eq!((done.value, done.release), (42, fairlock::Release::Released));
+    ///
+    /// // In a task of its own:
+    /// let task = tokio::spawn(async move {
+    ///     lock.with(|held| async move { job(held.token()).await }).await
+    /// });
+    /// # assert_eq!(task.await.unwrap()?.value, 42);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`lock`](Self::lock); the closure was not called then. [`Lost`](crate::ErrorKind::Lost)
+    /// when the lock was lost before the closure had a value: it was cancelled.
+    ///
+    /// # Panics
+    /// When the closure does; the lock is released in the background.
+    ///
+    /// # Cancel safety
+    /// Dropping the future drops the closure's future first, then releases the lock in the
+    /// background, or leaves the queue.
+    pub async fn with<T, F, Fut>(&self, work: F) -> Result<Done<T>, Error>
+    where
+        F: FnOnce(Held) -> Fut,
+        Fut: Future<Output = T>,
+    {
+        scoped::run(self.lock().await?, work).await
+    }
+
+    /// As [`with`](Self::with) if the lock is free and nobody waits for it; else `None`, and the
+    /// closure is not called.
+    ///
+    /// # Errors
+    /// As [`with`](Self::with).
+    ///
+    /// # Panics
+    /// As [`with`](Self::with).
+    ///
+    /// # Cancel safety
+    /// As [`with`](Self::with).
+    pub async fn try_with<T, F, Fut>(&self, work: F) -> Result<Option<Done<T>>, Error>
+    where
+        F: FnOnce(Held) -> Fut,
+        Fut: Future<Output = T>,
+    {
+        match self.try_lock().await? {
+            Some(guard) => scoped::run(guard, work).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// As [`with`](Self::with), and waits for its turn for at most `wait`: `None` after that, and
+    /// the closure is not called. It does not limit the closure.
+    ///
+    /// # Errors
+    /// As [`with`](Self::with).
+    ///
+    /// # Panics
+    /// As [`with`](Self::with).
+    ///
+    /// # Cancel safety
+    /// As [`with`](Self::with).
+    pub async fn try_with_for<T, F, Fut>(
+        &self,
+        wait: Duration,
+        work: F,
+    ) -> Result<Option<Done<T>>, Error>
+    where
+        F: FnOnce(Held) -> Fut,
+        Fut: Future<Output = T>,
+    {
+        match self.try_lock_for(wait).await? {
+            Some(guard) => scoped::run(guard, work).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    async fn acquire(&self, until: Option<Moment>, try_once: bool) -> Result<Option<Guard>, Error> {
+        // A store that answers at once would let a task go on for ever without the others. Nothing has been asked for
+        // yet, so whoever is dropped here leaves nothing behind.
+        coop::consume_budget().await;
+        match self.request(until, try_once, None)? {
+            Request::Granted(guard) => Ok(Some(guard)),
+            Request::Sent(requested) => {
+                let delivery = match requested.await {
+                    Ok(result) => result?,
+                    Err(_) => return Err(self.about(Error::closed())),
+                };
+                let hold = delivery.and_then(acquire::Delivery::accept);
+                Ok(hold.map(|hold| Guard::new(hold, self.session.clone())))
+            }
+        }
+    }
+
+    /// Begins to get the lock; a store inside this process may give it at once.
+    fn request(
+        &self,
+        until: Option<Moment>,
+        try_once: bool,
+        link: Option<Arc<Link>>,
+    ) -> Result<Request, Error> {
+        let shared = self.session.shared();
+        let name = self.name()?.clone();
+        shared.usable().map_err(|error| self.about(error))?;
+        let mut wanted = Wanted {
+            asked: observe::Asked::now(shared.config.log_names, &name, self.kind),
+            name,
+            kind: self.kind,
+            lease: self.lease,
+            max_hold: self.max_hold,
+            until,
+            try_once,
+            link,
+            seat: None,
+        };
+        self.check_times()?;
+        self.check_owner()?;
+        wanted.seat = self.owner.as_ref().map(|owner| shared.owners.seat(&wanted.name, owner.id()));
+        let at_once = acquire::at_once(shared, &wanted).map_err(|error| self.about(error))?;
+        if let Some(hold) = at_once {
+            return Ok(Request::Granted(Guard::new(hold, self.session.clone())));
+        }
+        let (caller, requested) = oneshot::channel();
+        let runtime = shared.background().map_err(|error| self.about(error))?;
+        let ticket = Ticket::new(&shared.pending);
+        runtime.spawn(acquire::run(ticket, Arc::clone(shared), wanted, caller));
+        Ok(Request::Sent(requested))
+    }
+
+    fn name(&self) -> Result<&LockName, Error> {
+        self.name.as_ref().map_err(Clone::clone)
+    }
+
+    fn check_times(&self) -> Result<(), Error> {
+        for (what, time) in [("a lease", self.lease), ("a longest hold", self.max_hold)] {
+            let Some(time) = time else { continue };
+            if time < MIN_LEASE || time > Duration::from_millis(MAX_LEASE_MS) {
+                return Err(self.about(Error::misuse(format!(
+                    "{what} of {time:?} cannot be used; it must be between {MIN_LEASE:?} and ten \
+                     years"
+                ))));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_owner(&self) -> Result<(), Error> {
+        let Some(owner) = &self.owner else { return Ok(()) };
+        if owner.id().client() == Some(self.session.id()) {
+            return Ok(());
+        }
+        let message = "the owner belongs to another client; make one with this client's `owner()`";
+        Err(self.about(Error::misuse(message)))
+    }
+
+    /// Says to which lock an error belongs, and who asked.
+    pub(crate) fn about(&self, error: Error) -> Error {
+        let error = match &self.name {
+            Ok(name) => error.on(name),
+            Err(_) => error,
+        };
+        match &self.owner {
+            Some(owner) => error.by(owner.id()),
+            None => error,
+        }
+    }
+
+    /// Who holds the lock and who waits: places, times, and what the clients say of themselves
+    /// ([`ClientInfo`](crate::ClientInfo)). The first 1 000 waiters are listed. A round trip, and a
+    /// second one when a client of fairlock holds the lock or waits.
+    ///
+    /// # Errors
+    /// As [`lock`](Self::lock).
+    ///
+    /// # Cancel safety
+    /// Nothing is changed by this call.
+    pub async fn inspect(&self) -> Result<LockStatus, Error> {
+        status::inspect(&self.session, self.name.clone()?, self.kind, status::LISTED_MAX).await
+    }
+
+    /// The same with a shorter list: at most `waiters` of the first in line, up to 1 000. The length of
+    /// the queue is told all the same. For views of many locks, where a whole queue each is too much.
+    ///
+    /// # Errors
+    /// As [`lock`](Self::lock).
+    ///
+    /// # Cancel safety
+    /// Nothing is changed by this call.
+    pub async fn inspect_first(&self, waiters: usize) -> Result<LockStatus, Error> {
+        let limit = u32::try_from(waiters).unwrap_or(u32::MAX).min(status::LISTED_MAX);
+        status::inspect(&self.session, self.name.clone()?, self.kind, limit).await
+    }
+
+    async fn look(&self, limit: u32) -> Result<LockStatus, Error> {
+        status::look(&self.session, self.name.clone()?, self.kind, limit).await
+    }
+
+    /// Takes the lock away from whoever holds it, and hands it to the next waiter. Says whether
+    /// anybody held it. A holder that uses fairlock is told, and asks the store at once; if the message is
+    /// lost, and where Java or an operator's `DEL` takes the lock away, it finds out at its next renewal.
+    /// Until then only fencing tokens protect. For operators.
+    ///
+    /// # Errors
+    /// As [`lock`](Self::lock): what surely is no lock, such as another program's data, stays as it is
+    /// ([`WrongType`](crate::ErrorKind::WrongType)). A call without an answer is not repeated but
+    /// [`Unknown`](crate::ErrorKind::Unknown): a second one could hit the next holder.
+    ///
+    /// # Cancel safety
+    /// A dropped future may have taken the lock away.
+    pub async fn force_unlock(&self) -> Result<bool, Error> {
+        match self.operate(Op::Force { kind: self.kind }).await? {
+            Body::Forced { holder } => Ok(holder.is_some()),
+            _ => Err(self.about(Error::mismatch())),
+        }
+    }
+
+    /// Whether anybody holds the lock.
+    ///
+    /// # Errors
+    /// As [`lock`](Self::lock).
+    ///
+    /// # Cancel safety
+    /// Nothing is changed by this call.
+    pub async fn is_locked(&self) -> Result<bool, Error> {
+        Ok(self.holder().await?.is_some())
+    }
+
+    /// Who holds the lock, if anybody.
+    ///
+    /// # Errors
+    /// As [`lock`](Self::lock).
+    ///
+    /// # Cancel safety
+    /// Nothing is changed by this call.
+    pub async fn holder(&self) -> Result<Option<Holder>, Error> {
+        Ok(self.look(0).await?.holder)
+    }
+
+    /// How long the lock stays held without another renewal, by the server's clock. `None` when
+    /// nobody holds it, or when somebody took its TTL away.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), fairlock::Error> {
+    /// let client = fairlock::Client::connect("memory:").await?;
+    /// let lock = client.fair_lock("invoice:42");
+    /// assert!(lock.remaining_ttl().await?.is_none());
+    /// let guard = lock.lock().await?;
+    /// assert!(lock.remaining_ttl().await?.is_some());
+    /// assert_eq!(&lock.holder().await?.unwrap().owner, guard.owner());
+    /// # guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`lock`](Self::lock).
+    ///
+    /// # Cancel safety
+    /// Nothing is changed by this call.
+    pub async fn remaining_ttl(&self) -> Result<Option<Duration>, Error> {
+        Ok(self.look(0).await?.ttl)
+    }
+
+    async fn operate(&self, op: Op) -> Result<Body, Error> {
+        let name = self.name()?.clone();
+        let shared = Arc::clone(self.session.shared());
+        shared.usable().map_err(|error| error.on(&name))?;
+        let lock = name.clone();
+        let reply = self.session.on_background(async move {
+            let until = shared.store_deadline();
+            let mut copies = Copies::default();
+            send::until_answered(&shared, &name, &op, until, &mut copies).await
+        });
+        let reply = reply.await.and_then(identity).map_err(|error| error.on(&lock))?;
+        Ok(reply.answer.body)
+    }
+}

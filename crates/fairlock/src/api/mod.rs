@@ -1,0 +1,12 @@
+//! What users hold: clients, locks, guards. Nothing here decides what the protocol does next.
+
+pub(crate) mod client;
+pub(crate) mod detached;
+pub(crate) mod guard;
+pub(crate) mod listing;
+pub(crate) mod lock;
+pub(crate) mod owner;
+pub(crate) mod scoped;
+pub(crate) mod session;
+pub(crate) mod status;
+pub(crate) mod turn;

@@ -1,0 +1,65 @@
+//! Explicit owners: several requests and guards that count as one, as those of a Java thread do.
+
+use fairlock_core::OwnerId;
+use std::fmt;
+
+/// An identity that several requests share. While it holds a lock, further requests for that lock
+/// enter it once more instead of waiting for themselves, as in one thread of Java.
+///
+/// Without one, each `lock()` is an owner of its own, and a second `lock()` in the same task
+/// waits until the first guard is gone: a task has no identity in Rust, and moves between
+/// threads. Make an owner with [`Client::owner`](crate::Client::owner), and use it with
+/// [`Lock::owned_by`](crate::Lock::owned_by).
+///
+/// - All guards of one hold have the same token. The lock is free when all are gone.
+/// - A hold keeps the lease with which it began. The lease of a re-entry is not used (in Java it
+///   replaces the first one).
+/// - One request of an owner for a lock is on its way at a time. Others wait for its outcome,
+///   each for as long as it may wait anyway, and then re-enter, or ask themselves. `try_lock` does not
+///   wait: it says `None` meanwhile.
+/// - A hold that is lost is not entered again. The next request asks for a new one, with a new
+///   token.
+///
+/// It prints as it stands in the lock's key: `<uuid of the client>:<number>`.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), fairlock::Error> {
+/// let client = fairlock::Client::connect("memory:").await?;
+/// let owner = client.owner();
+/// let lock = client.fair_lock("invoice:42").owned_by(&owner);
+///
+/// let outer = lock.lock().await?;
+/// let inner = lock.lock().await?; // somewhere below, where `outer` is not at hand
+/// assert_eq!(inner.token(), outer.token());
+/// assert!(client.fair_lock("invoice:42").try_lock().await?.is_none());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Owner {
+    id: OwnerId,
+}
+
+impl Owner {
+    pub(crate) fn new(id: OwnerId) -> Self {
+        Self { id }
+    }
+
+    /// The id, as it stands in the key of a lock that it holds.
+    pub fn id(&self) -> &OwnerId {
+        &self.id
+    }
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.id.fmt(f)
+    }
+}
+
+impl fmt::Debug for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Owner({self})")
+    }
+}

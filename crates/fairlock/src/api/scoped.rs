@@ -1,0 +1,132 @@
+//! Work under a lock, as a closure that is cancelled when the lock is lost.
+
+use crate::api::guard::Guard;
+use crate::base::error::{Error, ErrorKind};
+use crate::base::lost_reason::LostReason;
+use crate::state::hold::Hold;
+use crate::state::outcome::Release;
+use crate::state::standing::GuardState;
+use fairlock_core::{LockName, OwnerId, Token as FencingToken};
+use std::fmt;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// The lock that a closure of [`Lock::with`](crate::Lock::with) runs under. It says what a
+/// [`Guard`] says, and releases nothing. When the closure is over, copies of it are Lost.
+#[derive(Clone)]
+pub struct Held {
+    hold: Arc<Hold>,
+    /// Its sender goes when the closure is over.
+    open: watch::Receiver<()>,
+}
+
+/// What came of a closure under a lock, and of the lock's release.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Done<T> {
+    /// What the closure gave.
+    pub value: T,
+    /// How the release ended. [`Lost`](Release::Lost): others may have held the lock before the
+    /// closure was over.
+    pub release: Release,
+}
+
+impl Held {
+    /// The fencing token: larger than every token granted before on this lock.
+    pub fn token(&self) -> FencingToken {
+        self.hold.token
+    }
+
+    /// The owner id, as it stands in the lock's key.
+    pub fn owner(&self) -> &OwnerId {
+        &self.hold.owner
+    }
+
+    /// The lock's name.
+    pub fn name(&self) -> &LockName {
+        &self.hold.name
+    }
+
+    /// How long the lock is valid without another renewal: see [`Guard::remaining`].
+    pub fn remaining(&self) -> Duration {
+        if self.is_over() { Duration::ZERO } else { self.hold.remaining() }
+    }
+
+    /// Whether the lock still protects. No I/O.
+    pub fn state(&self) -> GuardState {
+        if self.is_over() { GuardState::Lost } else { self.hold.state() }
+    }
+
+    /// Why the lock was lost; `None` while it is not, and when the closure was over before. No I/O.
+    pub fn lost_reason(&self) -> Option<LostReason> {
+        if self.is_over() { None } else { self.hold.lost_reason() }
+    }
+
+    /// Checks that the lock protects at this moment. No I/O.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Lost`] when it does not.
+    pub fn ensure_valid(&self) -> Result<(), Error> {
+        if self.is_over() {
+            let message = "the closure that ran under the lock is over, and the lock released";
+            return Err(Error::new(ErrorKind::Lost, message).on(self.name()).by(self.owner()));
+        }
+        self.hold.ensure_valid()
+    }
+
+    /// Resolves when the lock is lost, or the closure over.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost when the future is dropped.
+    pub async fn lost(&self) {
+        let mut open = self.open.clone();
+        tokio::select! {
+            biased;
+            () = self.hold.lost() => {}
+            // Nothing is ever sent: this is its end.
+            _ = open.changed() => {}
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.open.has_changed().is_err()
+    }
+}
+
+impl fmt::Debug for Held {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Held")
+            .field("name", self.name())
+            .field("owner", self.owner())
+            .field("token", &self.token())
+            .field("state", &self.state())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Runs `work` under `guard`, and releases it. However this ends (a value, a loss, a panic, or
+/// dropped half way): first the closure's future goes, then its [`Held`] is over, then the lock
+/// is released.
+pub(crate) async fn run<T, F, Fut>(guard: Guard, work: F) -> Result<Done<T>, Error>
+where
+    F: FnOnce(Held) -> Fut,
+    Fut: Future<Output = T>,
+{
+    let (open, is_open) = watch::channel(());
+    let value = {
+        let mut work = pin!(work(Held { hold: guard.hold(), open: is_open }));
+        tokio::select! {
+            // A value that is there is worth more than the news of a loss.
+            biased;
+            value = &mut work => value,
+            () = guard.lost() => return Err(guard.hold().lost_error()),
+        }
+    };
+    drop(open);
+    // An error means that the client was shut down, and nobody can say more.
+    let release = guard.release().await.unwrap_or(Release::Unknown);
+    Ok(Done { value, release })
+}

@@ -1,0 +1,90 @@
+//! What every handle of a client has: the way to its background work, which ends with the last of them.
+
+use crate::base::error::Error;
+use crate::base::process;
+use crate::engine::context::Shared;
+use crate::engine::start::Started;
+use crate::state::pending;
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::oneshot;
+
+/// Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Session {
+    shared: Arc<Shared>,
+    /// Ends the background work when the last handle goes.
+    _life: Arc<Life>,
+}
+
+struct Life {
+    shared: Arc<Shared>,
+    stop: Option<oneshot::Sender<()>>,
+}
+
+impl Session {
+    pub(crate) fn new(started: Started) -> Self {
+        let life = Life { shared: Arc::clone(&started.shared), stop: Some(started.stop) };
+        Self { _life: Arc::new(life), shared: started.shared }
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// Sleeps on the background thread: works where the caller has no runtime.
+    pub(crate) async fn sleep(&self, time: Duration) {
+        struct Timer(tokio::task::JoinHandle<()>);
+        impl Drop for Timer {
+            fn drop(&mut self) {
+                self.0.abort();
+            }
+        }
+        let Ok(runtime) = self.shared.background() else { return };
+        let mut timer = Timer(runtime.spawn(async move {
+            tokio::time::sleep(time).await;
+        }));
+        // It fails when the background thread is gone: there is nothing to wait for then.
+        let _ = (&mut timer.0).await;
+    }
+
+    /// Runs `work` on the background thread; once begun it goes on when the future is dropped.
+    pub(crate) async fn on_background<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> Result<T, Error> {
+        let (done, result) = oneshot::channel();
+        self.shared.background()?.spawn(async move {
+            // Whoever asked may have gone.
+            let _ = done.send(work.await);
+        });
+        result.await.map_err(|_| Error::closed())
+    }
+}
+
+impl Drop for Life {
+    fn drop(&mut self) {
+        if self.shared.home.is_left() {
+            // What the parent goes on to use: its sockets are registered with its event queue, which
+            // a forked child shares, so that even closing them would be felt there.
+            std::mem::forget((Arc::clone(&self.shared), self.stop.take()));
+            return;
+        }
+        self.shared.close();
+        if !process::in_background() && !self.shared.runs_here() {
+            pending::ended_here(&self.shared.pending);
+        }
+        if let Some(stop) = self.stop.take() {
+            // The thread may have ended by itself.
+            let _ = stop.send(());
+        }
+    }
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session").field("client", &self.shared.client_id).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,245 @@
+//! What a look at a lock shows.
+
+use crate::api::session::Session;
+use crate::base::error::Error;
+use crate::engine::send::{self, Copies};
+use crate::settings::client_info::ClientInfo;
+use fairlock_core::{
+    Answer, Body, ClientId, Inspection, Kind, LockName, Op, OwnerId, Rules, Token as FencingToken,
+};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Waiters that are listed: a page. More would make the server and the reader busy for nothing.
+pub(crate) const LISTED_MAX: u32 = 1_000;
+
+/// Clients that are asked about in one look: enough for a person to read, and one small pipeline.
+const CLIENTS_MAX: usize = 100;
+
+/// The state of a lock at one moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LockStatus {
+    /// That moment, by the server's clock: what every `since` is to be compared with.
+    pub at: SystemTime,
+    /// Who holds it.
+    pub holder: Option<Holder>,
+    /// How long the holder's lease lasts without a renewal; `None` when free, or when somebody
+    /// took its TTL away.
+    pub ttl: Option<Duration>,
+    /// The last fencing token of the lock.
+    pub token: Option<FencingToken>,
+    /// The first waiters, in order.
+    pub queue: Vec<QueuedWaiter>,
+    /// How many wait altogether.
+    pub queue_len: usize,
+    /// What the holder's client, and those of the listed waiters, say of themselves: the first 100
+    /// different ones. A client is missing that does not [announce](crate::Config::announce)
+    /// itself, was not heard for 90 s, or is foreign.
+    pub clients: BTreeMap<ClientId, ClientInfo>,
+}
+
+/// The holder of a lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Holder {
+    /// Its id.
+    pub owner: OwnerId,
+    /// How often it holds the lock.
+    pub count: u32,
+    /// Whether it is a client of fairlock.
+    pub ours: bool,
+    /// Since when it holds the lock, by the server's clock: the time in its token. `None` for
+    /// foreign clients, and where the token is lost or ahead of the clock. After the clock was set
+    /// back tokens run ahead of it for as long; then this is later than the truth, never earlier.
+    pub since: Option<SystemTime>,
+}
+
+/// A waiter in the queue of a fair lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct QueuedWaiter {
+    /// Its place: 1 is next.
+    pub place: usize,
+    /// Its id.
+    pub owner: OwnerId,
+    /// Whether it is a client of fairlock.
+    pub ours: bool,
+    /// Whether its heartbeats come in time; `None` for foreign clients, which have none.
+    pub alive: Option<bool>,
+    /// Since when it waits, by the server's clock: the time in its order number. A waiter that was
+    /// taken for dead and returned keeps its number. `None` for foreign clients, and where the
+    /// number is lost or ahead of the clock.
+    pub since: Option<SystemTime>,
+}
+
+/// Looks at the lock `name`, lists at most `limit` waiters, and asks who the clients are.
+pub(crate) async fn inspect(
+    session: &Session,
+    name: LockName,
+    kind: Kind,
+    limit: u32,
+) -> Result<LockStatus, Error> {
+    let mut status = look(client, name, kind, limit).await?;
+    let ids = status.client_ids();
+    if !ids.is_empty() {
+        let store = Arc::clone(&session.shared().store);
+        let known = session.on_background(async move { store.clients(&ids).await });
+        status.clients = known.await?;
+    }
+    Ok(status)
+}
+
+/// Looks at the lock `name`, and lists at most `limit` waiters.
+pub(crate) async fn look(
+    session: &Session,
+    name: LockName,
+    kind: Kind,
+    limit: u32,
+) -> Result<LockStatus, Error> {
+    let shared = Arc::clone(session.shared());
+    shared.usable().map_err(|error| error.on(&name))?;
+    let rules = shared.rules.clone();
+    let lock = name.clone();
+    let answer = session.on_background(async move {
+        let op = Op::Inspect { kind, limit };
+        let until = shared.store_deadline();
+        let mut copies = Copies::default();
+        send::until_answered(&shared, &name, &op, until, &mut copies).await
+    });
+    let Answer { now_ms, body, .. } = answer.await.map_err(|error| error.on(&lock))??.answer;
+    match body {
+        Body::Inspected(seen) => Ok(LockStatus::new(seen, now_ms, &rules)),
+        _ => Err(Error::mismatch().on(&lock)),
+    }
+}
+
+impl LockStatus {
+    /// Who `owner` is, as far as its client says.
+    pub fn client(&self, owner: &OwnerId) -> Option<&ClientInfo> {
+        self.sessions.get(&owner.client()?)
+    }
+
+    /// Whether the lock is held for the rest of a time in which its work was to be done
+    /// [once](crate::Client::once_owner), and has been done: the hold was
+    /// [left to the store](crate::Guard::detach_for) for longer than its lease is while the work goes on. It ends
+    /// after [`ttl`](Self::ttl). When no more is left than that lease it is not said any longer: the holder may as
+    /// well be at work, or have been killed.
+    pub fn is_done(&self) -> bool {
+        let lease_ms = self.holder.as_ref().and_then(|holder| holder.owner.once_lease_ms());
+        lease_ms.zip(self.ttl).is_some_and(|(lease, ttl)| ttl > Duration::from_millis(lease))
+    }
+
+    /// The clients of ours that hold the lock or are listed, in this order.
+    fn client_ids(&self) -> Vec<ClientId> {
+        let owners = self.queue.iter().map(|waiter| &waiter.owner);
+        let owners = self.holder.iter().map(|holder| &holder.owner).chain(owners);
+        let mut seen = BTreeSet::new();
+        let new = owners.filter_map(OwnerId::client).filter(|client| seen.insert(*client));
+        new.take(CLIENTS_MAX).collect()
+    }
+
+    fn new(seen: Inspection, now_ms: u64, rules: &Rules) -> Self {
+        let token = seen.token;
+        let holder = seen.holder.map(|held| {
+            let ours = held.owner.is_ours();
+            let minted_us = token.filter(|_| ours).map(FencingToken::get);
+            Holder {
+                ours,
+                count: u32::try_from(held.count).unwrap_or(u32::MAX),
+                owner: held.owner,
+                since: minted_us.and_then(|us| not_after(us, now_ms)),
+            }
+        });
+        let queue = seen.queue.into_iter().zip(1..).map(|(waiter, place)| {
+            let ours = waiter.owner.is_ours();
+            let alive = waiter.beat_age_ms.is_some_and(|age| age <= rules.dead_ms);
+            QueuedWaiter {
+                place,
+                owner: waiter.owner,
+                ours,
+                alive: ours.then_some(alive),
+                since: waiter.order.and_then(|us| not_after(us, now_ms)),
+            }
+        });
+        Self {
+            at: UNIX_EPOCH + Duration::from_millis(now_ms),
+            holder,
+            ttl: seen.ttl_ms.map(Duration::from_millis),
+            token,
+            queue: queue.collect(),
+            queue_len: usize::try_from(seen.queue_len).unwrap_or(usize::MAX),
+            clients: BTreeMap::new(),
+        }
+    }
+}
+
+/// The server time in a token or an order number, to the millisecond. A number that is ahead of the
+/// clock was counted on from another one, and says nothing about time.
+fn not_after(us: u64, now_ms: u64) -> Option<SystemTime> {
+    let ms = us / 1_000;
+    (ms <= now_ms).then(|| UNIX_EPOCH + Duration::from_millis(ms))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fairlock_core::{HeldBy, WaiterView};
+
+    const NOW_MS: u64 = 2_000_000_000_000;
+
+    fn at(ms: u64) -> SystemTime {
+        UNIX_EPOCH + Duration::from_millis(ms)
+    }
+
+    fn status(owner: OwnerId, token: Option<u64>, order: Option<u64>) -> LockStatus {
+        let seen = Inspection {
+            holder: Some(HeldBy { owner: owner.clone(), count: 1 }),
+            ttl_ms: Some(5),
+            token: token.and_then(FencingToken::new),
+            queue_len: 1,
+            queue: vec![WaiterView { owner, beat_age_ms: Some(6_000), order }],
+        };
+        LockStatus::new(seen, NOW_MS, &Rules::default())
+    }
+
+    /// However long the queue is, one look asks about 100 clients: the holder's, and each of the
+    /// first in line once.
+    #[test]
+    fn the_first_hundred_clients_are_asked_about() {
+        let owner = |client: u64, number| {
+            OwnerId::ours(ClientId::from_random(u128::from(client) << 96), number).unwrap()
+        };
+        let mut seen = status(owner(0, 1), None, None);
+        let java = OwnerId::parse(b"5f3c1a52-0f4e-4a1b-9c3d-1234567890ab:51");
+        let waiter = seen.queue[0].clone();
+        let of = |owner| QueuedWaiter { owner, ..waiter.clone() };
+        seen.queue = vec![of(java)];
+        seen.queue.extend((1..=500).flat_map(|client| [1, 2].map(|n| of(owner(client, n)))));
+        let expected: Vec<_> = (0..100).filter_map(|client| owner(client, 1).client()).collect();
+        assert_eq!(seen.client_ids(), expected);
+    }
+
+    /// A time is claimed only where a number carries one: not for Java, whose fenced lock counts
+    /// from 1, and not while numbers run ahead of a clock that was set back.
+    #[test]
+    fn times_are_told_only_where_they_are_known() {
+        let ours = OwnerId::ours(ClientId::from_random(1), 1).unwrap();
+        let now_us = NOW_MS * 1_000 + 999;
+        let seen = status(ours.clone(), Some(now_us), Some(now_us - 3_000_000));
+        assert_eq!(seen.at, at(NOW_MS));
+        assert_eq!(seen.holder.unwrap().since, Some(at(NOW_MS)));
+        assert_eq!(seen.queue[0].since, Some(at(NOW_MS - 3_000)));
+        assert_eq!((seen.queue[0].place, seen.queue[0].alive), (1, Some(true)));
+
+        let ahead = status(ours.clone(), Some(now_us + 1), Some(now_us + 1));
+        assert_eq!((ahead.holder.unwrap().since, ahead.queue[0].since), (None, None));
+        let lost = status(ours, None, None);
+        assert_eq!((lost.holder.unwrap().since, lost.queue[0].since), (None, None));
+
+        let java = OwnerId::parse(b"5f3c1a52-0f4e-4a1b-9c3d-1234567890ab:51");
+        let foreign = status(java, Some(7), None);
+        assert_eq!((foreign.holder.unwrap().since, foreign.queue[0].alive), (None, None));
+    }
+}

@@ -1,0 +1,128 @@
+//! How long to wait before the next attempt: to connect, or to find a lock free.
+
+use crate::base::random::random_u32;
+use std::time::Duration;
+
+/// First pause: one lost packet or a restarting proxy should cost little.
+const FIRST: Duration = Duration::from_millis(20);
+
+/// Longest pause: a server that is back is found within this time.
+const LONGEST: Duration = Duration::from_secs(2);
+
+/// A connection that lived this long was a good one: start again with the first pause. Long enough
+/// that a client which loses every connection makes at most one a second, short enough that a
+/// second cut soon after an outage does not cost the outage's pause.
+const SETTLED: Duration = Duration::from_secs(1);
+
+/// Doubling pauses with jitter, so that a thousand clients do not come back in one instant.
+#[derive(Debug)]
+pub(crate) struct Backoff {
+    pause: Duration,
+}
+
+impl Default for Backoff {
+    fn default() -> Self {
+        Self { pause: FIRST }
+    }
+}
+
+impl Backoff {
+    /// The next pause: between half of the present step and all of it.
+    pub(crate) fn next(&mut self) -> Duration {
+        let step = self.pause;
+        self.pause = (step * 2).min(LONGEST);
+        step / 2 + jitter(step / 2)
+    }
+
+    /// A connection lived for `lifetime`.
+    pub(crate) fn settle(&mut self, lifetime: Duration) {
+        if lifetime >= SETTLED {
+            self.pause = FIRST;
+        }
+    }
+}
+
+/// First pause between two looks at a lock whose holder tells nobody when it lets go: about half of
+/// what the clients that lock that way wait themselves (redis-py 100 ms).
+const POLL_FIRST: Duration = Duration::from_millis(50);
+
+/// Longest such pause: what a lock that was let go stands idle, and with it what a waiting client
+/// costs, four to eight calls a second.
+const POLL_LONGEST: Duration = Duration::from_millis(250);
+
+/// Growing pauses with jitter, for a lock that cannot be waited for otherwise.
+#[derive(Debug)]
+pub(crate) struct Poll {
+    pause: Duration,
+}
+
+impl Default for Poll {
+    fn default() -> Self {
+        Self { pause: POLL_FIRST }
+    }
+}
+
+impl Poll {
+    /// The next pause: between half of the present step and all of it.
+    pub(crate) fn next(&mut self) -> Duration {
+        let step = self.pause;
+        self.pause = (step * 5 / 4).min(POLL_LONGEST);
+        step / 2 + jitter(step / 2)
+    }
+}
+
+/// A random time below `most`.
+pub(crate) fn jitter(most: Duration) -> Duration {
+    // Without randomness from the system (it has failed at start already) there is no jitter.
+    let random = random_u32().unwrap_or(0);
+    most.mul_f64(f64::from(random) / (f64::from(u32::MAX) + 1.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each pause lies between half of its step and all of it; the steps double up to two seconds.
+    #[test]
+    fn pauses_double_up_to_a_bound_and_differ() {
+        let mut all = Vec::new();
+        for _ in 0..20 {
+            let mut backoff = Backoff::default();
+            let mut step = FIRST;
+            for _ in 0..12 {
+                let pause = backoff.next();
+                assert!(step / 2 <= pause && pause <= step, "{pause:?} of {step:?}");
+                all.push(pause);
+                step = (2 * step).min(LONGEST);
+            }
+            assert_eq!(step, LONGEST);
+        }
+        all.sort_unstable();
+        all.dedup();
+        assert!(all.len() > 200, "only {} of 240 differ", all.len());
+    }
+
+    #[test]
+    fn a_connection_that_served_starts_the_pauses_again() {
+        let mut backoff = Backoff::default();
+        for _ in 0..12 {
+            backoff.next();
+        }
+        backoff.settle(Duration::from_millis(999));
+        assert!(backoff.next() >= LONGEST / 2, "it was lost at once: no reason to hurry");
+        backoff.settle(Duration::from_secs(1));
+        assert!(backoff.next() <= FIRST);
+        assert!(backoff.next() > FIRST / 2);
+    }
+
+    #[test]
+    fn polls_grow_and_stay_bounded() {
+        let mut poll = Poll::default();
+        let pauses: Vec<_> = (0..40).map(|_| poll.next()).collect();
+        assert!((POLL_FIRST / 2..=POLL_FIRST).contains(&pauses[0]), "{:?}", pauses[0]);
+        for pause in &pauses[20..] {
+            assert!((POLL_LONGEST / 2..=POLL_LONGEST).contains(pause), "{pause:?}");
+        }
+        assert!(pauses[20..].windows(2).any(|two| two[0] != two[1]), "jitter");
+    }
+}

@@ -1,0 +1,237 @@
+//! Errors: one opaque type with a kind to match on.
+
+use crate::base::lost_reason::LostReason;
+use fairlock_core::{LockName, OwnerId};
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+
+/// What went wrong, to which lock, and what to do about it.
+///
+/// Match on [`kind`](Self::kind); the text is for people and carries no secret. Not getting a
+/// lock in time is no error, `try_lock` and `try_lock_for` say `None`.
+#[derive(Clone)]
+pub struct Error(Arc<Inner>);
+
+struct Inner {
+    kind: ErrorKind,
+    message: Cow<'static, str>,
+    /// The part of the message that another program has said, where that is known.
+    outside: Option<Box<str>>,
+    lock: Option<LockName>,
+    owner: Option<OwnerId>,
+    holder: Option<OwnerId>,
+    lost_reason: Option<LostReason>,
+}
+
+/// The classes of errors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The caller's input cannot work: a bad name, lease, URL, setting. Nothing was sent.
+    Misuse,
+    /// The server refuses the client (wrong password, missing permission, no client certificate that it
+    /// trusts), or the host store's file or folder is not this user's, read-only, or open to others.
+    Denied,
+    /// No encrypted connection came about: the server did not prove who it is, speaks no TLS or nothing
+    /// else, or a file with certificates or a key cannot be used. A login was not sent, unless the
+    /// connection was to be one without TLS.
+    Tls,
+    /// The store was not reached, or could not serve, within the store timeout. The request is
+    /// certain to have no lasting effect: what it may have left is being taken back.
+    Unavailable,
+    /// The request was sent and its outcome is not known. What it may have left is being taken
+    /// back in the background, and ends by itself with its lease.
+    Unknown,
+    /// The lock is not held any more, or its validity has run out.
+    Lost,
+    /// The explicit lease was over before the lock could be handed to the caller, twice.
+    LeaseTooShort,
+    /// A key of the lock holds something that is no lock: a wrong type, no number, an application's data.
+    /// Nothing of it was changed.
+    WrongType,
+    /// The server's reply does not fit the protocol: another program uses these keys, a proxy
+    /// rewrites replies, or there is a bug. The host store's file is damaged, of another program, or
+    /// written by a newer version.
+    Protocol,
+    /// The client was shut down.
+    Closed,
+    /// Fewer replicas had the lock in time than [`Config::replicas`](crate::Config::replicas) asks for. It
+    /// was given back, or is being given back.
+    NotReplicated,
+    /// Another thread ended the wait (blocking API only). The request has no lasting effect: what it
+    /// may have left is being taken back.
+    Interrupted,
+}
+
+impl Error {
+    #[cold]
+    pub(crate) fn new(kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> Self {
+        Self(Arc::new(Inner {
+            kind,
+            message: message.into(),
+            outside: None,
+            lock: None,
+            owner: None,
+            holder: None,
+            lost_reason: None,
+        }))
+    }
+
+    #[cold]
+    pub(crate) fn misuse(message: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(ErrorKind::Misuse, message)
+    }
+
+    pub(crate) fn closed() -> Self {
+        Self::new(ErrorKind::Closed, "the client was shut down; connect a new client")
+    }
+
+    /// A reply that no server gives to what it was asked.
+    #[cold]
+    pub(crate) fn mismatch() -> Self {
+        let message = "the server's reply belongs to another operation: does anything between here \
+                       and the server rewrite replies?";
+        Self::new(ErrorKind::Protocol, message)
+    }
+
+    pub(crate) fn forked() -> Self {
+        Self::misuse(
+            "this client belongs to the parent process: nothing made before fork() can be used \
+             after it; make a new client in the child",
+        )
+    }
+
+    fn change(self, change: impl FnOnce(&mut Inner)) -> Self {
+        let mut inner = Inner {
+            kind: self.0.kind,
+            message: self.0.message.clone(),
+            outside: self.0.outside.clone(),
+            lock: self.0.lock.clone(),
+            owner: self.0.owner.clone(),
+            holder: self.0.holder.clone(),
+            lost_reason: self.0.lost_reason,
+        };
+        change(&mut inner);
+        Self(Arc::new(inner))
+    }
+
+    pub(crate) fn on(self, lock: &LockName) -> Self {
+        self.change(|inner| inner.lock = Some(lock.clone()))
+    }
+
+    /// Says which server it was.
+    #[cfg(feature = "redis")]
+    pub(crate) fn at(self, place: impl fmt::Display) -> Self {
+        self.change(|inner| inner.message = format!("{place}: {}", inner.message).into())
+    }
+
+    /// Says which part of the message another program has said; none, where it is empty.
+    #[cfg(feature = "redis")]
+    pub(crate) fn quoting(self, outside: &str) -> Self {
+        self.change(|inner| inner.outside = Some(outside.into()))
+    }
+
+    /// Takes a secret out of the text: a server may repeat what it was told. Our own words stay, a password may be one
+    /// of them; where it is not known which those are, all is searched.
+    #[cfg(feature = "redis")]
+    pub(crate) fn without(self, secret: &str) -> Self {
+        let said = self.0.outside.as_deref().unwrap_or(&self.0.message);
+        if secret.is_empty() || !said.contains(secret) {
+            return self;
+        }
+        self.change(|inner| {
+            let said = inner.outside.as_deref().unwrap_or(&inner.message).to_owned();
+            let masked = said.replace(secret, "***");
+            inner.message = inner.message.replace(&said, &masked).into();
+            inner.outside = inner.outside.is_some().then(|| masked.into());
+        })
+    }
+
+    pub(crate) fn by(self, owner: &OwnerId) -> Self {
+        self.change(|inner| inner.owner = Some(owner.clone()))
+    }
+
+    pub(crate) fn held_by(self, holder: Option<OwnerId>) -> Self {
+        self.change(|inner| inner.holder = holder)
+    }
+
+    pub(crate) fn because(self, reason: LostReason) -> Self {
+        self.change(|inner| inner.lost_reason = Some(reason))
+    }
+
+    /// The class of this error.
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// The lock it is about.
+    pub fn lock(&self) -> Option<&LockName> {
+        self.0.lock.as_ref()
+    }
+
+    /// The owner that asked.
+    pub fn owner(&self) -> Option<&OwnerId> {
+        self.0.owner.as_ref()
+    }
+
+    /// Who holds the lock instead, where that is known.
+    pub fn holder(&self) -> Option<&OwnerId> {
+        self.0.holder.as_ref()
+    }
+
+    /// Why the lock was lost, where the error says [`Lost`](ErrorKind::Lost) of a hold.
+    pub fn lost_reason(&self) -> Option<LostReason> {
+        self.0.lost_reason
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(lock) = &self.0.lock {
+            write!(f, "lock `{lock}`: ")?;
+        }
+        f.write_str(&self.0.message)?;
+        if let Some(holder) = &self.0.holder {
+            write!(f, "; held by {holder}")?;
+        }
+        if let Some(owner) = &self.0.owner {
+            write!(f, " (asked as {owner})")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}({self})", self.0.kind)
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<fairlock_core::IdError> for Error {
+    fn from(error: fairlock_core::IdError) -> Self {
+        Self::misuse(error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// D40: a password that is a word of ours was masked there: "*** Sentinel names a master".
+    #[test]
+    #[cfg(feature = "redis")]
+    fn d40_a_password_is_masked_where_others_have_said_it() {
+        let error = || Error::new(ErrorKind::Denied, "no way: the server says: no such user no");
+        let quoted = error().quoting("no such user no").at("no Sentinel").without("no");
+        assert_eq!(quoted.to_string(), "no Sentinel: no way: the server says: *** such user ***");
+        assert_eq!(quoted.without("no").to_string().matches("***").count(), 2, "once is enough");
+        // Nobody has said anything.
+        assert_eq!(error().quoting("").without("no").to_string(), error().to_string());
+        // Where that is not known, rather too much than too little.
+        assert!(!error().without("no").to_string().contains("no"));
+        assert_eq!(error().without("").to_string(), error().to_string());
+    }
+}

@@ -1,0 +1,81 @@
+//! Why a hold was lost.
+
+use std::fmt;
+
+/// Why a lock was lost: see [`Guard::lost_reason`](crate::Guard::lost_reason).
+///
+/// It is the first thing that this client noticed, and for people and logs: what has to be done about a lost
+/// lock is the same whatever the reason.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum LostReason {
+    /// Its lease ran out: an explicit one, or one that was not renewed in time because the process or
+    /// the machine stood still.
+    Expired,
+    /// Its lease ran out while the store did not answer the renewals.
+    Unreachable,
+    /// Its [longest hold](crate::Lock::max_hold) is over.
+    MaxHold,
+    /// [`force_unlock`](crate::Lock::force_unlock), or the command `fairlock unlock --force`, took it away.
+    /// Seen only where its message has arrived; otherwise it is one of the next two.
+    Forced,
+    /// The store says that somebody else holds the lock, or that this owner does by another request. It was
+    /// taken away by a client that tells nobody (Java's `forceUnlock`, an operator with `DEL`), or the store
+    /// has lost it, and the next one has it already.
+    Replaced,
+    /// The store knows nothing of the hold, and nobody else has the lock: its data were lost (a restart, a
+    /// failover, eviction, a flush), or the lock was taken away by a client that tells nobody.
+    DataLost,
+    /// This is a forked child's copy: the lock is the parent's.
+    Forked,
+}
+
+impl LostReason {
+    const ALL: [Self; 7] = [
+        Self::Expired,
+        Self::Unreachable,
+        Self::MaxHold,
+        Self::Forced,
+        Self::Replaced,
+        Self::DataLost,
+        Self::Forked,
+    ];
+
+    /// As a number, for an atomic.
+    pub(crate) fn code(self) -> u8 {
+        self as u8
+    }
+
+    pub(crate) fn of_code(code: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(code)).copied()
+    }
+}
+
+impl fmt::Display for LostReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Expired => "its lease ran out",
+            Self::Unreachable => "its lease ran out while the store did not answer",
+            Self::MaxHold => "its longest hold is over",
+            Self::Forced => "it was taken away by force",
+            Self::Replaced => "somebody else has the lock",
+            Self::DataLost => {
+                "the store knows nothing of it: its data were lost, or it was taken away unannounced"
+            }
+            Self::Forked => "it is the parent's, and this process a copy made by fork()",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_and_back() {
+        for reason in LostReason::ALL {
+            assert_eq!(LostReason::of_code(reason.code()), Some(reason));
+        }
+        assert_eq!(LostReason::of_code(LostReason::ALL.len() as u8), None);
+    }
+}

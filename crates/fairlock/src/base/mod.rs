@@ -1,0 +1,8 @@
+//! What everything else stands on: time, errors, randomness, processes.
+
+pub(crate) mod backoff;
+pub(crate) mod clock;
+pub(crate) mod error;
+pub(crate) mod lost_reason;
+pub(crate) mod process;
+pub(crate) mod random;

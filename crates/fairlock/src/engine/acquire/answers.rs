@@ -1,0 +1,206 @@
+//! Sending a request until it is answered, and what to make of the answer.
+
+use super::Wanted;
+use crate::base::clock::Moment;
+use crate::base::error::{Error, ErrorKind};
+use crate::engine::confirm::confirmed;
+use crate::engine::context::Shared;
+use crate::engine::release::{self, Abandoned};
+use crate::engine::send::{self, Copies};
+use crate::observe;
+use crate::state::hold::Hold;
+use crate::store::Reply;
+use fairlock_core::{Acquire, Body, Grant, Kind, LockName, Op, OwnerId, RequestId};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::task::JoinHandle;
+
+/// How often a request is sent again because the server's clock is elsewhere than expected.
+const LATE_MAX: u32 = 3;
+
+/// First and longest pause before an owner whose former hold is still being given up is asked for
+/// again.
+pub(super) const GIVEN_UP_PAUSE: (Duration, Duration) =
+    (Duration::from_millis(10), Duration::from_millis(250));
+
+/// How long a hold that too few replicas have is given back before its request ends: a round trip to a
+/// server that answers.
+const GIVE_BACK_GRACE: Duration = Duration::from_secs(1);
+
+/// The wait is over. A store that never answered has not said that the lock is taken: nobody may take
+/// its silence for that.
+pub(super) fn unanswered<T>(
+    shared: &Shared,
+    wanted: &Wanted,
+    copies: Copies,
+) -> Result<Option<T>, Error> {
+    let silent = !copies.answered_once() && (copies.in_doubt() || !shared.reaches(&wanted.name));
+    if shared.is_closed() || !silent {
+        return Ok(None);
+    }
+    let kind = if copies.in_doubt() { ErrorKind::Unknown } else { ErrorKind::Unavailable };
+    Err(silence(kind, &wanted.name))
+}
+
+pub(super) fn silence(kind: ErrorKind, name: &LockName) -> Error {
+    let message = "the store did not answer while this waited, so nobody knows whether the lock is \
+                   free; check the server and the network, or wait for longer";
+    Error::new(kind, message).on(name)
+}
+
+/// As [`answered`], and again while the owner still holds the lock by a request that was given up,
+/// or a hold that was lost: that one is not taken over. It is about to be released, or ends with
+/// its lease.
+pub(super) async fn answered_to_owner(
+    shared: &Arc<Shared>,
+    wanted: &Wanted,
+    acquire: Acquire,
+    copies: &mut Copies,
+) -> Result<Reply, Error> {
+    let (mut pause, longest) = GIVEN_UP_PAUSE;
+    loop {
+        let reply = answered(shared, wanted, acquire.clone(), copies).await?;
+        let given_up = matches!(reply.answer.body, Body::HeldBySelf { .. });
+        if !given_up || wanted.seat.is_none() || wanted.try_once {
+            return Ok(reply);
+        }
+        tokio::time::sleep(pause).await;
+        pause = (2 * pause).min(longest);
+    }
+}
+
+/// Sends a request until it is answered; once more when the server's clock was misjudged.
+pub(super) async fn answered(
+    shared: &Arc<Shared>,
+    wanted: &Wanted,
+    acquire: Acquire,
+    copies: &mut Copies,
+) -> Result<Reply, Error> {
+    let (name, seat) = (&wanted.name, wanted.seat.as_deref());
+    let until = shared.store_deadline();
+    let op = Op::Acquire(acquire);
+    seat.inspect(|seat| seat.asks());
+    for _ in 0..LATE_MAX {
+        let reply = send::until_answered(shared, name, &op, until, copies).await?;
+        seat.inspect(|seat| seat.is_answered());
+        if reply.answer.body != Body::TooLate {
+            return Ok(reply);
+        }
+    }
+    let message = "the server's clock jumps, or calls arrive later than the store timeout";
+    Err(Error::new(ErrorKind::Unavailable, message).on(name))
+}
+
+pub(super) fn unexpected(wanted: &Wanted, body: &Body) -> Error {
+    let message = match body {
+        Body::HeldBySelf { .. } => {
+            "this owner holds the lock already through another request: was the key written by hand?"
+        }
+        Body::Buried => "the request was given up before it was answered",
+        _ => return Error::mismatch().on(&wanted.name),
+    };
+    Error::new(ErrorKind::Protocol, message).on(&wanted.name)
+}
+
+/// Makes the guard's hold out of a grant: asks once more where little of its time is left, and always
+/// where replicas are waited for, by then of the server that has it now. `None` when it is over.
+///
+/// # Errors
+/// Too few replicas have it: it was given back.
+pub(super) async fn confirm(
+    shared: &Arc<Shared>,
+    wanted: &Wanted,
+    owner: &OwnerId,
+    grant: &Grant,
+    base: Moment,
+    doubtful: &[RequestId],
+) -> Result<Option<Arc<Hold>>, Error> {
+    let lease_ms = wanted.lease_ms(shared);
+    let hold = wanted.hold(shared, owner.clone(), grant, base, doubtful.to_vec());
+    let left_ms = hold.valid_until().left().as_millis() as u64;
+    if left_ms == 0 {
+        return Ok(None);
+    }
+    let hold = Arc::new(hold);
+    let mut full = grant.ttl_ms >= lease_ms;
+    let replicated = shared.store.is_replicated();
+    if replicated || left_ms < grant.ttl_ms / 3 {
+        let ttl_ms = hold.lease().wanted_ms();
+        let op = hold.renewal(ttl_ms);
+        let reply = if replicated {
+            match replicas_have(shared, &hold, &op).await {
+                Ok(reply) => reply,
+                Err(error) => {
+                    let given_back = release::give_back(shared, &hold);
+                    // Whoever asks next should find it free.
+                    let _ = tokio::time::timeout(GIVE_BACK_GRACE, given_back).await;
+                    return Err(error);
+                }
+            }
+        } else {
+            match send::once(shared, &wanted.name, &op, &mut Copies::default()).await {
+                Ok(reply) => reply,
+                Err(_) => return Ok(None),
+            }
+        };
+        if reply.answer.body != Body::Renewed {
+            return Ok(None);
+        }
+        hold.renewed(reply.sent, ttl_ms);
+        if replicated && hold.valid_until().left().is_zero() {
+            return Ok(None);
+        }
+        full = true;
+    }
+    observe::held(&hold.told(), shared.config.log_names, &wanted.asked);
+    if !shared.reaches(&wanted.name) {
+        // It came with the last words of a connection that is gone: as any other hold.
+        hold.suspect();
+        full = false;
+    }
+    shared.watchdog.watch(&hold, full);
+    Ok(Some(hold))
+}
+
+/// Renews a hold that was just got, and waits for replicas. What they have says more than the grant:
+/// another server may have become the primary since.
+async fn replicas_have(shared: &Arc<Shared>, hold: &Hold, op: &Op) -> Result<Reply, Error> {
+    let confirmed = confirmed(shared, &hold.name, op, shared.store_deadline()).await?;
+    match confirmed.missing {
+        Some(missing) if confirmed.reply.answer.body == Body::Renewed => {
+            Err(missing.on(&hold.name))
+        }
+        // A waiter of a fair lock returns to its place.
+        _ if confirmed.reply.answer.body != Body::Renewed && hold.kind != Kind::Fair => {
+            let message = "the hold was gone before replicas had it: another server has become the \
+                           primary, or the lease is over; try again";
+            Err(Error::new(ErrorKind::NotReplicated, message).on(&hold.name))
+        }
+        _ => Ok(confirmed.reply),
+    }
+}
+
+/// Takes back, in the background, what was asked for. The result is the end of that for `request`
+/// itself, if there is anything to take back.
+pub(super) fn give_up(
+    shared: &Arc<Shared>,
+    wanted: &Wanted,
+    owner: &OwnerId,
+    request: RequestId,
+    doubt: bool,
+    doubtful: &[RequestId],
+) -> Option<JoinHandle<()>> {
+    let gone = |request, doubt| Abandoned {
+        name: wanted.name.clone(),
+        kind: wanted.kind,
+        owner: owner.clone(),
+        request,
+        doubt,
+        shared_owner: wanted.seat.is_some(),
+        link: wanted.link.clone(),
+    };
+    for request in doubtful {
+        release::abandon(shared, gone(*request, true));
+    }
+    (!wanted.try_once || doubt).then(|| release::abandon(shared, gone(request, doubt)))
+}

@@ -1,0 +1,23 @@
+//! Asks for a lock of any kind.
+
+use super::{Caller, Wanted, fair, plain};
+use crate::base::error::Error;
+use crate::engine::context::Shared;
+use crate::observe;
+use crate::state::hold::Hold;
+use fairlock_core::{Kind, OwnerId};
+use std::sync::Arc;
+
+/// Asks the store for the lock in the name of `owner`.
+pub(super) async fn ask(
+    shared: &Arc<Shared>,
+    wanted: &Wanted,
+    owner: OwnerId,
+    caller: &mut Caller,
+) -> Result<Option<Arc<Hold>>, Error> {
+    observe::asked_as(&wanted.asked, &owner);
+    match wanted.kind {
+        Kind::Plain | Kind::Simple => plain::plain(shared, wanted, owner, caller).await,
+        _ => fair::fair(shared, wanted, owner, caller).await,
+    }
+}

@@ -1,0 +1,54 @@
+//! The way without any wait: a store that answers at once gives a free lock in the task that asks.
+
+use super::Wanted;
+use crate::base::error::Error;
+use crate::engine::context::Shared;
+use crate::engine::release::{self, Abandoned};
+use crate::observe;
+use crate::state::hold::Hold;
+use fairlock_core::{Body, Grant, Mode, Op, OwnerId, RequestId};
+use std::sync::Arc;
+
+/// A store in this process, or in a file, gives a free lock without any task or wait.
+pub(crate) fn at_once(shared: &Arc<Shared>, wanted: &Wanted) -> Result<Option<Arc<Hold>>, Error> {
+    if !shared.store.answers_now() || wanted.seat.is_some() {
+        return Ok(None);
+    }
+    let owner = shared.new_owner()?;
+    let request = shared.new_request()?;
+    let mut op = wanted.op(shared, &owner, request);
+    op.mode = Mode::Try;
+    let Some(reply) = shared.store.call_now(&wanted.name, &Op::Acquire(op)) else {
+        return Ok(None);
+    };
+    let reply = match reply {
+        Ok(reply) => reply,
+        Err(failure) => {
+            if failure.doubt {
+                release::abandon(shared, unanswered(wanted, owner, request));
+            }
+            return Err(failure.error.on(&wanted.name));
+        }
+    };
+    shared.note_time(&reply);
+    let Body::Granted { token, ttl_ms } = reply.answer.body else { return Ok(None) };
+    let grant = Grant { request, token, ttl_ms };
+    observe::acquired_at_once(&wanted.told(), &owner);
+    let hold = Arc::new(wanted.hold(shared, owner, &grant, reply.sent, Vec::new()));
+    observe::held(&hold.told(), shared.config.log_names, &wanted.asked);
+    shared.watchdog.watch(&hold, true);
+    Ok(Some(hold))
+}
+
+/// A request that was to be answered at once, and was not.
+fn unanswered(wanted: &Wanted, owner: OwnerId, request: RequestId) -> Abandoned {
+    Abandoned {
+        name: wanted.name.clone(),
+        kind: wanted.kind,
+        owner,
+        request,
+        doubt: true,
+        shared_owner: false,
+        link: None,
+    }
+}

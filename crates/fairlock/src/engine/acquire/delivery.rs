@@ -1,0 +1,49 @@
+//! The way of a result from the driver to the caller.
+
+use crate::base::error::Error;
+use crate::engine::context::Shared;
+use crate::engine::release;
+use crate::state::hold::Hold;
+use crate::state::signals::Link;
+use std::sync::Arc;
+use tokio::sync::oneshot;
+
+pub(crate) type Caller = oneshot::Sender<Result<Option<Delivery>, Error>>;
+
+/// Where the driver's result comes. Who drops this gives the request up.
+pub(crate) type Requested = oneshot::Receiver<Result<Option<Delivery>, Error>>;
+
+/// A hold on its way from the driver to the caller. It may lie in the channel when the caller's
+/// future is dropped: then nobody ever sees it, and it is released here.
+pub(crate) struct Delivery {
+    hold: Option<Arc<Hold>>,
+    shared: Arc<Shared>,
+    pub(super) link: Option<Arc<Link>>,
+}
+
+impl Delivery {
+    pub(crate) fn new(hold: Arc<Hold>, shared: &Arc<Shared>) -> Self {
+        Self { hold: Some(hold), shared: Arc::clone(shared), link: None }
+    }
+
+    /// The caller has it, and makes a guard of it.
+    pub(crate) fn accept(mut self) -> Option<Arc<Hold>> {
+        self.hold.take()
+    }
+}
+
+impl Drop for Delivery {
+    fn drop(&mut self) {
+        let Some(hold) = self.hold.take() else { return };
+        if self.shared.is_left() {
+            // It is the parent's.
+            std::mem::forget((hold, Arc::clone(&self.shared)));
+            return;
+        }
+        let (change, unattended) = hold.leave();
+        if unattended {
+            self.shared.watchdog.forget(&hold);
+        }
+        release::release_later(&self.shared, hold, change, self.link.take());
+    }
+}

@@ -1,0 +1,183 @@
+//! A fair lock: stand in the queue until the lock comes.
+
+use super::answers::{answered_to_owner, confirm, give_up, unanswered, unexpected};
+use super::stop::{ANSWER_GRACE, stop};
+use super::{Caller, Wanted};
+use crate::base::error::{Error, ErrorKind};
+use crate::engine::context::Shared;
+use crate::engine::heartbeat;
+use crate::engine::send::Copies;
+use crate::observe::{self, Way};
+use crate::state::hold::Hold;
+use crate::state::waiters::{Entry, Outcome, Waiter};
+use crate::store::Topic;
+use fairlock_core::{Acquire, Body, Grant, OwnerId};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::oneshot;
+
+/// How often a grant that was over before it could be used is tried again with an explicit
+/// lease, before the lease is called too short.
+const OVER_MAX: u32 = 2;
+
+pub(super) async fn fair(
+    shared: &Arc<Shared>,
+    wanted: &Wanted,
+    owner: OwnerId,
+    caller: &mut Caller,
+) -> Result<Option<Arc<Hold>>, Error> {
+    let mut order = None;
+    let mut over = 0;
+    let mut doubtful = Vec::new();
+    loop {
+        let request = shared.new_request()?;
+        let lease_ms = wanted.lease_ms(shared);
+        let waiter = Waiter {
+            name: wanted.name.clone(),
+            owner: owner.clone(),
+            lease_ms,
+            shared_owner: wanted.seat.is_some(),
+        };
+        let (entry, mut outcome) = shared.hub.enter(waiter, request, order);
+        let mut op = wanted.op(shared, &owner, request);
+        op.order = order;
+        let got = wait_fair(shared, wanted, op, &entry, &mut outcome, caller).await;
+        shared.hub.remove(&entry);
+        let remains = entry.remains();
+        doubtful.extend(remains.former);
+        let outcome = match got {
+            Ok(Some(outcome)) => outcome,
+            // A grant that came in the very moment of giving up is a grant, unless cancelled.
+            Ok(None) if caller.is_closed() => {
+                give_up(shared, wanted, &owner, remains.request, remains.doubt, &doubtful);
+                return Ok(None);
+            }
+            Ok(None) => match outcome.try_recv() {
+                Ok(late @ Outcome::Granted { .. }) => late,
+                _ => {
+                    let taken_back =
+                        give_up(shared, wanted, &owner, remains.request, remains.doubt, &doubtful);
+                    // Whoever tries next, here or elsewhere, must not find the place of one that
+                    // was told "no". A server that does not answer is not waited for.
+                    if let Some(taken_back) = taken_back.filter(|_| !remains.doubt) {
+                        let _ = tokio::time::timeout(ANSWER_GRACE, taken_back).await;
+                    }
+                    return Ok(None);
+                }
+            },
+            Err(error) => {
+                // What never reached the store need not be taken back: the end of the client would wait for that.
+                let nothing = error.kind() == ErrorKind::Unavailable && !remains.doubt;
+                if !nothing || !doubtful.is_empty() {
+                    give_up(shared, wanted, &owner, remains.request, remains.doubt, &doubtful);
+                }
+                return Err(error.by(&owner));
+            }
+        };
+        let (grant, base) = match outcome {
+            Outcome::Granted { grant, base } => (grant, base),
+            Outcome::Failed(error) => {
+                give_up(shared, wanted, &owner, remains.request, remains.doubt, &doubtful);
+                return Err(error);
+            }
+        };
+        // Granted by a former request, as a server knew it that took over: the present one must not come back either.
+        if remains.doubt || grant.request != remains.request {
+            doubtful.push(remains.request);
+        }
+        match confirm(shared, wanted, &owner, &grant, base, &doubtful).await {
+            Ok(Some(hold)) => return Ok(Some(hold)),
+            Ok(None) => {}
+            Err(error) => return Err(error.by(&owner)),
+        }
+        // A confirmation without an answer may have given it the whole lease all the same, and then it is by this
+        // request that the server knows the hold.
+        doubtful.push(grant.request);
+        if wanted.seat.is_some() {
+            // The next request of an explicit owner does not take it over, but waits for its end.
+            give_up(shared, wanted, &owner, grant.request, true, &[]);
+        }
+        over += 1;
+        if !wanted.is_renewed(shared) && over >= OVER_MAX {
+            give_up(shared, wanted, &owner, remains.request, remains.doubt, &doubtful);
+            let message = "the lease was over before the lock could be used, twice; choose a \
+                           longer lease";
+            return Err(Error::new(ErrorKind::LeaseTooShort, message).on(&wanted.name).by(&owner));
+        }
+        order = entry.order();
+    }
+}
+
+/// Sends the request and waits for its turn. `None`: time is up or nobody waits any more.
+async fn wait_fair(
+    shared: &Arc<Shared>,
+    wanted: &Wanted,
+    op: Acquire,
+    entry: &Arc<Entry>,
+    outcome: &mut oneshot::Receiver<Outcome>,
+    caller: &mut Caller,
+) -> Result<Option<Outcome>, Error> {
+    let (request, returning) = (op.request, op.order.is_some());
+    let until = wanted.until.filter(|_| !wanted.try_once);
+    let stop = stop(shared, caller, until);
+    tokio::pin!(stop);
+    let mut copies = Copies::default();
+    let mut stopped = false;
+    let mut overtaken = None;
+    let reply = {
+        let call = answered_to_owner(shared, wanted, op, &mut copies);
+        tokio::pin!(call);
+        tokio::select! {
+            biased;
+            reply = &mut call => Some(reply),
+            why = &mut stop => {
+                stopped = true;
+                tokio::time::timeout(why.grace(wanted), &mut call).await.ok()
+            }
+            granted = &mut *outcome => {
+                // The grant came before the reply, which then tells nothing more.
+                overtaken = granted.ok();
+                tokio::time::timeout(ANSWER_GRACE, &mut call).await.ok()
+            }
+        }
+    };
+    entry.set_doubt(copies.in_doubt());
+    if overtaken.is_some() {
+        return Ok(overtaken);
+    }
+    let Some(reply) = reply else { return unanswered(shared, wanted, copies) };
+    let reply = reply?;
+    match reply.answer.body {
+        Body::Granted { token, ttl_ms } => {
+            let grant = Grant { request, token, ttl_ms };
+            observe::granted(wanted.kind, Way::Request);
+            return Ok(Some(Outcome::Granted { grant, base: reply.sent }));
+        }
+        Body::Busy { .. } => return Ok(None),
+        Body::HeldBySelf { .. } if wanted.seat.is_some() => return Ok(None),
+        Body::Queued { order, retry_ms, foreign, length } => {
+            observe::queued(&wanted.name, &entry.owner, returning, length);
+            if let Some(queue) = shared.hub.queued(entry, order) {
+                heartbeat::begin(shared, queue);
+            }
+            if let Some(link) = &wanted.link {
+                link.queued(&entry.owner);
+            }
+            // The first heartbeat is early where something is expected before the regular one,
+            // and where it has to find out on which channel Java will wake us.
+            let soon = shared.beat_every(&wanted.name);
+            if foreign || retry_ms.is_some_and(|ms| Duration::from_millis(ms) < soon) {
+                shared.hub.wake(&Topic::Waiter(wanted.name.clone(), entry.owner.clone()));
+            }
+        }
+        body => return Err(unexpected(wanted, &body)),
+    }
+    if stopped {
+        return Ok(None);
+    }
+    tokio::select! {
+        biased;
+        granted = outcome => Ok(granted.ok()),
+        _ = &mut stop => Ok(None),
+    }
+}

@@ -1,0 +1,54 @@
+//! The driver of one acquisition. It runs on the client's own runtime, so that neither a
+//! cancelled future nor a blocked one leaves anything half done: when nobody waits for the
+//! result any more, the driver takes the request back.
+
+mod answers;
+mod ask;
+mod at_once;
+mod delivery;
+mod fair;
+mod owned;
+mod plain;
+mod request;
+mod stop;
+
+pub(crate) use at_once::at_once;
+pub(crate) use delivery::{Caller, Delivery, Requested};
+pub(crate) use request::Wanted;
+
+use crate::base::error::Error;
+use crate::engine::context::Shared;
+use crate::observe;
+use crate::state::pending::Ticket;
+use std::sync::Arc;
+
+/// Gets the lock for `caller`, or finds that it cannot be had; leaves nothing behind when the
+/// caller goes away.
+pub(crate) async fn run(ticket: Ticket, shared: Arc<Shared>, wanted: Wanted, mut caller: Caller) {
+    let waiting = observe::waiting(&wanted.asked, wanted.kind);
+    let mut result = waiting.within(drive(&shared, &wanted, &mut caller)).await;
+    if shared.is_closed() && matches!(result, Ok(None)) {
+        result = Err(Error::closed());
+    }
+    waiting.ended(&wanted.told(), &result, caller.is_closed());
+    let mut result = result.map_err(|error| error.on(&wanted.name));
+    if let Ok(Some(delivery)) = &mut result {
+        delivery.link = wanted.link.clone();
+    }
+    // What a caller that went away does not take releases itself.
+    let _ = caller.send(result);
+    drop(ticket);
+}
+
+async fn drive(
+    shared: &Arc<Shared>,
+    wanted: &Wanted,
+    caller: &mut Caller,
+) -> Result<Option<Delivery>, Error> {
+    if let Some(seat) = &wanted.seat {
+        // Boxed, as are other ways that few go: the task of every request is copied twice, and has room for all of them.
+        return Box::pin(owned::drive(shared, wanted, seat, caller)).await;
+    }
+    let hold = ask::ask(shared, wanted, shared.new_owner()?, caller).await?;
+    Ok(hold.map(|hold| Delivery::new(hold, shared)))
+}

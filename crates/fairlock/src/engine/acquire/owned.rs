@@ -1,0 +1,156 @@
+//! The acquisition of an explicit owner: enters the hold that the owner has, or asks for one when no other request of
+//! the owner is about to.
+
+use super::answers::silence;
+use super::ask::ask;
+use super::stop::{SILENCE_GRACE, Stop, stop};
+use super::{Caller, Delivery, Wanted};
+use crate::base::error::{Error, ErrorKind};
+use crate::engine::context::Shared;
+use crate::engine::reenter;
+use crate::observe;
+use crate::state::seat::Seat;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tokio::sync::MutexGuard;
+
+/// How a request goes on.
+enum Way<'a> {
+    Entered(Delivery),
+    /// It asks the store. The request before it was answered, or none was.
+    Asks {
+        turn: MutexGuard<'a, ()>,
+        after_an_answer: bool,
+    },
+    /// Another request is on its way, and this one does not wait.
+    Busy,
+}
+
+/// As [`run`](super::run) for an owner of its own: enters the owner's hold, or gets one when no other
+/// request of the owner is about to.
+pub(crate) async fn drive(
+    shared: &Arc<Shared>,
+    wanted: &Wanted,
+    seat: &Arc<Seat>,
+    caller: &mut Caller,
+) -> Result<Option<Delivery>, Error> {
+    let way = {
+        let entering = AtomicBool::new(false);
+        let mut way = pin!(find_way(shared, wanted, seat, &entering));
+        tokio::select! {
+            biased;
+            way = &mut way => way?,
+            why = stop(shared, caller, wanted.until) => match why {
+                Stop::Late => late(shared, wanted, seat, way, &entering).await?,
+                _ => Way::Busy,
+            },
+        }
+    };
+    let _turn = match way {
+        Way::Entered(entered) => {
+            observe::asked_as(&wanted.asked, &seat.owner);
+            return Ok(Some(entered));
+        }
+        Way::Asks { turn, .. } => turn,
+        Way::Busy => return Ok(None),
+    };
+    let hold = ask(shared, wanted, seat.owner.clone(), caller).await?;
+    if let Some(hold) = &hold {
+        seat.set_hold(hold);
+    }
+    Ok(hold.map(|hold| Delivery::new(hold, shared)))
+}
+
+/// Time is up. A store that has not said anything has not said that the lock is taken: it gets some more time,
+/// and after that its silence is an error.
+async fn late<'a>(
+    shared: &Arc<Shared>,
+    wanted: &Wanted,
+    seat: &Seat,
+    way: Pin<&mut impl Future<Output = Result<Way<'a>, Error>>>,
+    entering: &AtomicBool,
+) -> Result<Way<'a>, Error> {
+    let entering = entering.load(Ordering::Relaxed);
+    let says_something = async {
+        if entering {
+            // Nothing but the answer to this re-entry says anything about it.
+            std::future::pending::<()>().await;
+        }
+        seat.says_something(|name| shared.reaches(name)).await;
+    };
+    let way = tokio::select! {
+        biased;
+        way = way => Some(way?),
+        () = says_something => return Ok(Way::Busy),
+        () = tokio::time::sleep(SILENCE_GRACE) => None,
+    };
+    match way {
+        Some(entered @ Way::Entered(_)) => Ok(entered),
+        // The re-entry was refused, or the other request is over; there is no time left for one of ours.
+        Some(Way::Asks { after_an_answer, .. }) if entering || after_an_answer => Ok(Way::Busy),
+        _ => Err(silence(ErrorKind::Unknown, &wanted.name).by(&seat.owner)),
+    }
+}
+
+async fn find_way<'a>(
+    shared: &Arc<Shared>,
+    wanted: &Wanted,
+    seat: &'a Arc<Seat>,
+    entering: &AtomicBool,
+) -> Result<Way<'a>, Error> {
+    // Re-entries need no turn: they name counts, in whatever order they arrive.
+    entering.store(true, Ordering::Relaxed);
+    if let Some(entered) = enter_hold(shared, wanted, seat).await? {
+        return Ok(Way::Entered(entered));
+    }
+    entering.store(false, Ordering::Relaxed);
+    let turn = if wanted.try_once {
+        let Ok(turn) = seat.turn.try_lock() else { return Ok(Way::Busy) };
+        turn
+    } else {
+        seat.turn.lock().await
+    };
+    let after_an_answer = seat.looks_first();
+    // Whoever had the turn before may have got the lock.
+    entering.store(true, Ordering::Relaxed);
+    Ok(match enter_hold(shared, wanted, seat).await? {
+        Some(entered) => Way::Entered(entered),
+        None => {
+            seat.has_not_asked();
+            Way::Asks { turn, after_an_answer }
+        }
+    })
+}
+
+/// Enters the owner's hold. `None`: it has none.
+async fn enter_hold(
+    shared: &Arc<Shared>,
+    wanted: &Wanted,
+    seat: &Seat,
+) -> Result<Option<Delivery>, Error> {
+    let Some(hold) = seat.hold() else { return Ok(None) };
+    if hold.kind != wanted.kind {
+        let message = format!(
+            "this owner holds it as a lock of kind {:?} and asks for one of kind {:?}; all users of \
+             a name must use the same kind",
+            hold.kind, wanted.kind
+        );
+        return Err(Error::misuse(message).on(&hold.name).by(&hold.owner));
+    }
+    let Some(change) = hold.enter() else {
+        return if hold.has_ended() || hold.is_being_left() {
+            Ok(None)
+        } else {
+            Err(reenter::too_deep(&hold))
+        };
+    };
+    // From here on dropping `entered` takes the entry back.
+    let entered = Delivery::new(Arc::clone(&hold), shared);
+    match reenter::enter(shared, &hold, change).await {
+        Ok(()) => Ok(Some(entered)),
+        // Found out just now: as if it had been known before.
+        Err(error) if error.kind() == ErrorKind::Lost => Ok(None),
+        Err(error) => Err(error.by(&hold.owner)),
+    }
+}

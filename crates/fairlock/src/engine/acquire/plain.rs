@@ -1,0 +1,200 @@
+//! A plain or simple lock: ask, and ask again when it may be free.
+
+use super::answers::{GIVEN_UP_PAUSE, answered, confirm, give_up, unanswered, unexpected};
+use super::stop::{SILENCE_GRACE, Stop, stop};
+use super::{Caller, Wanted};
+use crate::base::backoff::{Poll, jitter};
+use crate::base::clock::Moment;
+use crate::base::error::{Error, ErrorKind};
+use crate::engine::context::Shared;
+use crate::engine::send::Copies;
+use crate::observe::{self, Way};
+use crate::state::hold::Hold;
+use crate::store::Topic;
+use fairlock_core::{Body, Grant, OwnerId, RequestId};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::sync::Notify;
+
+/// A plain waiter that was woken this often in a row and found the lock taken asks more slowly:
+/// others are faster, or the messages are forged.
+const RACES: u32 = 8;
+
+/// Time from one attempt of such a waiter to the next, at least.
+const PACE: Duration = Duration::from_millis(50);
+
+/// A plain or simple lock has no queue: whoever of this client is first here asks, and asks again on
+/// a message, at the end of the holder's TTL, and once every heartbeat; more often while a foreign
+/// client holds a simple lock, which tells nobody when it lets go.
+pub(super) async fn plain(
+    shared: &Arc<Shared>,
+    wanted: &Wanted,
+    owner: OwnerId,
+    caller: &mut Caller,
+) -> Result<Option<Arc<Hold>>, Error> {
+    let request = shared.new_request()?;
+    let mut copies = Copies::default();
+    let queue = shared.hub.enter_plain(&wanted.name);
+    let until = wanted.until.filter(|_| !wanted.try_once);
+    let first = FirstReply::default();
+    let ended = {
+        let attempts = plain_attempts(shared, wanted, &owner, request, &queue, &mut copies, &first);
+        tokio::pin!(attempts);
+        tokio::select! {
+            biased;
+            result = &mut attempts => Ok(result),
+            why = stop(shared, caller, until) => tokio::select! {
+                biased;
+                result = &mut attempts => Ok(result),
+                () = first.or_not_asked() => Err(why),
+                () = tokio::time::sleep(why.grace(wanted)) => Err(why),
+            },
+        }
+    };
+    let result = match ended {
+        Ok(result) => result,
+        Err(Stop::Late) if !first.was_asked() => {
+            Box::pin(ask_once(shared, wanted, &owner, request, &mut copies)).await
+        }
+        Err(_) => unanswered(shared, wanted, copies),
+    };
+    shared.hub.leave_plain(&wanted.name);
+    let doubtful = if copies.in_doubt() { vec![request] } else { Vec::new() };
+    match result {
+        Ok(Some((grant, base))) => {
+            let hold = confirm(shared, wanted, &owner, &grant, base, &doubtful).await;
+            let hold = hold.map_err(|error| error.by(&owner))?;
+            if hold.is_none() {
+                give_up(shared, wanted, &owner, request, true, &[]);
+                let message = "the lease was over before the lock could be used; choose a \
+                               longer lease";
+                let error = Error::new(ErrorKind::LeaseTooShort, message);
+                return Err(error.on(&wanted.name).by(&owner));
+            }
+            Ok(hold)
+        }
+        Ok(None) => {
+            give_up(shared, wanted, &owner, request, copies.in_doubt(), &[]);
+            Ok(None)
+        }
+        Err(error) => {
+            give_up(shared, wanted, &owner, request, copies.in_doubt(), &[]);
+            Err(error.by(&owner))
+        }
+    }
+}
+
+/// The first reply to a plain waiter.
+#[derive(Default)]
+struct FirstReply {
+    asked: AtomicBool,
+    replied: Notify,
+}
+
+impl FirstReply {
+    fn was_asked(&self) -> bool {
+        self.asked.load(Ordering::Relaxed)
+    }
+
+    /// Ready when it has come, or nothing was asked yet: another waiter of this client does.
+    async fn or_not_asked(&self) {
+        if self.was_asked() {
+            self.replied.notified().await;
+        }
+    }
+}
+
+/// The last word of a waiter whose time is up before it could ask, since another one of this client did: that one
+/// may have heard nothing, and silence does not say that the lock is taken.
+async fn ask_once(
+    shared: &Arc<Shared>,
+    wanted: &Wanted,
+    owner: &OwnerId,
+    request: RequestId,
+    copies: &mut Copies,
+) -> Result<Option<(Grant, Moment)>, Error> {
+    let op = wanted.op(shared, owner, request);
+    let asking = tokio::time::timeout(SILENCE_GRACE, answered(shared, wanted, op, copies));
+    let Ok(reply) = asking.await else { return unanswered(shared, wanted, *copies) };
+    let reply = reply?;
+    match reply.answer.body {
+        Body::Granted { token, ttl_ms } => {
+            observe::granted(wanted.kind, Way::Request);
+            Ok(Some((Grant { request, token, ttl_ms }, reply.sent)))
+        }
+        Body::Busy { .. } | Body::Taken { .. } | Body::HeldBySelf { .. } => Ok(None),
+        body => Err(unexpected(wanted, &body)),
+    }
+}
+
+async fn plain_attempts(
+    shared: &Arc<Shared>,
+    wanted: &Wanted,
+    owner: &OwnerId,
+    request: RequestId,
+    queue: &crate::state::waiters::PlainQueue,
+    copies: &mut Copies,
+    first: &FirstReply,
+) -> Result<Option<(Grant, Moment)>, Error> {
+    let topic = Topic::Base(wanted.name.clone());
+    let period = shared.beat_every(&wanted.name);
+    // One waiter of this client asks at a time; the others are woken by its success.
+    let _turn = if wanted.try_once { None } else { Some(queue.turn.lock().await) };
+    let mut listening: Option<Listening<'_>> = None;
+    let mut in_vain: u32 = 0;
+    let mut poll = Poll::default();
+    loop {
+        let op = wanted.op(shared, owner, request);
+        let asked = Moment::now();
+        first.asked.store(true, Ordering::Relaxed);
+        let reply = answered(shared, wanted, op, copies).await?;
+        first.replied.notify_one();
+        let (ttl_ms, longest) = match reply.answer.body {
+            Body::Granted { token, ttl_ms } => {
+                observe::granted(wanted.kind, Way::Request);
+                return Ok(Some((Grant { request, token, ttl_ms }, reply.sent)));
+            }
+            Body::Busy { .. } | Body::Taken { .. } if wanted.try_once => return Ok(None),
+            Body::Busy { ttl_ms } | Body::Taken { ttl_ms, foreign: false } => (ttl_ms, period),
+            Body::Taken { ttl_ms, foreign: true } => (ttl_ms, poll.next()),
+            // A hold of this owner that was given up, or is lost: it is not taken over.
+            Body::HeldBySelf { .. } if wanted.seat.is_some() => {
+                if wanted.try_once {
+                    return Ok(None);
+                }
+                (None, GIVEN_UP_PAUSE.1)
+            }
+            body => return Err(unexpected(wanted, &body)),
+        };
+        if listening.is_none() {
+            // Subscribed before it is asked again: no release can fall between.
+            let subscribed = shared.store.listen(topic.clone());
+            listening = Some(Listening { shared, topic: topic.clone() });
+            subscribed.await.map_err(|failure| failure.error.on(&wanted.name))?;
+            continue;
+        }
+        let ttl = ttl_ms.map_or(longest, |ms| Duration::from_millis(ms + 1));
+        let wait = ttl.min(longest) + jitter(Duration::from_millis(20));
+        let woken = tokio::select! {
+            biased;
+            () = queue.wake.notified() => true,
+            () = shared.store.sleep(wait) => false,
+        };
+        in_vain = if woken { in_vain + 1 } else { 0 };
+        if in_vain > RACES {
+            tokio::time::sleep(asked.plus(PACE).left()).await;
+        }
+    }
+}
+
+struct Listening<'a> {
+    shared: &'a Arc<Shared>,
+    topic: Topic,
+}
+
+impl Drop for Listening<'_> {
+    fn drop(&mut self) {
+        self.shared.store.unlisten(self.topic.clone());
+    }
+}

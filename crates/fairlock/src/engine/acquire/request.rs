@@ -1,0 +1,97 @@
+//! What is wanted, and the operation and hold that come of it.
+
+use crate::base::clock::Moment;
+use crate::engine::context::Shared;
+use crate::observe;
+use crate::state::hold::{Hold, Lease, valid_until};
+use crate::state::seat::Seat;
+use crate::state::signals::Link;
+use fairlock_core::{Acquire, Grant, Kind, LockName, Mode, OwnerId, RequestId};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What is wanted.
+#[derive(Clone)]
+pub(crate) struct Wanted {
+    pub(crate) name: LockName,
+    pub(crate) kind: Kind,
+    /// The explicit lease, if any.
+    pub(crate) lease: Option<Duration>,
+    /// The longest hold, if any.
+    pub(crate) max_hold: Option<Duration>,
+    /// When to give up; `None`: never.
+    pub(crate) until: Option<Moment>,
+    /// Do not stand in the queue.
+    pub(crate) try_once: bool,
+    /// To the turn that waits for it, if it is one.
+    pub(crate) link: Option<Arc<Link>>,
+    pub(crate) asked: observe::Asked,
+    /// Set for an explicit owner, which other requests may use as well.
+    pub(crate) seat: Option<Arc<Seat>>,
+}
+
+impl Wanted {
+    pub(crate) fn lease_ms(&self, shared: &Shared) -> u64 {
+        let lease = self.lease.unwrap_or(shared.config.watchdog_lease);
+        self.max_hold.map_or(lease, |most| most.min(lease)).as_millis() as u64
+    }
+
+    /// Whether the hold lasts for longer than one lease.
+    pub(super) fn is_renewed(&self, shared: &Shared) -> bool {
+        self.lease.is_none() && self.max_hold.is_none_or(|most| most > shared.config.watchdog_lease)
+    }
+
+    /// What is told of it.
+    pub(crate) fn told(&self) -> observe::Request<'_> {
+        observe::Request {
+            name: &self.name,
+            kind: self.kind,
+            try_once: self.try_once,
+            asked: &self.asked,
+        }
+    }
+
+    /// The operation that asks for the lock.
+    pub(crate) fn op(&self, shared: &Shared, owner: &OwnerId, request: RequestId) -> Acquire {
+        Acquire {
+            kind: self.kind,
+            owner: owner.clone(),
+            request,
+            lease_ms: self.lease_ms(shared),
+            mode: if self.try_once { Mode::Try } else { Mode::Wait },
+            order: None,
+            not_after_ms: u64::MAX,
+            sure: !shared.store.inbox_up(),
+            shared_owner: self.seat.is_some(),
+        }
+    }
+
+    /// The hold of a grant whose TTL counts from `base`.
+    pub(crate) fn hold(
+        &self,
+        shared: &Shared,
+        owner: OwnerId,
+        grant: &Grant,
+        base: Moment,
+        doubtful: Vec<RequestId>,
+    ) -> Hold {
+        let ms = self.lease_ms(shared);
+        let renewed = self.is_renewed(shared);
+        let end = if renewed { self.max_hold } else { Some(Duration::from_millis(ms)) };
+        let lease = Lease {
+            ms,
+            renewed,
+            end: end.map(|end| base.plus(end)),
+            ends_by_max_hold: end.is_some() && end == self.max_hold,
+        };
+        let until = valid_until(base, grant.ttl_ms);
+        let mut hold =
+            Hold::new(self.name.clone(), self.kind, owner, grant, lease, until, doubtful);
+        hold.seat = self.seat.clone();
+        // A store inside the process is copied with it.
+        if !shared.is_embedded {
+            hold.stay_at(shared.home);
+        }
+        hold
+    }
+}

@@ -1,0 +1,73 @@
+//! Operations that replicas have to confirm.
+
+use crate::base::backoff::Backoff;
+use crate::base::clock::Moment;
+use crate::base::error::{Error, ErrorKind};
+use crate::engine::context::Shared;
+use crate::store::{Confirmed, Reply};
+use fairlock_core::{Body, LockName, Op};
+use std::sync::Arc;
+
+/// Has `op` carried out and confirmed: sent until it is answered, or `until` has come. That too few
+/// replicas had it is an answer, and not asked again.
+///
+/// # Errors
+/// The store's refusal, or [`ErrorKind::NotReplicated`] when nobody could be asked.
+pub(crate) async fn confirmed(
+    shared: &Arc<Shared>,
+    name: &LockName,
+    op: &Op,
+    until: Moment,
+) -> Result<Confirmed, Error> {
+    confirmed_with(shared, name, op.clone(), until, |_| {}).await
+}
+
+/// The same; `freshen` brings each copy up to date before it is sent.
+pub(crate) async fn confirmed_with(
+    shared: &Arc<Shared>,
+    name: &LockName,
+    mut op: Op,
+    until: Moment,
+    mut freshen: impl FnMut(&mut Op),
+) -> Result<Confirmed, Error> {
+    let mut backoff = Backoff::default();
+    loop {
+        freshen(&mut op);
+        let failure = match shared.store.confirm(name, &op).await {
+            Ok(confirmed) => {
+                shared.note_time(&confirmed.reply);
+                if confirmed.reply.answer.more {
+                    shared.nudge(name);
+                }
+                return Ok(confirmed);
+            }
+            Err(failure) => failure,
+        };
+        if !failure.passing {
+            return Err(failure.error.on(name));
+        }
+        if until.left().is_zero() {
+            let message = format!(
+                "nobody could ask in time whether replicas have it ({}); check the server and the \
+                 network",
+                failure.error
+            );
+            return Err(Error::new(ErrorKind::NotReplicated, message).on(name));
+        }
+        tokio::time::sleep(backoff.next().min(until.left())).await;
+    }
+}
+
+/// One copy of a renewal. Where replicas are waited for, one that too few of them have counts as
+/// not answered: on the server that they become it has no effect.
+pub(crate) async fn renewal(shared: &Shared, name: &LockName, op: &Op) -> Result<Reply, Error> {
+    if !shared.store.is_replicated() {
+        return shared.store.call(name, op).await.map_err(|failure| failure.error);
+    }
+    let confirmed = shared.store.confirm(name, op).await.map_err(|failure| failure.error)?;
+    match confirmed.missing {
+        // Whatever replicas have: the hold is gone.
+        Some(missing) if confirmed.reply.answer.body == Body::Renewed => Err(missing),
+        _ => Ok(confirmed.reply),
+    }
+}

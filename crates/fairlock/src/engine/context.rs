@@ -1,0 +1,294 @@
+//! What the tasks, handles and guards of a client have in common.
+
+use crate::base::clock::{Jump, Moment, ServerClock, lock};
+use crate::base::error::Error;
+use crate::base::process::Home;
+use crate::base::random::Requests;
+use crate::observe;
+use crate::settings::checks::{Check, Reaction, Warning};
+use crate::settings::config::Config;
+use crate::settings::connection_state::ConnectionState;
+use crate::state::pending::Pending;
+use crate::state::recent::Lately;
+use crate::state::renewals::Watchdog;
+use crate::state::seat::Owners;
+use crate::state::waiters::Hub;
+use crate::store::{Reply, Scope, Store};
+use fairlock_core::{ClientId, LockName, Op, OwnerId, RequestId, Rules};
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+
+pub(crate) struct Shared {
+    pub(crate) config: Config,
+    pub(crate) rules: Rules,
+    pub(crate) client_id: ClientId,
+    pub(crate) home: Home,
+    pub(crate) store: Arc<dyn Store>,
+    /// The store is inside this process and answers at once.
+    pub(crate) is_embedded: bool,
+    pub(crate) clock: ServerClock,
+    pub(crate) hub: Hub,
+    pub(crate) owners: Arc<Owners>,
+    pub(crate) watchdog: Watchdog,
+    pub(crate) pending: Arc<Pending>,
+    pub(crate) lately: Lately,
+    /// The runtime of the background thread: all work of the client happens there.
+    pub(crate) runtime: Handle,
+    pub(crate) connection: watch::Sender<ConnectionState>,
+    /// What is wrong with the server that is connected, or was last.
+    pub(crate) warnings: Mutex<Vec<Warning>>,
+    observed: observe::Connection,
+    numbers: AtomicU64,
+    once_owners: AtomicU64,
+    requests: Requests,
+    nudging: Mutex<HashSet<LockName>>,
+}
+
+impl Shared {
+    pub(crate) fn new(
+        config: Config,
+        client_id: ClientId,
+        store: Arc<dyn Store>,
+        runtime: Handle,
+        is_embedded: bool,
+    ) -> Arc<Self> {
+        let rules = config.rules();
+        Arc::new(Self {
+            rules,
+            config,
+            client_id,
+            home: Home::here(),
+            store,
+            is_embedded,
+            clock: ServerClock::default(),
+            hub: Hub::default(),
+            owners: Arc::default(),
+            watchdog: Watchdog::default(),
+            pending: Arc::new(Pending::new(Home::here())),
+            lately: Lately::default(),
+            runtime,
+            connection: watch::Sender::new(ConnectionState::Reconnecting),
+            warnings: Mutex::default(),
+            observed: observe::Connection::new(),
+            numbers: AtomicU64::new(1),
+            once_owners: AtomicU64::new(1),
+            requests: Requests::default(),
+            nudging: Mutex::default(),
+        })
+    }
+
+    /// Whether the client's background work runs on this thread, which then cannot wait for it.
+    pub(crate) fn runs_here(&self) -> bool {
+        Handle::try_current().is_ok_and(|here| here.id() == self.runtime.id())
+    }
+
+    /// How far apart the heartbeats of a waiting client come.
+    pub(crate) fn beat_every(&self, name: &LockName) -> Duration {
+        self.store.beat_every(name, self.config.heartbeat)
+    }
+
+    /// An owner that nobody used before.
+    pub(crate) fn new_owner(&self) -> Result<OwnerId, Error> {
+        let number = self.numbers.fetch_add(1, Ordering::Relaxed);
+        Ok(OwnerId::ours(self.client_id, number)?)
+    }
+
+    /// The same, of those that [hold once in a time](fairlock_core::ONCE_NUMBER_MIN).
+    pub(crate) fn new_once_owner(&self) -> Result<OwnerId, Error> {
+        let count = self.once_owners.fetch_add(1, Ordering::Relaxed);
+        let lease_ms = u64::try_from(self.config.watchdog_lease.as_millis()).unwrap_or(u64::MAX);
+        Ok(OwnerId::once(self.client_id, lease_ms, count)?)
+    }
+
+    /// A request id that nobody used before, and nobody can guess.
+    pub(crate) fn new_request(&self) -> Result<RequestId, Error> {
+        self.requests.draw()
+    }
+
+    /// Whether this is a forked child's copy, in which nothing may be touched. A store inside the
+    /// process is copied with it as a whole: only its background work is missing.
+    pub(crate) fn is_left(&self) -> bool {
+        !self.is_embedded && self.home.is_left()
+    }
+
+    /// The runtime of the background thread, for a call of the application.
+    ///
+    /// # Errors
+    /// In a forked child, which has no such thread.
+    pub(crate) fn background(&self) -> Result<&Handle, Error> {
+        if self.home.is_left() {
+            return Err(Error::forked());
+        }
+        Ok(&self.runtime)
+    }
+
+    /// Checks that the client can be used.
+    ///
+    /// # Errors
+    /// In a forked child, and after a shutdown.
+    pub(crate) fn usable(&self) -> Result<(), Error> {
+        // First: a copy of a mutex may be locked for ever.
+        if self.is_left() {
+            return Err(Error::forked());
+        }
+        if self.is_closed() {
+            return Err(Error::closed());
+        }
+        Ok(())
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        *self.connection.borrow() == ConnectionState::Closed
+    }
+
+    /// From now on the client is shut down, and nothing is told after that.
+    pub(crate) fn close(&self) {
+        self.set_connection(ConnectionState::Closed);
+    }
+
+    /// The store has answered an operation that gives back a lock or a place.
+    pub(crate) fn gave_back(&self, name: &LockName, op: &Op) {
+        if self.store.can_move() {
+            self.lately.note(name, op, self.reaches(name));
+        }
+    }
+
+    /// Resolves when the client is shut down.
+    pub(crate) async fn closed(&self) {
+        let mut state = self.connection.subscribe();
+        // The sender lives in `self`, so the wait cannot fail.
+        let _ = state.wait_for(|state| *state == ConnectionState::Closed).await;
+    }
+
+    /// How long from now an unreachable store is tried.
+    pub(crate) fn store_deadline(&self) -> Moment {
+        Moment::now().plus(self.config.store_timeout)
+    }
+
+    /// What is there of locks, while nobody has or wants one.
+    #[cfg(test)]
+    pub(crate) fn leftovers(&self) -> Vec<String> {
+        let ((waiters, queues), holds) = (self.hub.waiting(), self.watchdog.holds());
+        let counts = [
+            (waiters, "waiters"),
+            (queues, "queues"),
+            (holds, "holds that are watched"),
+            (self.pending.count(), "clean-ups under way"),
+            (lock(&self.nudging).len(), "locks that are nudged"),
+        ];
+        let there = counts.iter().filter(|(count, _)| *count > 0);
+        there.map(|(count, what)| format!("{count} {what}")).collect()
+    }
+
+    /// What one check has found while the connection lasts; the latest counts.
+    pub(crate) fn note_found(&self, check: Check, found: Option<Warning>) {
+        let is_new = {
+            let mut warnings = lock(&self.warnings);
+            let is_new = found.as_ref().is_some_and(|found| !warnings.contains(found));
+            warnings.retain(|known| known.check() != check);
+            warnings.extend(found.clone());
+            is_new
+        };
+        if let Some(warning) = found.filter(|_| is_new) {
+            observe::warned(&warning);
+        }
+    }
+
+    /// Notes the time in a reply of a server.
+    pub(crate) fn note_time(&self, reply: &Reply) {
+        let clock = reply.clock.as_deref().unwrap_or(&self.clock);
+        if let Some(jump) = clock.note(reply.sent, reply.answer.now_ms) {
+            self.note_jump(jump, reply.clock.as_ref());
+        }
+    }
+
+    /// A server's time jumped: one of several servers has a clock of its own.
+    #[cold]
+    fn note_jump(&self, jump: Jump, clock: Option<&Arc<ServerClock>>) {
+        let reaction = self.config.on.to(Check::Clock);
+        // A store on this host has no clock but this machine's.
+        if reaction == Reaction::Ignore || !self.store.can_move() {
+            return;
+        }
+        if reaction == Reaction::Refuse {
+            let scope = self.scope_of(clock);
+            self.watchdog.suspect(&scope);
+            self.watchdog.check(&scope);
+            self.hub.check_everyone(&scope);
+        }
+        let warning = Warning::new(Check::Clock, jump.to_string());
+        {
+            let mut warnings = lock(&self.warnings);
+            // The latest: a clock that never rests must not fill the list.
+            warnings.retain(|known| known.check() != Check::Clock);
+            warnings.push(warning.clone());
+        }
+        observe::warned(&warning);
+    }
+
+    /// The locks of the server that has this clock.
+    fn scope_of(&self, clock: Option<&Arc<ServerClock>>) -> Scope {
+        #[cfg(feature = "redis")]
+        if let Some(clock) = clock {
+            let (store, clock) = (Arc::clone(&self.store), Arc::clone(clock));
+            return Scope::These(Arc::new(move |name| {
+                store.clock(name).is_some_and(|its| Arc::ptr_eq(&its, &clock))
+            }));
+        }
+        let _ = clock;
+        Scope::All
+    }
+
+    /// The time now by the clock of the lock's server.
+    pub(crate) fn now_ms(&self, name: &LockName) -> u64 {
+        match self.store.clock(name) {
+            Some(clock) => clock.now_ms(),
+            None => self.clock.now_ms(),
+        }
+    }
+
+    /// Whether the lock's server is connected.
+    pub(crate) fn reaches(&self, name: &LockName) -> bool {
+        let state = || *self.connection.borrow() == ConnectionState::Connected;
+        self.store.reaches(name).unwrap_or_else(state)
+    }
+
+    /// The connection is in this state from now on; nothing comes after Closed.
+    pub(crate) fn set_connection(&self, state: ConnectionState) {
+        let is_new = self.connection.send_if_modified(|current| {
+            let changed = *current != ConnectionState::Closed && *current != state;
+            if changed {
+                *current = state;
+            }
+            changed
+        });
+        if is_new {
+            self.observed.becomes(self.client_id, state);
+        }
+    }
+
+    /// After a reply that said MORE: sends `Nudge` until one does not.
+    pub(crate) fn nudge(self: &Arc<Self>, name: &LockName) {
+        /// Calls in one go: 64 removals each, so more than a million dead waiters.
+        const CALLS_MAX: u32 = 20_000;
+        if !lock(&self.nudging).insert(name.clone()) {
+            return;
+        }
+        let shared = Arc::clone(self);
+        let name = name.clone();
+        self.runtime.spawn(async move {
+            for _ in 0..CALLS_MAX {
+                match shared.store.call(&name, &Op::Nudge).await {
+                    Ok(reply) if reply.answer.more => {}
+                    // Without an answer the next heartbeat says MORE again.
+                    _ => break,
+                }
+            }
+            lock(&shared.nudging).remove(&name);
+        });
+    }
+}

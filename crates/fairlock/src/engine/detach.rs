@@ -1,0 +1,96 @@
+//! Leaves a hold to the store: the last renewal, after which nobody renews it or gives it back.
+
+use crate::base::clock::Moment;
+use crate::base::error::{Error, ErrorKind};
+use crate::engine::confirm;
+use crate::engine::context::Shared;
+use crate::engine::release;
+use crate::engine::send::{self, Copies};
+use crate::state::hold::Hold;
+use fairlock_core::{Body, Op};
+use std::sync::Arc;
+
+/// Renews the hold until `end`; without that to its whole lease, or to what is left until its end.
+pub(crate) async fn renew_once(
+    shared: &Arc<Shared>,
+    hold: &Arc<Hold>,
+    end: Option<Moment>,
+) -> Result<(), Error> {
+    let until = hold.valid_until().min(shared.store_deadline());
+    if let Some(end) = end {
+        prepare(shared, hold, end, until).await?;
+    }
+    shared.store.left_behind();
+    let mut asked_ms = 0;
+    let freshen = |op: &mut Op| {
+        if let Op::Renew { ttl_ms, .. } = op {
+            // A copy that is sent later must not reach beyond the end.
+            asked_ms = end.map_or_else(|| hold.lease().wanted_ms(), ms_until);
+            *ttl_ms = asked_ms;
+        }
+    };
+    let (op, mut copies) = (hold.renewal(0), Copies::default());
+    let reply = if shared.store.is_replicated() {
+        // What replicas have not is gone with the next failover, and nobody would renew it there.
+        let confirmed = confirm::confirmed_with(shared, &hold.name, op, until, freshen).await?;
+        match confirmed.missing {
+            Some(missing) if confirmed.reply.answer.body == Body::Renewed => return Err(missing),
+            _ => confirmed.reply,
+        }
+    } else {
+        send::until_answered_with(shared, &hold.name, op, until, &mut copies, freshen).await?
+    };
+    match reply.answer.body {
+        Body::Renewed => {
+            match end {
+                None => hold.renewed(reply.sent, asked_ms),
+                Some(_) => hold.left_until(reply.sent, asked_ms),
+            }
+            hold.set_whole_lease(true);
+            Ok(())
+        }
+        Body::NotHeld { holder } => {
+            hold.lose_to(holder);
+            Err(hold.lost_error())
+        }
+        _ => Err(Error::mismatch()),
+    }
+}
+
+/// Makes sure that no renewal of the watchdog comes after the one that names the time: it would give the lease again.
+/// Nothing was sent when this fails.
+async fn prepare(
+    shared: &Arc<Shared>,
+    hold: &Arc<Hold>,
+    end: Moment,
+    until: Moment,
+) -> Result<(), Error> {
+    if !hold.begin_leaving(end) {
+        let message = "a lock that is held by several guards cannot be left to the store for a time of its own; \
+            release the others first";
+        return Err(Error::misuse(message));
+    }
+    shared.watchdog.forget(hold);
+    // One that was sent already is answered or given up first.
+    if tokio::time::timeout(until.left(), hold.renewals_are_over()).await.is_err() {
+        hold.ensure_valid()?;
+        let message =
+            "a renewal of the lock was not answered in time; check the server and the network";
+        return Err(Error::new(ErrorKind::Unavailable, message));
+    }
+    hold.ensure_valid()
+}
+
+fn ms_until(end: Moment) -> u64 {
+    u64::try_from(end.left().as_millis()).unwrap_or(u64::MAX).max(1)
+}
+
+/// The guard that held it is gone, the hold stays: until then at least.
+pub(crate) fn leave_behind(shared: &Arc<Shared>, hold: &Arc<Hold>) -> Moment {
+    let until = hold.detach();
+    if hold.is_unattended() {
+        shared.watchdog.forget(hold);
+    }
+    release::bury_when_over(shared, hold);
+    until
+}

@@ -1,0 +1,59 @@
+//! What a store hears, passed to those whom it concerns.
+
+use crate::base::clock::lock;
+use crate::engine::context::Shared;
+use crate::engine::replay;
+use crate::observe;
+use crate::settings::checks::Warning;
+use crate::settings::connection_state::ConnectionState;
+use crate::store::Event;
+use std::sync::Arc;
+
+impl Shared {
+    /// Takes in what the store hears.
+    pub(crate) fn hear(self: &Arc<Self>, event: Event) {
+        match event {
+            Event::Granted { grant, at_ms, arrived, clock } => {
+                let base = clock.as_deref().unwrap_or(&self.clock).earliest(at_ms, arrived);
+                self.hub.granted_by_message(&grant, base);
+            }
+            Event::Forced { owner, token } => {
+                if !self.watchdog.check_hold(&owner, token) {
+                    // It is over, or never was.
+                    self.hub.note_odd();
+                }
+            }
+            Event::Wake(topic) => self.hub.wake(&topic),
+            Event::Odd => self.hub.note_odd(),
+            Event::Down(scope) => {
+                self.set_connection(ConnectionState::Reconnecting);
+                self.watchdog.suspect(&scope);
+                self.lately.connection_lost(&scope);
+            }
+            Event::Up { scope, whole } => {
+                // It may be another server, or the same one with another clock.
+                self.clock.forget();
+                if whole {
+                    self.set_connection(ConnectionState::Connected);
+                }
+                // Guards first: a waiter must not get what a guard still believes it has.
+                self.watchdog.check(&scope);
+                self.hub.check_everyone(&scope);
+                replay::again(self, &scope);
+            }
+            Event::InboxUp(scope) => self.hub.check(&scope),
+            Event::InboxDown => {}
+            Event::Checked(found) => self.note_warnings(found),
+            Event::Found(check, found) => self.note_found(check, found),
+        }
+    }
+
+    /// What was found when the connection was made; what was said of the last one is over.
+    fn note_warnings(&self, found: Vec<Warning>) {
+        let before = std::mem::replace(&mut *lock(&self.warnings), found.clone());
+        // Said once, however often a connection is made.
+        for warning in found.iter().filter(|warning| !before.contains(warning)) {
+            observe::warned(warning);
+        }
+    }
+}

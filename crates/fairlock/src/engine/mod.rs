@@ -1,0 +1,14 @@
+//! What a client does: it acquires, renews, releases and replays, on its background thread.
+
+pub(crate) mod acquire;
+pub(crate) mod confirm;
+pub(crate) mod context;
+pub(crate) mod detach;
+pub(crate) mod dispatch;
+pub(crate) mod heartbeat;
+pub(crate) mod reenter;
+pub(crate) mod release;
+pub(crate) mod renew;
+pub(crate) mod replay;
+pub(crate) mod send;
+pub(crate) mod start;

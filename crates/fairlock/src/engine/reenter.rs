@@ -1,0 +1,42 @@
+//! One more guard of a hold.
+
+use crate::base::error::Error;
+use crate::engine::context::Shared;
+use crate::engine::send::{self, Copies};
+use crate::state::hold::{Change, Hold};
+use fairlock_core::{Body, Op};
+use std::sync::Arc;
+
+pub(crate) fn too_deep(hold: &Hold) -> Error {
+    let message = "a lock can be entered at most 2^31 - 1 times";
+    Error::misuse(message).on(&hold.name).by(&hold.owner)
+}
+
+/// Tells the store of one more guard.
+pub(crate) async fn enter(
+    shared: &Arc<Shared>,
+    hold: &Arc<Hold>,
+    change: Change,
+) -> Result<(), Error> {
+    if hold.is_counted_here() {
+        return Ok(());
+    }
+    let op = Op::Reenter {
+        owner: hold.owner.clone(),
+        token: hold.token,
+        count: change.count,
+        change: change.number,
+    };
+    let until = hold.valid_until().min(shared.store_deadline());
+    let mut copies = Copies::default();
+    let reply = send::until_answered(shared, &hold.name, &op, until, &mut copies).await?;
+    match reply.answer.body {
+        // Stale: a later change of the count has been made known already.
+        Body::StillHeld { .. } | Body::Stale => Ok(()),
+        Body::NotHeld { holder } => {
+            hold.lose_to(holder);
+            Err(hold.lost_error())
+        }
+        _ => Err(Error::mismatch()),
+    }
+}

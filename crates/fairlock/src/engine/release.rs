@@ -1,0 +1,311 @@
+//! Releases, and clean-up that outlives whoever caused it: dropped guards are released, abandoned requests
+//! taken back, each until the store has answered or the lease is over by itself.
+
+use crate::base::clock::Moment;
+use crate::base::error::{Error, ErrorKind};
+use crate::engine::confirm;
+use crate::engine::context::Shared;
+use crate::engine::send::{self, Copies};
+use crate::observe;
+use crate::settings::checks::{Check, Reaction, Warning};
+use crate::state::hold::{Change, Hold};
+use crate::state::outcome::Release;
+use crate::state::pending::{self, Ticket};
+use crate::state::signals::{Link, unconfirmed};
+use crate::state::standing::GuardState;
+use fairlock_core::{Body, Kind, LockName, Op, OwnerId, RequestId};
+use std::sync::Arc;
+use tokio::task::JoinHandle;
+
+/// What a release comes to of which the store need not hear: of a simple lock it knows only whether
+/// there is a hold.
+pub(crate) fn release_here(hold: &Hold, change: Change) -> Option<Release> {
+    if change.count == 0 || !hold.is_counted_here() {
+        return None;
+    }
+    let lost = hold.state() == GuardState::Lost;
+    let outcome = if lost { Release::Lost } else { Release::StillHeld(change.count) };
+    Some(told(hold, outcome))
+}
+
+fn told(hold: &Hold, outcome: Release) -> Release {
+    observe::released(&hold.told(), outcome.label(), outcome.is_good());
+    outcome
+}
+
+/// The operation that makes `change` known.
+pub(crate) fn release_op(hold: &Hold, change: Change) -> Op {
+    Op::Release {
+        kind: hold.kind,
+        owner: hold.owner.clone(),
+        token: hold.token,
+        keep: change.count,
+        change: change.number,
+    }
+}
+
+/// Releases at once where the store is inside this process, or need not be told.
+pub(crate) fn release_now(shared: &Shared, hold: &Hold, change: Change) -> Option<Release> {
+    if let Some(outcome) = release_here(hold, change) {
+        return Some(outcome);
+    }
+    let reply = shared.store.call_now(&hold.name, &release_op(hold, change))?;
+    let outcome = match reply.map(|reply| reply.answer.body) {
+        Ok(Body::Released) => Release::Released,
+        Ok(Body::StillHeld { count }) => Release::StillHeld(count),
+        Ok(Body::NotHeld { .. }) if overtaken(hold, change) => Release::StillHeld(change.count),
+        Ok(body) => {
+            hold.lose_by(body);
+            Release::Lost
+        }
+        Err(_) => Release::Unknown,
+    };
+    Some(told(hold, outcome))
+}
+
+/// Releases in the background, from any thread, inside a runtime or not; `link` hears of it.
+pub(crate) fn release_later(
+    shared: &Arc<Shared>,
+    hold: Arc<Hold>,
+    change: Change,
+    link: Option<Arc<Link>>,
+) {
+    let (ticket, context) = (Ticket::new(&shared.pending), Arc::clone(shared));
+    shared.runtime.spawn(async move {
+        let outcome = release(&context, &hold, change).await;
+        if let (Release::Unknown, Some(link)) = (outcome, link) {
+            link.failed(unconfirmed());
+        }
+        drop(ticket);
+    });
+    pending::wait_at_end(&shared.pending);
+}
+
+/// Sends a release until it is answered, at most until the hold is over by itself.
+pub(crate) async fn release(shared: &Arc<Shared>, hold: &Arc<Hold>, change: Change) -> Release {
+    if let Some(outcome) = release_here(hold, change) {
+        return outcome;
+    }
+    let op = release_op(hold, change);
+    let was_lost = hold.state() == GuardState::Lost;
+    let valid_until = hold.valid_until();
+    let until = valid_until.min(shared.store_deadline());
+    let mut copies = Copies::default();
+    let result = send::until_answered(shared, &hold.name, &op, until, &mut copies).await;
+    if let Err(error) = &result {
+        note_denial(shared, error);
+    }
+    if hold.kind == Kind::Fair && shared.hub.is_wanted(&hold.name) {
+        // The message to the next one, which may be of this client, came with the reply, on the other connection. Once
+        // round the runtime, and it is read, and goes first: its release must not stand behind what this caller asks
+        // for next, which often is the same lock again.
+        tokio::task::yield_now().await;
+    }
+    if change.count == 0 {
+        settle(shared, hold, &op, result.as_ref().ok().map(|reply| &reply.answer.body));
+        if result.is_err() && hold.is_being_left() {
+            // A renewal that was not heard of may have made it longer than is known here.
+            abandon(shared, Abandoned::of(hold, hold.request));
+        }
+        abandon_doubtful(shared, hold);
+    }
+    let outcome = match result.map(|reply| reply.answer.body) {
+        Ok(Body::Released) => Release::Released,
+        Ok(Body::StillHeld { count }) => Release::StillHeld(count),
+        Ok(Body::Stale) => Release::StillHeld(change.count),
+        Ok(Body::NotHeld { .. }) if !was_lost && overtaken(hold, change) => {
+            Release::StillHeld(change.count)
+        }
+        Ok(body) => outcome_of_gone(hold, body, was_lost, copies, valid_until),
+        // What the store would say changes nothing about that.
+        Err(_) if was_lost => Release::Lost,
+        Err(_) => Release::Unknown,
+    };
+    let outcome = match outcome {
+        Release::Released if !replicas_know(shared, hold, &op).await => Release::Unknown,
+        outcome => outcome,
+    };
+    told(hold, outcome)
+}
+
+/// A release that is denied is Unknown, which has no reason: it is said as a warning. What it needs beyond what taking
+/// the lock needs, the channel that has its name, cannot be looked for when a connection is made.
+#[cold]
+fn note_denial(shared: &Shared, error: &Error) {
+    if error.kind() == ErrorKind::Denied && shared.config.on.to(Check::Rights) != Reaction::Ignore {
+        let message = format!("a release was denied, so that nobody may have been woken: {error}");
+        shared.note_found(Check::Rights, Some(Warning::new(Check::Rights, message)));
+    }
+}
+
+/// Whether the replicas that are waited for know of a release, so that it does not come back when one
+/// of them becomes the primary.
+async fn replicas_know(shared: &Arc<Shared>, hold: &Hold, op: &Op) -> bool {
+    if !shared.store.is_replicated() {
+        return true;
+    }
+    let until = Moment::now().plus(shared.config.replicas_timeout);
+    let confirmed = confirm::confirmed(shared, &hold.name, op, until).await;
+    confirmed.is_ok_and(|confirmed| confirmed.missing.is_none())
+}
+
+/// Gives back, in the background, a hold that nobody was told of, with all requests that led to it.
+pub(crate) fn give_back(shared: &Arc<Shared>, hold: &Arc<Hold>) -> JoinHandle<()> {
+    let (ticket, hold) = (Ticket::new(&shared.pending), Arc::clone(hold));
+    let context = Arc::clone(shared);
+    shared.runtime.spawn(async move {
+        let shared = &context;
+        let op = release_op(&hold, hold.leave().0);
+        let until = hold.valid_until().min(shared.store_deadline());
+        // What cannot be told to the server any more ends by its TTL.
+        let mut copies = Copies::default();
+        let result = send::until_answered(shared, &hold.name, &op, until, &mut copies).await;
+        settle(shared, &hold, &op, result.as_ref().ok().map(|reply| &reply.answer.body));
+        if result.is_err() {
+            // What was to confirm it may have made it longer than is known here.
+            abandon(shared, Abandoned::of(&hold, hold.request));
+        }
+        abandon_doubtful(shared, &hold);
+        drop(ticket);
+    })
+}
+
+/// Sees to it that nothing is left of a hold that was given back by `op`, to which the store said this.
+///
+/// A server that took over without the last writes may know a fair hold by its request alone: it waits there still, or
+/// was granted once more, under a token that nobody here has heard of. So it is the request that the next server is told
+/// of, and this one too unless it has just released the hold.
+fn settle(shared: &Arc<Shared>, hold: &Hold, op: &Op, said: Option<&Body>) {
+    let released = matches!(said, Some(Body::Released));
+    match (hold.kind, said) {
+        (Kind::Fair, Some(_)) if !released => leave_request(shared, hold),
+        (Kind::Fair, _) => shared.gave_back(&hold.name, &of_request(hold).op()),
+        _ if released => shared.gave_back(&hold.name, op),
+        _ => {}
+    }
+}
+
+/// The server says that the hold is gone, which it may still know by its request: see [`settle`].
+pub(crate) fn leave_request(shared: &Arc<Shared>, hold: &Hold) {
+    if hold.kind == Kind::Fair && shared.store.can_move() {
+        abandon(shared, of_request(hold));
+    }
+}
+
+fn of_request(hold: &Hold) -> Abandoned {
+    Abandoned { doubt: false, ..Abandoned::of(hold, hold.request) }
+}
+
+fn abandon_doubtful(shared: &Arc<Shared>, hold: &Hold) {
+    for request in &hold.doubtful {
+        abandon(shared, Abandoned::of(hold, *request));
+    }
+}
+
+/// Whether the last guard went after this one, and its release may have arrived before this one's.
+/// What came of the lock is then for the last one to say.
+pub(crate) fn overtaken(hold: &Hold, change: Change) -> bool {
+    change.count > 0 && hold.has_ended()
+}
+
+/// The server says that the hold is gone. When an earlier copy may have released it, that is
+/// what happened, as long as nobody else can have ended it.
+fn outcome_of_gone(
+    hold: &Hold,
+    body: Body,
+    was_lost: bool,
+    copies: Copies,
+    valid_until: Moment,
+) -> Release {
+    if copies.resent() && !was_lost {
+        if !valid_until.left().is_zero() {
+            return Release::Released;
+        }
+        return Release::Unknown;
+    }
+    hold.lose_by(body);
+    Release::Lost
+}
+
+/// A hold that nobody gives back ends by itself. After that its requests of which a copy was
+/// never answered are taken back; before, that would free it.
+pub(crate) fn bury_when_over(shared: &Arc<Shared>, hold: &Arc<Hold>) {
+    if hold.doubtful.is_empty() {
+        return;
+    }
+    // A renewal may be under way, and count from when it arrives.
+    let over = hold.lease().whole() + shared.config.response_timeout;
+    let (shared, hold) = (Arc::clone(shared), Arc::clone(hold));
+    shared.runtime.clone().spawn(async move {
+        tokio::time::sleep(over).await;
+        for request in &hold.doubtful {
+            abandon(&shared, Abandoned::of(&hold, *request));
+        }
+    });
+}
+
+/// A request that nobody wants any more.
+pub(crate) struct Abandoned {
+    pub(crate) name: LockName,
+    pub(crate) kind: Kind,
+    pub(crate) owner: OwnerId,
+    pub(crate) request: RequestId,
+    /// A copy of it was never answered.
+    pub(crate) doubt: bool,
+    /// The owner is explicit: it may hold the lock by another request.
+    pub(crate) shared_owner: bool,
+    /// Who wants to hear when it is done.
+    pub(crate) link: Option<Arc<Link>>,
+}
+
+impl Abandoned {
+    fn of(hold: &Hold, request: RequestId) -> Self {
+        Self {
+            name: hold.name.clone(),
+            kind: hold.kind,
+            owner: hold.owner.clone(),
+            request,
+            doubt: true,
+            shared_owner: hold.seat.is_some(),
+            link: None,
+        }
+    }
+
+    /// The operation that takes it back.
+    fn op(&self) -> Op {
+        Op::Leave {
+            kind: self.kind,
+            owner: self.owner.clone(),
+            request: self.request,
+            bury: self.doubt,
+            shared_owner: self.shared_owner,
+        }
+    }
+}
+
+/// Takes a request back in the background, repeated until answered. That goes on when the result
+/// is dropped.
+pub(crate) fn abandon(shared: &Arc<Shared>, gone: Abandoned) -> JoinHandle<()> {
+    let (ticket, context) = (Ticket::new(&shared.pending), Arc::clone(shared));
+    shared.runtime.spawn(async move {
+        take_back(&context, gone).await;
+        drop(ticket);
+    })
+}
+
+async fn take_back(shared: &Arc<Shared>, gone: Abandoned) {
+    let op = gone.op();
+    // After this long every copy is refused by its own not-after, and a hold that it got has
+    // run out: twice, for clocks and queues on the way.
+    let longest = shared.config.store_timeout + shared.config.watchdog_lease;
+    let until = Moment::now().plus(2 * longest);
+    let mut copies = Copies::default();
+    let result = send::until_answered(shared, &gone.name, &op, until, &mut copies).await;
+    match (result, gone.link) {
+        // It names the request: an owner that is back with another one by now keeps that.
+        (Ok(_), _) => shared.gave_back(&gone.name, &op),
+        // What cannot be told to the server any more ends by its TTL.
+        (Err(error), Some(link)) => link.failed(error),
+        _ => {}
+    }
+}

@@ -1,0 +1,103 @@
+//! The watchdog's task, one a client, looks at every hold when something is due: its renewal, or its end. The look itself
+//! never waits for the store, so that a store that hangs delays no guard's loss; renewals are tasks of their own, a
+//! bounded number at once.
+
+use crate::base::clock::Moment;
+use crate::engine::confirm;
+use crate::engine::context::Shared;
+use crate::engine::release;
+use crate::observe;
+use crate::state::hold::Hold;
+use crate::state::renewals::{LOOKS_MAX, Slot};
+use crate::state::standing::GuardState;
+use fairlock_core::Body;
+use std::sync::Arc;
+
+/// Pause before a failed renewal is tried again.
+const RETRY_MS: u64 = 500;
+
+/// The watchdog's task; runs until the client is gone.
+pub(crate) async fn run(shared: Arc<Shared>) {
+    loop {
+        let due = shared.watchdog.take_due();
+        let all = due.len() < LOOKS_MAX;
+        for hold in due {
+            look(&shared, &hold);
+        }
+        // Each on its own: one slow or broken key does not hold up the others.
+        while let Some((hold, slot)) = shared.watchdog.next_renewal() {
+            tokio::spawn(renew(Arc::clone(&shared), hold, slot));
+        }
+        if all {
+            shared.watchdog.due().await;
+        } else {
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+/// Notes that a hold is over, or that it wants to be renewed. Must not wait for anything.
+fn look(shared: &Shared, hold: &Hold) {
+    if hold.state() == GuardState::Lost {
+        return lost(shared, hold);
+    }
+    // Whatever comes of a renewal, and whenever: at the deadline we look again.
+    let valid_until = hold.valid_until();
+    shared.watchdog.plan(hold, valid_until);
+    // Of an explicit lease only its end is left to come.
+    let ends = !hold.lease().renewed && hold.has_whole_lease();
+    if !ends && !shared.is_closed() {
+        let lane = shared.store.lane(&hold.name);
+        shared.watchdog.want_renewal(hold, valid_until, lane);
+    }
+}
+
+/// Renews one hold, and plans what comes next.
+async fn renew(shared: Arc<Shared>, hold: Arc<Hold>, _slot: Slot) {
+    // To the end of this call: whoever leaves the hold to the store waits for that.
+    let Some(_renewing) = hold.begin_renewal() else { return };
+    let (lease, valid_until) = hold.times();
+    let ttl_ms = lease.wanted_ms();
+    let op = hold.renewal(ttl_ms);
+    let now = Moment::now();
+    match confirm::renewal(&shared, &hold.name, &op).await {
+        Ok(reply) => {
+            shared.note_time(&reply);
+            if reply.answer.body != Body::Renewed {
+                release::leave_request(&shared, &hold);
+            }
+            match reply.answer.body {
+                Body::Renewed => {
+                    observe::renewed(&hold.told(), valid_until.left());
+                    hold.renewed(reply.sent, ttl_ms);
+                    hold.set_whole_lease(true);
+                    // Whoever said so was wrong.
+                    hold.set_forced(false);
+                    if hold.state() == GuardState::Lost {
+                        return lost(&shared, &hold);
+                    }
+                    let until = hold.valid_until();
+                    let at =
+                        if hold.lease().renewed { now.plus_ms(hold.lease().ms / 3) } else { until };
+                    shared.watchdog.plan(&hold, at.min(until));
+                }
+                body => {
+                    hold.lose_by(body);
+                    lost(&shared, &hold);
+                }
+            }
+        }
+        Err(error) => {
+            observe::renewal_missed(&hold.told(), &error, valid_until.left());
+            hold.suspect();
+            let left = valid_until.left().as_millis() as u64;
+            // Near the end try more often: at least four more times.
+            let pause = RETRY_MS.min(left / 4).max(10);
+            shared.watchdog.plan(&hold, Moment::now().plus_ms(pause).min(valid_until));
+        }
+    }
+}
+
+fn lost(shared: &Shared, hold: &Hold) {
+    shared.watchdog.forget(hold);
+}

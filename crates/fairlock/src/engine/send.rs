@@ -1,0 +1,136 @@
+//! Sends an operation until it is answered: again after a lost connection or reply, the same
+//! request each time, so that many copies have one effect.
+
+use crate::base::backoff::Backoff;
+use crate::base::clock::Moment;
+use crate::base::error::{Error, ErrorKind};
+use crate::engine::context::Shared;
+use crate::store::{Reply, StoreError};
+use fairlock_core::{LockName, Op};
+use std::sync::Arc;
+
+/// How many copies of a request were sent and not answered. While there are any, the request
+/// may still be carried out, whatever the answered ones said.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Copies {
+    unanswered: u32,
+    sent: u32,
+    replied: bool,
+}
+
+impl Copies {
+    pub(crate) fn in_doubt(self) -> bool {
+        self.unanswered > 0
+    }
+
+    /// Whether the store has answered any of them.
+    pub(crate) fn answered_once(self) -> bool {
+        self.replied
+    }
+
+    /// Whether the request went out more than once.
+    pub(crate) fn resent(self) -> bool {
+        self.sent > 1
+    }
+
+    fn begin(&mut self) {
+        self.unanswered += 1;
+        self.sent += 1;
+    }
+
+    fn answered(&mut self) {
+        self.unanswered -= 1;
+    }
+}
+
+/// Sends one copy.
+pub(crate) async fn once(
+    shared: &Arc<Shared>,
+    name: &LockName,
+    op: &Op,
+    copies: &mut Copies,
+) -> Result<Reply, StoreError> {
+    copies.begin();
+    let result = shared.store.call(name, op).await;
+    match &result {
+        Ok(reply) => {
+            copies.answered();
+            copies.replied = true;
+            shared.note_time(reply);
+        }
+        Err(failure) if !failure.doubt => copies.answered(),
+        Err(_) => {}
+    }
+    if let Ok(reply) = &result
+        && reply.answer.more
+    {
+        shared.nudge(name);
+    }
+    result
+}
+
+/// Sends copies until one is answered or `until` has come.
+///
+/// # Errors
+/// The store's refusal, or [`ErrorKind::Unavailable`] (no copy can have had an effect), or
+/// [`ErrorKind::Unknown`].
+pub(crate) async fn until_answered(
+    shared: &Arc<Shared>,
+    name: &LockName,
+    op: &Op,
+    until: Moment,
+    copies: &mut Copies,
+) -> Result<Reply, Error> {
+    let freshen = |op: &mut Op| {
+        if let Op::Acquire(acquire) = op {
+            acquire.not_after_ms =
+                shared.now_ms(name) + shared.config.store_timeout.as_millis() as u64;
+        }
+    };
+    until_answered_with(shared, name, op.clone(), until, copies, freshen).await
+}
+
+/// The same; `freshen` brings each copy up to date before it is sent.
+pub(crate) async fn until_answered_with(
+    shared: &Arc<Shared>,
+    name: &LockName,
+    mut op: Op,
+    until: Moment,
+    copies: &mut Copies,
+    mut freshen: impl FnMut(&mut Op),
+) -> Result<Reply, Error> {
+    let mut backoff = Backoff::default();
+    loop {
+        freshen(&mut op);
+        let failure = match once(shared, name, &op, copies).await {
+            Ok(reply) => return Ok(reply),
+            Err(failure) => failure,
+        };
+        if !failure.passing {
+            return Err(failure.error.on(name));
+        }
+        // A copy of Force that was carried out and one more would hit two holders.
+        let once_only = matches!(op, Op::Force { .. }) && copies.in_doubt();
+        let left = until.left();
+        if left.is_zero() || once_only {
+            // Refused logins are tried again where the next password may be another one, and so is
+            // TLS while certificates may be exchanged.
+            let denied = matches!(failure.error.kind(), ErrorKind::Denied | ErrorKind::Tls);
+            return Err(match copies.in_doubt() {
+                false if denied => failure.error.on(name),
+                in_doubt => unreachable_in_time(in_doubt, &failure.error).on(name),
+            });
+        }
+        // A server that answers "not now" is asked less and less often; one that is not
+        // connected is asked as soon as it is.
+        tokio::time::sleep(backoff.next().min(left)).await;
+        let _ = tokio::time::timeout(until.left(), shared.store.ready(Some(name))).await;
+    }
+}
+
+fn unreachable_in_time(in_doubt: bool, last: &Error) -> Error {
+    let kind = if in_doubt { ErrorKind::Unknown } else { ErrorKind::Unavailable };
+    let message =
+        format!("the store was not reachable in time ({last}); check the server and the network");
+    Error::new(kind, message)
+}

@@ -1,0 +1,189 @@
+//! The background thread of a client, with a small runtime of its own.
+//!
+//! Why a thread: renewals must go on while the application's tasks block their runtime, a guard
+//! may be dropped where there is no runtime, and a future may be dropped on any thread. Why one
+//! for each client: it ends with it.
+
+use crate::base::clock::Moment;
+use crate::base::error::{Error, ErrorKind};
+use crate::base::process;
+use crate::base::random::random_bits;
+use crate::engine::context::Shared;
+use crate::engine::renew;
+use crate::settings::config::{Address, Config};
+use crate::settings::connection_state::ConnectionState;
+use crate::state::pending::LAST_WORDS;
+use crate::store::memory::MemoryStore;
+use crate::store::{Event, Events};
+use fairlock_core::ClientId;
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+use tokio::runtime::Runtime;
+use tokio::sync::oneshot;
+
+/// How long the thread of a client that has ended stays for its last command.
+const FAREWELL: Duration = Duration::from_millis(250);
+
+/// The runtime of a client's thread. Dropping a runtime waits for its threads, which tokio refuses with a
+/// panic where a task does it; and whoever connects is such a task, as a rule. So whichever way this one
+/// ends, nobody waits for it.
+struct Engine(Option<Runtime>);
+
+impl Engine {
+    fn new() -> Result<Self, Error> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        runtime.map(|runtime| Self(Some(runtime))).map_err(|error| no_thread(&error))
+    }
+}
+
+impl std::ops::Deref for Engine {
+    type Target = Runtime;
+
+    fn deref(&self) -> &Runtime {
+        self.0.as_ref().expect("it is taken out when this is dropped, and never before")
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// What runs for a client.
+pub(crate) struct Started {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) stop: oneshot::Sender<()>,
+}
+
+pub(crate) type FirstContact = oneshot::Receiver<Result<(), Error>>;
+
+/// Starts the thread and the store's tasks on it. The receiver gets what came of the first
+/// attempt to connect.
+pub(crate) fn start(config: Config) -> Result<(Started, FirstContact), Error> {
+    let client_id = ClientId::from_random(random_bits()?);
+    let runtime = Engine::new()?;
+    let (stop, stopped) = oneshot::channel::<()>();
+    let (told, first_contact) = oneshot::channel();
+
+    let slot: Arc<OnceLock<Weak<Shared>>> = Arc::default();
+    let hear = Arc::clone(&slot);
+    let events: Events = Arc::new(move |event: Event| {
+        if let Some(shared) = hear.get().and_then(Weak::upgrade) {
+            shared.hear(event);
+        }
+    });
+    let entered = runtime.enter();
+    let shared = open_store(config, client_id, events, &runtime, told)?;
+    drop(entered);
+    // Set before the runtime runs: no event can come earlier.
+    let _ = slot.set(Arc::downgrade(&shared));
+    runtime.spawn(renew::run(Arc::clone(&shared)));
+    let work = Arc::clone(&shared);
+    std::thread::Builder::new()
+        .name("fairlock".into())
+        .spawn(move || {
+            process::enter_background();
+            runtime.block_on(async {
+                // An error means that the last handle is gone, which is the same thing.
+                let _ = stopped.await;
+                // Nobody who dropped a handle waits for this: what was dropped before is still released.
+                work.pending.settled(Moment::now().plus(LAST_WORDS)).await;
+                // Nor for this: a server that does not answer forgets by itself.
+                let _ = tokio::time::timeout(FAREWELL, work.store.farewell()).await;
+            });
+        })
+        .map_err(|error| no_thread(&error))?;
+    Ok((Started { shared, stop }, first_contact))
+}
+
+/// The same on a thread that may block, and ends with it.
+pub(crate) async fn start_elsewhere(config: Config) -> Result<(Started, FirstContact), Error> {
+    let (started, result) = oneshot::channel();
+    std::thread::Builder::new()
+        .name("fairlock-open".into())
+        .spawn(move || {
+            // Nobody may be waiting any more: what was opened is closed then.
+            let _ = started.send(start(config));
+        })
+        .map_err(|error| no_thread(&error))?;
+    result.await.map_err(|_| Error::closed())?
+}
+
+/// The same in the runtime of the caller, for a store that is there already.
+#[cfg(feature = "test-util")]
+pub(crate) fn start_here(
+    config: Config,
+    client_id: ClientId,
+    store: Arc<dyn crate::store::Store>,
+) -> Started {
+    let runtime = tokio::runtime::Handle::current();
+    let shared = Shared::new(config, client_id, store, runtime.clone(), true);
+    shared.set_connection(ConnectionState::Connected);
+    let (stop, stopped) = oneshot::channel::<()>();
+    let work = runtime.spawn(renew::run(Arc::clone(&shared)));
+    runtime.spawn(async move {
+        // An error means that the last handle is gone, which is the same thing.
+        let _ = stopped.await;
+        work.abort();
+    });
+    Started { shared, stop }
+}
+
+fn no_thread(error: &std::io::Error) -> Error {
+    Error::new(ErrorKind::Unavailable, format!("the background thread cannot start: {error}"))
+}
+
+fn open_store(
+    config: Config,
+    client_id: ClientId,
+    events: Events,
+    runtime: &Runtime,
+    told: oneshot::Sender<Result<(), Error>>,
+) -> Result<Arc<Shared>, Error> {
+    let handle = runtime.handle().clone();
+    match &config.address {
+        Address::Memory => {
+            let sink = Box::new(move |_, event| events(event));
+            let store = MemoryStore::new(config.rules(), sink);
+            store.announce(&config, client_id);
+            runtime.spawn(Arc::clone(&store).run_expiry());
+            let shared = Shared::new(config, client_id, store, handle, true);
+            shared.set_connection(ConnectionState::Connected);
+            let _ = told.send(Ok(()));
+            Ok(shared)
+        }
+        #[cfg(all(feature = "sqlite", unix))]
+        Address::Sqlite { .. } => {
+            let (store, (now, now_ms)) =
+                crate::store::host::HostStore::start(&config, client_id, events)?;
+            let shared = Shared::new(config, client_id, store, handle, false);
+            shared.clock.note(now, now_ms);
+            shared.set_connection(ConnectionState::Connected);
+            let _ = told.send(Ok(()));
+            Ok(shared)
+        }
+        #[cfg(not(all(feature = "sqlite", unix)))]
+        Address::Sqlite { .. } => {
+            Err(Error::misuse("this build of fairlock is without the `sqlite` feature"))
+        }
+        #[cfg(feature = "redis")]
+        _ => {
+            let store = crate::store::redis::RedisStore::start(&config, client_id, events)?;
+            let until = Moment::now().plus(config.connect_retry);
+            let shared = Shared::new(config, client_id, Arc::clone(&store) as _, handle, false);
+            runtime.spawn(async move {
+                // Nobody may be waiting: a lazy client.
+                let _ = told.send(store.contact(until).await);
+            });
+            Ok(shared)
+        }
+        #[cfg(not(feature = "redis"))]
+        _ => {
+            let _ = (client_id, events, told, handle);
+            Err(Error::misuse("this build of fairlock is without the `redis` feature"))
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! What a client says of itself to whoever looks at a lock that it holds or waits for.
+
+use crate::settings::config::Config;
+use crate::settings::text::printable;
+use std::borrow::Cow;
+use std::time::SystemTime;
+
+/// Where a client of fairlock runs, in its own words: nobody has checked them, and whoever can
+/// write to the store can forge them. All texts are printable and at most 128 bytes long.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ClientInfo {
+    /// The host's name.
+    pub host: Option<String>,
+    /// The process, as its own host (or container) numbers it.
+    pub pid: u32,
+    /// The user it runs as: a name, or `uid:` and a number.
+    pub user: Option<String>,
+    /// What the application calls itself: [`Config::label`].
+    pub label: Option<String>,
+    /// The version of fairlock.
+    pub version: String,
+    /// When the client was made, by the server's clock, to the second.
+    pub since: SystemTime,
+}
+
+impl ClientInfo {
+    /// What is true of this process.
+    pub(crate) fn here(config: &Config, since: SystemTime) -> Self {
+        Self {
+            host: host(),
+            pid: std::process::id(),
+            user: user(),
+            label: config.label.clone(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            since,
+        }
+    }
+}
+
+#[cfg(unix)]
+fn host() -> Option<String> {
+    printable(&rustix::system::uname().nodename().to_string_lossy())
+}
+
+#[cfg(not(unix))]
+fn host() -> Option<String> {
+    None
+}
+
+/// The user that the process runs as; the environment could say anything.
+#[cfg(unix)]
+fn user() -> Option<String> {
+    let uid = rustix::process::geteuid().as_raw().to_string();
+    let name = local_users().and_then(|users| user_name(&users, &uid).and_then(printable_cow));
+    Some(name.unwrap_or_else(|| format!("uid:{uid}")))
+}
+
+#[cfg(not(unix))]
+fn user() -> Option<String> {
+    None
+}
+
+#[cfg(unix)]
+fn printable_cow(text: Cow<'_, str>) -> Option<String> {
+    printable(&text)
+}
+
+/// The file of users of this host, the beginning of it if somebody made it huge.
+#[cfg(unix)]
+fn local_users() -> Option<Vec<u8>> {
+    use std::io::Read as _;
+    const BYTES_MAX: u64 = 1 << 20;
+    let mut users = Vec::new();
+    std::fs::File::open("/etc/passwd").ok()?.take(BYTES_MAX).read_to_end(&mut users).ok()?;
+    Some(users)
+}
+
+/// `name:password:uid:...`, a line each.
+#[cfg(unix)]
+fn user_name<'a>(users: &'a [u8], uid: &str) -> Option<Cow<'a, str>> {
+    users.split(|byte| *byte == b'\n').find_map(|line| {
+        let mut fields = line.split(|byte| *byte == b':');
+        let (name, number) = (fields.next()?, fields.nth(1)?);
+        (number == uid.as_bytes()).then(|| String::from_utf8_lossy(name))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_shown_is_bounded_and_harmless() {
+        assert_eq!(printable("web-1"), Some("web-1".to_owned()));
+        assert_eq!(printable(""), None);
+        assert_eq!(printable("a\x1b[2Jb\u{202e}c"), Some("a\u{fffd}[2Jb\u{fffd}c".to_owned()));
+        // Cut between characters, not inside one: 127 bytes, and a character of two.
+        let long = format!("{}éé", "x".repeat(127));
+        assert_eq!(printable(&long), Some("x".repeat(127)));
+        for text in ["é".repeat(64), "日本".to_owned(), printable(&"\0".repeat(500)).unwrap()] {
+            assert!(is_printable(&text), "{text}");
+        }
+        for text in [String::new(), "x".repeat(129), "a\nb".into(), "\u{2066}".into()] {
+            assert!(!is_printable(&text), "{text:?}");
+        }
+    }
+
+    /// A label with a space of no width passed for another one in `fairlock status`.
+    #[test]
+    fn d33_what_has_no_width_is_not_printable() {
+        for hidden in ['\u{200b}', '\u{200d}', '\u{2060}', '\u{feff}', '\u{ad}', '\u{e0061}'] {
+            let text = format!("web{hidden}-1");
+            assert!(!is_printable(&text), "{text:?}");
+            assert_eq!(printable(&text), Some("web\u{fffd}-1".to_owned()));
+        }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn users_have_names() {
+        let users = b"root:x:0:0::/root:/bin/sh\nodd\n:x\n\xff:x:7:0::/:/bin/sh\nann:x:1000:0";
+        assert_eq!(user_name(users, "0").as_deref(), Some("root"));
+        assert_eq!(user_name(users, "1000").as_deref(), Some("ann"));
+        assert_eq!(user_name(users, "7").as_deref(), Some("\u{fffd}"));
+        assert_eq!(user_name(users, "100"), None);
+        assert_eq!(user_name(b"", "0"), None);
+    }
+
+    #[test]
+    fn this_process_can_be_told() {
+        let config = Config::memory().label("nightly");
+        let info = ClientInfo::here(&config, SystemTime::UNIX_EPOCH);
+        assert_eq!(info.pid, std::process::id());
+        assert_eq!(info.label.as_deref(), Some("nightly"));
+        for text in [info.host, info.user, Some(info.version)] {
+            assert!(text.as_deref().is_none_or(is_printable), "{text:?}");
+        }
+    }
+}

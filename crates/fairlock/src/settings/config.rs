@@ -1,0 +1,674 @@
+//! Settings: every number with its unit, default and reason.
+
+mod tls;
+
+pub(crate) use self::tls::TlsSettings;
+
+use crate::base::error::Error;
+use crate::settings::checks::{Check, Reaction, Reactions};
+use crate::settings::credentials::{Credentials, Password, Secret};
+use crate::settings::replicas::Replicas;
+use crate::settings::text::{VALUE_BYTES_MAX, is_printable};
+use fairlock_core::{MAX_LEASE_MS, Rules};
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Shortest lease. Below it the safety margin (10 ms) and a round trip leave nothing to use.
+pub(crate) const MIN_LEASE: Duration = Duration::from_millis(100);
+
+/// Largest database number that a server could have: it counts them in a C `int`.
+pub(crate) const DATABASE_MAX: u32 = i32::MAX as u32;
+
+/// Most Sentinels that are asked: each costs a connection whenever the master is looked for.
+pub(crate) const SENTINELS_MAX: usize = 16;
+
+/// Most nodes of a Cluster that are named to begin with; it tells the others itself.
+pub(crate) const SEEDS_MAX: usize = 64;
+
+/// How to reach a store and how to behave on it. Made from a URL; the setters refine it.
+///
+/// A setting that is out of its bounds is an error of [`Client::with_config`](crate::Client::with_config),
+/// before anything is sent. The bounds of times: `watchdog_lease` 300 ms to ten years, `heartbeat`
+/// 20 ms to 60 s, `fair_wait` 1 s to a day, all others 10 ms to an hour.
+///
+/// It prints without its password.
+///
+/// ```
+/// # use std::time::Duration;
+/// let config = fairlock::Config::from_url("redis://127.0.0.1:6379/2")?
+///     .client_name("billing")
+///     .store_timeout(Duration::from_secs(10));
+/// # Ok::<(), fairlock::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Config {
+    pub(crate) address: Address,
+    pub(crate) username: Option<String>,
+    pub(crate) password: Password,
+    pub(crate) database: u32,
+    pub(crate) client_name: Option<String>,
+    pub(crate) connect_timeout: Duration,
+    /// Whether the host store's file is made where there is none.
+    pub(crate) create: bool,
+    pub(crate) connect_retry: Duration,
+    pub(crate) response_timeout: Duration,
+    pub(crate) store_timeout: Duration,
+    pub(crate) watchdog_lease: Duration,
+    pub(crate) heartbeat: Duration,
+    pub(crate) fair_wait: Duration,
+    pub(crate) ping_interval: Duration,
+    pub(crate) ping_timeout: Duration,
+    pub(crate) java_fleet: bool,
+    pub(crate) lazy_connect: bool,
+    pub(crate) label: Option<String>,
+    pub(crate) announce: bool,
+    pub(crate) log_names: bool,
+    pub(crate) sentinel_username: Option<String>,
+    pub(crate) sentinel_password: Password,
+    pub(crate) children_keep_alive: bool,
+    pub(crate) tls: Option<TlsSettings>,
+    pub(crate) on: Reactions,
+    pub(crate) sharded_pubsub: ShardedPubSub,
+    pub(crate) replicas: Replicas,
+    pub(crate) replicas_timeout: Duration,
+}
+
+/// How messages of locks on a Cluster are published: Redisson's `shardedSubscriptionMode`, to be the
+/// same in the whole fleet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum ShardedPubSub {
+    /// Within the nodes of the lock's slot (`SPUBLISH`) where every master can, as of Redis 7, else to
+    /// the whole Cluster (`PUBLISH`). Asked once, when the client connects.
+    #[default]
+    Auto,
+    /// Within the nodes of the lock's slot.
+    On,
+    /// To the whole Cluster, as Redisson before 3.22 does.
+    Off,
+}
+
+/// Where the store is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Address {
+    Memory,
+    /// The host store's file; `shared`: by the members of the folder's group.
+    Sqlite {
+        path: PathBuf,
+        shared: bool,
+    },
+    Tcp {
+        host: String,
+        port: u16,
+    },
+    Unix(PathBuf),
+    Sentinel(SentinelPlace),
+    /// Nodes of a Cluster, from which the others are learned.
+    Cluster(Vec<(String, u16)>),
+}
+
+/// Sentinels, and the name of the master that they watch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SentinelPlace {
+    pub(crate) sentinels: Vec<(String, u16)>,
+    pub(crate) master: String,
+}
+
+impl SentinelPlace {
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        if self.sentinels.is_empty() || self.sentinels.len() > SENTINELS_MAX {
+            return Err(Error::misuse(format!("name 1 to {SENTINELS_MAX} Sentinels")));
+        }
+        for (host, port) in &self.sentinels {
+            check_place(host, *port)?;
+        }
+        // The names that a Sentinel's configuration can have.
+        let legible = |b: u8| b.is_ascii_alphanumeric() || b".-_".contains(&b);
+        if self.master.is_empty() || !self.master.bytes().all(legible) {
+            return Err(Error::misuse(
+                "the name of the master that the Sentinels watch must be letters, digits, `.`, `-` \
+                 and `_`, as in their configuration",
+            ));
+        }
+        Ok(())
+    }
+}
+
+fn check_place(host: &str, port: u16) -> Result<(), Error> {
+    if port == 0 {
+        return Err(Error::misuse("port 0 is no port of a server"));
+    }
+    if host.is_empty() || host.bytes().any(|b| b <= b' ' || b == 0x7f) {
+        return Err(Error::misuse("the host is empty or has a character no host has"));
+    }
+    Ok(())
+}
+
+impl Config {
+    /// A Redis or Valkey server at `host` and `port`.
+    ///
+    /// ```
+    /// let config = fairlock::Config::tcp("127.0.0.1", 6379).username("ann").password("secret");
+    /// ```
+    pub fn tcp(host: impl Into<String>, port: u16) -> Self {
+        Self::for_address(Address::Tcp { host: host.into(), port })
+    }
+
+    /// A Redis or Valkey server behind a Unix socket, whose path must be absolute.
+    pub fn unix(path: impl Into<PathBuf>) -> Self {
+        Self::for_address(Address::Unix(path.into()))
+    }
+
+    /// A store for all processes of this host: the file at `path`, which must be absolute. It is made if
+    /// it is not there, with its folder, for this user alone. Needs the feature `sqlite`.
+    ///
+    /// ```
+    /// let config = fairlock::Config::host("/var/lib/billing/locks").label("nightly");
+    /// ```
+    pub fn host(path: impl Into<PathBuf>) -> Self {
+        Self::for_address(Address::Sqlite { path: path.into(), shared: false })
+    }
+
+    /// Share the host store's file with the group of its folder, which must be open to that group and
+    /// hand it down (mode 2770). Every user of the file must say so. Without effect on other stores.
+    /// Default: the URL's, else false: the file is for one user.
+    #[must_use]
+    pub fn shared_with_group(mut self, yes: bool) -> Self {
+        if let Address::Sqlite { shared, .. } = &mut self.address {
+            *shared = yes;
+        }
+        self
+    }
+
+    /// Whether connecting makes the host store's file, and its folder, where there is none; a program that
+    /// only looks says no. Without the file, connecting is then an error of kind
+    /// [`Unavailable`](crate::ErrorKind::Unavailable), "there is no store at ...", and nothing is made. Without
+    /// effect on other stores. Default: true.
+    ///
+    /// ```
+    /// let config = fairlock::Config::host("/var/lib/billing/locks").create(false);
+    /// ```
+    #[must_use]
+    pub fn create(mut self, yes: bool) -> Self {
+        self.create = yes;
+        self
+    }
+
+    /// The server that Sentinels watch under the name `master`, whichever it is at the time: each
+    /// Sentinel as host and port. All are asked before each connection.
+    ///
+    /// ```
+    /// let sentinels = [("10.0.0.1", 26379), ("10.0.0.2", 26379), ("10.0.0.3", 26379)];
+    /// let config = fairlock::Config::sentinel(sentinels, "locks").password("secret");
+    /// ```
+    pub fn sentinel<H: Into<String>>(
+        sentinels: impl IntoIterator<Item = (H, u16)>,
+        master: impl Into<String>,
+    ) -> Self {
+        let sentinels = sentinels.into_iter().map(|(host, port)| (host.into(), port)).collect();
+        Self::for_address(Address::Sentinel(SentinelPlace { sentinels, master: master.into() }))
+    }
+
+    /// A Redis or Valkey Cluster: some of its nodes, each as host and port, from which the others are
+    /// learned. Name several, so that one of them is there.
+    ///
+    /// ```
+    /// let config = fairlock::Config::cluster([("10.0.0.1", 6379), ("10.0.0.2", 6379)]);
+    /// ```
+    pub fn cluster<H: Into<String>>(nodes: impl IntoIterator<Item = (H, u16)>) -> Self {
+        let nodes = nodes.into_iter().map(|(host, port)| (host.into(), port)).collect();
+        Self::for_address(Address::Cluster(nodes))
+    }
+
+    /// A store inside this process, of the one client that is made with it.
+    pub fn memory() -> Self {
+        Self::for_address(Address::Memory)
+    }
+
+    pub(crate) fn for_address(address: Address) -> Self {
+        Self {
+            address,
+            username: None,
+            password: Password::None,
+            database: 0,
+            client_name: None,
+            connect_timeout: Duration::from_secs(5),
+            create: true,
+            connect_retry: Duration::ZERO,
+            response_timeout: Duration::from_secs(3),
+            store_timeout: Duration::from_secs(30),
+            watchdog_lease: Duration::from_secs(30),
+            heartbeat: Duration::from_secs(2),
+            fair_wait: Duration::from_secs(300),
+            ping_interval: Duration::from_secs(2),
+            ping_timeout: Duration::from_secs(2),
+            java_fleet: false,
+            lazy_connect: false,
+            label: None,
+            announce: true,
+            log_names: false,
+            sentinel_username: None,
+            sentinel_password: Password::None,
+            children_keep_alive: false,
+            tls: None,
+            on: Reactions::default(),
+            sharded_pubsub: ShardedPubSub::Auto,
+            replicas: Replicas::None,
+            replicas_timeout: Duration::from_secs(1),
+        }
+    }
+
+    /// The user to authenticate as. Default: the URL's, else the server's default user.
+    #[must_use]
+    pub fn username(mut self, name: impl Into<String>) -> Self {
+        self.username = Some(name.into());
+        self
+    }
+
+    /// The password. Default: the URL's. Of the settings that say where a password comes from, the last
+    /// one counts.
+    #[must_use]
+    pub fn password(mut self, password: impl Into<String>) -> Self {
+        self.password = Password::Given(Secret(password.into()));
+        self
+    }
+
+    /// A file with the password: one line, absolute path. It is read before each connection, so a password
+    /// that is changed there and on the server keeps the locks of this client. In a URL:
+    /// `?password-file=/path`.
+    #[must_use]
+    pub fn password_file(mut self, path: impl Into<PathBuf>) -> Self {
+        self.password = Password::File(path.into());
+        self
+    }
+
+    /// An environment variable with the password, read before each connection. In a URL:
+    /// `?password-env=NAME`.
+    #[must_use]
+    pub fn password_env(mut self, name: impl Into<String>) -> Self {
+        self.password = Password::Variable(name.into());
+        self
+    }
+
+    /// Asks the application for the login before each connection, for passwords that expire. The callback
+    /// runs on a thread of its own and may block, for as long as [`connect_timeout`](Self::connect_timeout)
+    /// allows; one call at a time. What its error says is shown, so it must have no secret.
+    ///
+    /// ```
+    /// use fairlock::Credentials;
+    /// let config = fairlock::Config::tcp("127.0.0.1", 6379)
+    ///     .password_from(|| std::fs::read_to_string("/run/token").map(Credentials::new));
+    /// ```
+    #[must_use]
+    pub fn password_from<E>(
+        mut self,
+        ask: impl Fn() -> Result<Credentials, E> + Send + Sync + 'static,
+    ) -> Self
+    where
+        E: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        self.password = Password::from(ask);
+        self
+    }
+
+    /// The user to authenticate as at the Sentinels, which have users of their own. Default: the
+    /// URL's, else their default user.
+    #[must_use]
+    pub fn sentinel_username(mut self, name: impl Into<String>) -> Self {
+        self.sentinel_username = Some(name.into());
+        self
+    }
+
+    /// The password of the Sentinels. Default: the URL's, else none.
+    #[must_use]
+    pub fn sentinel_password(mut self, password: impl Into<String>) -> Self {
+        self.sentinel_password = Password::Given(Secret(password.into()));
+        self
+    }
+
+    /// A file with the password of the Sentinels, as [`password_file`](Self::password_file). In a URL:
+    /// `?sentinel-password-file=/path`.
+    #[must_use]
+    pub fn sentinel_password_file(mut self, path: impl Into<PathBuf>) -> Self {
+        self.sentinel_password = Password::File(path.into());
+        self
+    }
+
+    /// An environment variable with the password of the Sentinels, as
+    /// [`password_env`](Self::password_env). In a URL: `?sentinel-password-env=NAME`.
+    #[must_use]
+    pub fn sentinel_password_env(mut self, name: impl Into<String>) -> Self {
+        self.sentinel_password = Password::Variable(name.into());
+        self
+    }
+
+    /// Asks the application for the login at the Sentinels, as [`password_from`](Self::password_from).
+    #[must_use]
+    pub fn sentinel_password_from<E>(
+        mut self,
+        ask: impl Fn() -> Result<Credentials, E> + Send + Sync + 'static,
+    ) -> Self
+    where
+        E: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        self.sentinel_password = Password::from(ask);
+        self
+    }
+
+    /// The database number, at most 2^31 - 1; what exists is the server's decision. Default: the URL's,
+    /// else 0.
+    #[must_use]
+    pub fn database(mut self, number: u32) -> Self {
+        self.database = number;
+        self
+    }
+
+    /// The name of the connections in `CLIENT LIST`: 1 to 128 printable ASCII characters without
+    /// spaces. Default: `fairlock`.
+    #[must_use]
+    pub fn client_name(mut self, name: impl Into<String>) -> Self {
+        self.client_name = Some(name.into());
+        self
+    }
+
+    /// Longest time for a connection to be made, handshake included. Default: 5 s.
+    #[must_use]
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.connect_timeout = timeout;
+        self
+    }
+
+    /// For how long `connect` tries again when the store does not answer: for programs that may start in the
+    /// middle of a failover. What will not pass (a wrong password, a wrong name) is an error at once all the
+    /// same. Default: zero, one attempt.
+    #[must_use]
+    pub fn connect_retry(mut self, time: Duration) -> Self {
+        self.connect_retry = time;
+        self
+    }
+
+    /// Longest time for the reply to one call; then it is sent again. Default: 3 s.
+    #[must_use]
+    pub fn response_timeout(mut self, timeout: Duration) -> Self {
+        self.response_timeout = timeout;
+        self
+    }
+
+    /// How long an unreachable store is tried before a call is an error. Waiting for one's turn
+    /// is not limited by it. Default: 30 s.
+    #[must_use]
+    pub fn store_timeout(mut self, timeout: Duration) -> Self {
+        self.store_timeout = timeout;
+        self
+    }
+
+    /// The lease of locks without an explicit one; renewed every third of it. Redisson's
+    /// `lockWatchdogTimeout`. Default: 30 s.
+    #[must_use]
+    pub fn watchdog_lease(mut self, lease: Duration) -> Self {
+        self.watchdog_lease = lease;
+        self
+    }
+
+    /// The period of a waiting client's heartbeats; silent for three of them it counts as dead.
+    /// All clients of a lock should agree. Default: 2 s.
+    #[must_use]
+    pub fn heartbeat(mut self, period: Duration) -> Self {
+        self.heartbeat = period;
+        self
+    }
+
+    /// Redisson's `fairLockWaitTimeout`, to be the same in the whole fleet. Default: 300 s.
+    #[must_use]
+    pub fn fair_wait(mut self, wait: Duration) -> Self {
+        self.fair_wait = wait;
+        self
+    }
+
+    /// An idle connection is pinged this often. Default: 2 s.
+    #[must_use]
+    pub fn ping_interval(mut self, interval: Duration) -> Self {
+        self.ping_interval = interval;
+        self
+    }
+
+    /// Without an answer to a ping for this long a connection is dead. Default: 2 s.
+    #[must_use]
+    pub fn ping_timeout(mut self, timeout: Duration) -> Self {
+        self.ping_timeout = timeout;
+        self
+    }
+
+    /// Java clients with Redisson use the same locks: shared keys never get a TTL from us.
+    /// Default: false; then the TTL of the queue's keys goes while a Java client stands in the
+    /// queue, and a token series that Java began gets none. In a URL `?java-fleet=true`.
+    ///
+    /// Without it Java's fenced lock begins at 1 when the last token of ours has ended; with it each name
+    /// that was ever locked leaves a token key for good, about 190 bytes.
+    #[must_use]
+    pub fn java_fleet(mut self, yes: bool) -> Self {
+        self.java_fleet = yes;
+        self
+    }
+
+    /// Do not wait for the first connection in `connect`; the first call does. Default: false.
+    #[must_use]
+    pub fn lazy_connect(mut self, yes: bool) -> Self {
+        self.lazy_connect = yes;
+        self
+    }
+
+    /// Show the names of locks in `tracing` spans and in events of every level. Default: false;
+    /// then only events at `debug` and below have them, because names may say more of a
+    /// business than its logs should.
+    #[must_use]
+    pub fn log_names(mut self, yes: bool) -> Self {
+        self.log_names = yes;
+        self
+    }
+
+    /// What the application calls itself, for whoever looks at a lock that it holds or waits for:
+    /// 1 to 128 bytes without control characters. Everybody who can read the store can read it.
+    /// Default: none.
+    #[must_use]
+    pub fn label(mut self, label: impl Into<String>) -> Self {
+        self.label = Some(label.into());
+        self
+    }
+
+    /// Tell the other clients of the store who this one is ([`ClientInfo`](crate::ClientInfo):
+    /// host, process, user, label, version), so that a look at a lock shows who holds it and who
+    /// waits. On a server it is a key of this client that lasts 90 s, written when it connects and
+    /// every 30 s, and removed when it ends. Where the server does not allow that, locks work all
+    /// the same. Default: true.
+    #[must_use]
+    pub fn announce(mut self, yes: bool) -> Self {
+        self.announce = yes;
+        self
+    }
+
+    /// Processes that this one starts keep this client alive, on the host store. A lock there is handed
+    /// on as soon as the kernel says that its holder is gone, without waiting for the lease; with this
+    /// setting, not before every process that was started since is gone as well, unless it has closed
+    /// what it inherited. For programs that run others under a lock, as `fairlock run` does. Other stores
+    /// know nothing of processes. Default: false.
+    ///
+    /// A child of `fork()` without `exec` keeps the client alive in any case.
+    #[must_use]
+    pub fn children_keep_alive(mut self, yes: bool) -> Self {
+        self.children_keep_alive = yes;
+        self
+    }
+
+    /// How many replicas of the server must have a lock before it counts as held: see [`Replicas`], which
+    /// says what that promises and what it cannot. A lock that too few have in time is given back, and
+    /// asking for it ends with [`ErrorKind::NotReplicated`](crate::ErrorKind::NotReplicated). It is one setting
+    /// for all locks of a client, as in Redisson; all clients of a lock should have it. A third
+    /// connection is made for it. Only for servers. Default: the URL's, else none.
+    #[must_use]
+    pub fn replicas(mut self, replicas: Replicas) -> Self {
+        self.replicas = replicas;
+        self
+    }
+
+    /// How long replicas are waited for each time. Redisson's `slavesSyncTimeout`. It comes on top of a
+    /// wait with a limit. Default: the URL's, else 1 s.
+    #[must_use]
+    pub fn replicas_timeout(mut self, timeout: Duration) -> Self {
+        self.replicas_timeout = timeout;
+        self
+    }
+
+    /// How messages are published on a Cluster; without effect on other stores. The same for all
+    /// clients of its locks: where they disagree a waiter hears of its turn by its next heartbeat only.
+    /// Default: the URL's, else [`ShardedPubSub::Auto`].
+    #[must_use]
+    pub fn sharded_pubsub(mut self, how: ShardedPubSub) -> Self {
+        self.sharded_pubsub = how;
+        self
+    }
+
+    /// Checks where the store is.
+    pub(crate) fn check_address(&self) -> Result<(), Error> {
+        match &self.address {
+            Address::Tcp { host, port } => check_place(host, *port)?,
+            Address::Sentinel(place) => place.check()?,
+            Address::Cluster(nodes) => {
+                if nodes.is_empty() || nodes.len() > SEEDS_MAX {
+                    return Err(Error::misuse(format!(
+                        "name 1 to {SEEDS_MAX} nodes of the Cluster"
+                    )));
+                }
+                for (host, port) in nodes {
+                    check_place(host, *port)?;
+                }
+                if self.database != 0 {
+                    return Err(Error::misuse("a Cluster has the database 0 alone"));
+                }
+            }
+            Address::Unix(path) if !path.is_absolute() => {
+                return Err(Error::misuse("the path of a Unix socket must be absolute"));
+            }
+            Address::Sqlite { path, .. } if !is_path_of_file(path) => {
+                return Err(Error::misuse(
+                    "the path of the host store must be absolute, and name a file",
+                ));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// What to do when a check finds something about a server. Defaults: refuse, and warn of
+    /// [`Check::Eviction`], [`Check::Clock`], [`Check::PasswordFile`], [`Check::Inbox`], [`Check::Failover`] and
+    /// [`Check::Sentinels`]. In a URL: `?on-eviction=refuse`.
+    ///
+    /// ```
+    /// use fairlock::{Check, Config, Reaction};
+    /// let config = Config::tcp("127.0.0.1", 6379).on(Check::Eviction, Reaction::Refuse);
+    /// ```
+    #[must_use]
+    pub fn on(mut self, check: Check, reaction: Reaction) -> Self {
+        self.on.set(check, reaction);
+        self
+    }
+
+    /// Checks the settings against each other.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        let hour = Duration::from_secs(3_600);
+        let ms = Duration::from_millis;
+        let bounds = [
+            ("connect_timeout", self.connect_timeout, ms(10), hour),
+            ("connect_retry", self.connect_retry, ms(0), hour),
+            ("response_timeout", self.response_timeout, ms(10), hour),
+            ("store_timeout", self.store_timeout, ms(10), hour),
+            ("watchdog_lease", self.watchdog_lease, ms(300), ms(MAX_LEASE_MS)),
+            ("heartbeat", self.heartbeat, ms(20), Duration::from_secs(60)),
+            ("fair_wait", self.fair_wait, ms(1_000), 24 * hour),
+            ("ping_interval", self.ping_interval, ms(10), hour),
+            ("ping_timeout", self.ping_timeout, ms(10), hour),
+            ("replicas_timeout", self.replicas_timeout, ms(10), hour),
+        ];
+        for (name, value, least, most) in bounds {
+            if value < least || value > most {
+                return Err(Error::misuse(format!(
+                    "{name} is {value:?}; it must be between {least:?} and {most:?}"
+                )));
+            }
+        }
+        self.check_address()?;
+        self.check_tls()?;
+        self.replicas.check()?;
+        let has_replicas = !matches!(self.address, Address::Memory | Address::Sqlite { .. });
+        if self.replicas != Replicas::None && !has_replicas {
+            return Err(Error::misuse("only a server has replicas to wait for"));
+        }
+        if self.username.is_some() && self.password.is_none() {
+            return Err(Error::misuse(
+                "there is a user name without a password; a password alone stands after a colon \
+                 in the store URL, or is set apart from it",
+            ));
+        }
+        if self.sentinel_username.is_some() && self.sentinel_password.is_none() {
+            return Err(Error::misuse("there is a user name for the Sentinels without a password"));
+        }
+        self.password.check("password")?;
+        self.sentinel_password.check("sentinel_password")?;
+        let name = self.client_name.as_deref().unwrap_or("fairlock");
+        if name.is_empty() || name.len() > 128 || !name.bytes().all(|b| b.is_ascii_graphic()) {
+            return Err(Error::misuse(
+                "client_name must be 1 to 128 printable ASCII characters without spaces",
+            ));
+        }
+        if self.label.as_deref().is_some_and(|label| !is_printable(label)) {
+            return Err(Error::misuse(format!(
+                "label must be 1 to {VALUE_BYTES_MAX} bytes of text without control characters"
+            )));
+        }
+        if self.database > DATABASE_MAX {
+            return Err(Error::misuse(format!(
+                "database {} cannot be used; it must be between 0 and {DATABASE_MAX}",
+                self.database
+            )));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn rules(&self) -> Rules {
+        let beat_ms = self.heartbeat.as_millis() as u64;
+        let dead_ms = 3 * beat_ms;
+        Rules {
+            beat_ms,
+            dead_ms,
+            fair_wait_ms: self.fair_wait.as_millis() as u64,
+            bury_ms: self.store_timeout.as_millis() as u64 + dead_ms,
+            java_fleet: self.java_fleet,
+            // In a Cluster a count is that of one node.
+            presence: !matches!(self.address, Address::Cluster(_)),
+            ages: true,
+        }
+    }
+}
+
+/// Absolute, with a name at its end, and without zero bytes, which no path has.
+fn is_path_of_file(path: &std::path::Path) -> bool {
+    let zero = path.as_os_str().as_encoded_bytes().contains(&0);
+    path.is_absolute() && path.file_name().is_some() && !zero
+}
+
+impl fmt::Debug for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Config")
+            .field("address", &self.address)
+            // A name alone is most likely a password in the wrong place.
+            .field("username", &self.username.as_ref().filter(|_| !self.password.is_none()))
+            .field("password", &self.password)
+            .field("sentinel_password", &self.sentinel_password)
+            .field("database", &self.database)
+            .field("tls", &self.tls)
+            .field("store_timeout", &self.store_timeout)
+            .field("watchdog_lease", &self.watchdog_lease)
+            .field("heartbeat", &self.heartbeat)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,125 @@
+//! How many replicas must have a lock.
+
+use crate::base::error::Error;
+use std::fmt;
+use std::str::FromStr;
+
+/// Most replicas that can be waited for: more than any server has.
+const COUNT_MAX: u32 = 100;
+
+/// How many replicas of the server must have a lock before it counts as held.
+///
+/// A lock that the application gets, by a reply or handed over, was acknowledged by so many replicas
+/// (`WAIT`); a guard is valid only for as long as its last acknowledged renewal says; and a release says
+/// `Released` only when it was acknowledged. A fail-over to one of those replicas then breaks nothing. One
+/// to a replica that had not acknowledged still does, and tokens are the answer to that: ask for all
+/// replicas that can become the primary.
+///
+/// It is read from text as in a URL: a number, `all`, `any` or `none`.
+///
+/// ```
+/// use fairlock::{Config, Replicas};
+/// let config = Config::from_url("redis://127.0.0.1/?replicas=2")?;
+/// let config = config.replicas(Replicas::All);
+/// assert_eq!("any".parse::<Replicas>()?, Replicas::AnyConnected);
+/// # Ok::<(), fairlock::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Replicas {
+    /// None is waited for.
+    #[default]
+    None,
+    /// So many at least, whichever they are: 1 to 100.
+    AtLeast(u32),
+    /// All that are connected to the primary, and at least one.
+    All,
+    /// One of those that are connected to the primary, and nothing is waited for when none is. This
+    /// is what Redisson's `checkLockSyncedSlaves` does.
+    AnyConnected,
+}
+
+impl Replicas {
+    /// How many must acknowledge where `connected` are there.
+    #[cfg(feature = "redis")]
+    pub(crate) fn needed(self, connected: u32) -> u32 {
+        match self {
+            Self::None => 0,
+            Self::AtLeast(count) => count,
+            Self::All => connected.max(1),
+            Self::AnyConnected => connected.min(1),
+        }
+    }
+
+    pub(crate) fn check(self) -> Result<(), Error> {
+        match self {
+            Self::AtLeast(count) if count == 0 || count > COUNT_MAX => Err(Error::misuse(format!(
+                "replicas is {count}; it must be between 1 and {COUNT_MAX}"
+            ))),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl FromStr for Replicas {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let count = text.parse().ok().filter(|_| text.bytes().all(|b| b.is_ascii_digit()));
+        let replicas = match (text, count) {
+            ("none", _) | (_, Some(0)) => Self::None,
+            ("all", _) => Self::All,
+            ("any", _) => Self::AnyConnected,
+            (_, Some(count)) => Self::AtLeast(count),
+            _ => return Err(Error::misuse("replicas is a number, `all`, `any` or `none`")),
+        };
+        replicas.check().map(|()| replicas)
+    }
+}
+
+impl fmt::Display for Replicas {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None => f.write_str("none"),
+            Self::AtLeast(count) => count.fmt(f),
+            Self::All => f.write_str("all"),
+            Self::AnyConnected => f.write_str("any"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_and_back() {
+        for (text, replicas) in [
+            ("none", Replicas::None),
+            ("1", Replicas::AtLeast(1)),
+            ("100", Replicas::AtLeast(100)),
+            ("all", Replicas::All),
+            ("any", Replicas::AnyConnected),
+        ] {
+            assert_eq!(text.parse::<Replicas>().unwrap(), replicas);
+            assert_eq!(replicas.to_string(), text);
+        }
+        assert_eq!("0".parse::<Replicas>().unwrap(), Replicas::None);
+        for text in ["", "-1", "+1", "101", "ALL", "1.5", "99999999999"] {
+            assert!(text.parse::<Replicas>().is_err(), "{text}");
+        }
+        assert!(Replicas::AtLeast(0).check().is_err());
+    }
+
+    /// Redisson's rule lets a server without replicas pass; ours do not.
+    #[test]
+    #[cfg(feature = "redis")]
+    fn how_many_are_needed() {
+        for (connected, all, any) in [(0, 1, 0), (1, 1, 1), (3, 3, 1)] {
+            assert_eq!(Replicas::All.needed(connected), all);
+            assert_eq!(Replicas::AnyConnected.needed(connected), any);
+            assert_eq!(Replicas::AtLeast(2).needed(connected), 2);
+            assert_eq!(Replicas::None.needed(connected), 0);
+        }
+    }
+}

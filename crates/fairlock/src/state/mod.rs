@@ -1,0 +1,11 @@
+//! What a client knows: its holds, waiters, owners, and what is under way. None of it calls a store.
+
+pub(crate) mod hold;
+pub(crate) mod outcome;
+pub(crate) mod pending;
+pub(crate) mod recent;
+pub(crate) mod renewals;
+pub(crate) mod seat;
+pub(crate) mod signals;
+pub(crate) mod standing;
+pub(crate) mod waiters;

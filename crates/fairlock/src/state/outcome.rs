@@ -1,0 +1,32 @@
+//! How a release ended.
+
+/// How a release ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Release {
+    /// The lock is free, or handed to the next waiter.
+    Released,
+    /// Other guards of this hold remain: so many.
+    StillHeld(u32),
+    /// The lock had been lost before: somebody else may have held it meanwhile.
+    Lost,
+    /// The store did not say. The lock is free at the latest when its lease ends.
+    Unknown,
+}
+
+impl Release {
+    /// As a label of metrics and events.
+    pub(crate) fn label(self) -> &'static str {
+        match self {
+            Self::Released => "released",
+            Self::StillHeld(_) => "still_held",
+            Self::Lost => "lost",
+            Self::Unknown => "unknown",
+        }
+    }
+
+    /// Whether the lock was given back, or other guards have it.
+    pub(crate) fn is_good(self) -> bool {
+        matches!(self, Self::Released | Self::StillHeld(_))
+    }
+}

@@ -1,0 +1,129 @@
+//! Clean-ups that are under way, and who waits for them: a shutdown, and the end of `main` and of other threads.
+
+use crate::base::clock::{Moment, lock};
+use crate::base::process::{Home, is_main_thread};
+use std::cell::RefCell;
+use std::sync::{Arc, Condvar, Mutex, Weak};
+use std::time::Duration;
+
+/// How long a thread's end, or a client's, waits for guards that were dropped just before it:
+/// releases take a round trip; a store that does not answer must not hold a program up.
+pub(crate) const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// How many clean-ups are under way, and a way to wait for them.
+pub(crate) struct Pending {
+    /// Where they are: not in a forked child.
+    home: Home,
+    count: Mutex<usize>,
+    done: Condvar,
+}
+
+impl Pending {
+    pub(crate) fn new(home: Home) -> Self {
+        Self { home, count: Mutex::default(), done: Condvar::new() }
+    }
+
+    /// Blocks until none is under way, at most for `limit`; says whether none is.
+    pub(crate) fn wait(&self, limit: Duration) -> bool {
+        let count = lock(&self.count);
+        let (count, _) = self
+            .done
+            .wait_timeout_while(count, limit, |count| *count > 0)
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        *count == 0
+    }
+
+    /// The same in a task.
+    pub(crate) async fn settled(&self, until: Moment) {
+        /// What is under way takes a round trip at least.
+        const LOOK_EVERY: Duration = Duration::from_millis(1);
+        while self.count() > 0 && !until.left().is_zero() {
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        *lock(&self.count)
+    }
+}
+
+/// Counts one clean-up for as long as it lives.
+pub(crate) struct Ticket(Arc<Pending>);
+
+impl Ticket {
+    pub(crate) fn new(pending: &Arc<Pending>) -> Self {
+        *lock(&pending.count) += 1;
+        Self(Arc::clone(pending))
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        let mut count = lock(&self.0.count);
+        *count -= 1;
+        if *count == 0 {
+            self.0.done.notify_all();
+        }
+    }
+}
+
+thread_local! {
+    /// The clients whose releases the end of this thread waits for: on the main thread all that it has
+    /// used, because a client in a static is never dropped; elsewhere those that ended on it.
+    static AT_END: AtEnd = const { AtEnd(RefCell::new(Vec::new())) };
+}
+
+struct AtEnd(RefCell<Vec<Weak<Pending>>>);
+
+impl Drop for AtEnd {
+    fn drop(&mut self) {
+        let until = Moment::now().plus(LAST_WORDS);
+        for client in self.0.take().iter().filter_map(Weak::upgrade) {
+            if !client.home.is_left() {
+                client.wait(until.left());
+            }
+        }
+    }
+}
+
+/// On the main thread: from now on its end waits for what this client has under way then. If it is
+/// ending already, waits now.
+pub(crate) fn wait_at_end(client: &Arc<Pending>) {
+    if is_main_thread() {
+        wait_at_end_of_thread(client);
+    }
+}
+
+/// The last handle of a client was dropped on this thread. That does not wait, but what was released just
+/// before must not be lost because the program is over the next moment: the end of this thread waits.
+pub(crate) fn ended_here(client: &Arc<Pending>) {
+    /// Whether the destructors of thread-locals run when a thread ends, of the main thread, too.
+    const END_IS_SEEN: bool = cfg!(any(
+        all(target_os = "linux", target_env = "gnu"),
+        target_os = "android",
+        target_vendor = "apple"
+    ));
+    if client.count() == 0 {
+        return;
+    }
+    if END_IS_SEEN {
+        wait_at_end_of_thread(client);
+    } else if is_main_thread() || tokio::runtime::Handle::try_current().is_err() {
+        // Then here, but not in a task.
+        client.wait(LAST_WORDS);
+    }
+}
+
+fn wait_at_end_of_thread(client: &Arc<Pending>) {
+    let noted = AT_END.try_with(|at_end| {
+        let mut clients = at_end.0.borrow_mut();
+        let this = Arc::downgrade(client);
+        if !clients.iter().any(|known| known.ptr_eq(&this)) {
+            clients.retain(|known| known.strong_count() > 0);
+            clients.push(this);
+        }
+    });
+    if noted.is_err() {
+        client.wait(LAST_WORDS);
+    }
+}

@@ -1,0 +1,150 @@
+//! What was given back lately, in case that the next server has not heard of it.
+
+use crate::base::clock::{Moment, lock};
+use crate::store::Scope;
+use fairlock_core::{LockName, Op};
+use std::collections::VecDeque;
+use std::sync::Mutex;
+use std::time::Duration;
+
+/// How old it may be when the connection is lost: a server that was replaced is noticed after 2 to 4 s
+/// without an announcement, and replication is seldom as late.
+const KEPT: Duration = Duration::from_secs(10);
+
+/// How many are kept: one that is missing costs a lease, each costs some 200 bytes.
+const KEPT_MAX: usize = 4_096;
+
+/// What was given back lately, the oldest first.
+#[derive(Default)]
+pub(crate) struct Lately {
+    given: Mutex<VecDeque<Given>>,
+}
+
+struct Given {
+    at: Moment,
+    name: LockName,
+    op: Op,
+    /// The connection of its lock is lost: it is not forgotten before the next one was told. Of a Cluster some are
+    /// lost and others are not.
+    lost: bool,
+}
+
+impl Lately {
+    /// The store has answered `op`, or cannot be reached: the lock was released, or the request left.
+    pub(crate) fn note(&self, name: &LockName, op: &Op, reached: bool) {
+        let at = Moment::now();
+        let mut given = lock(&self.given);
+        let is_over = |old: &Given| !old.lost && at.since(old.at) > KEPT;
+        while given.len() >= KEPT_MAX || given.front().is_some_and(is_over) {
+            given.pop_front();
+        }
+        given.push_back(Given { at, name: name.clone(), op: op.clone(), lost: !reached });
+    }
+
+    /// The connection of these locks is lost: what is old by now is not told to the next one.
+    pub(crate) fn connection_lost(&self, scope: &Scope) {
+        let now = Moment::now();
+        lock(&self.given).retain_mut(|given| {
+            // One that was lost before is still waited for.
+            let is_over = now.since(given.at) > KEPT && !given.lost;
+            let is_meant = scope.has(&given.name);
+            given.lost |= is_meant;
+            !(is_meant && is_over)
+        });
+    }
+
+    /// Whether there is anything that another server might have to be told.
+    pub(crate) fn is_any(&self) -> bool {
+        lock(&self.given).back().is_some_and(|given| Moment::now().since(given.at) <= KEPT)
+    }
+
+    /// The connection of these locks is made: what the server has to be told.
+    pub(crate) fn found(&self, scope: &Scope) -> Vec<(LockName, Op)> {
+        let mut given = lock(&self.given);
+        let given = given.iter_mut().filter(|given| scope.has(&given.name));
+        let told = given.map(|given| {
+            given.lost = false;
+            (given.name.clone(), given.op.clone())
+        });
+        told.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    #[cfg(feature = "redis")]
+    use std::sync::Arc;
+
+    #[test]
+    fn it_is_bounded() {
+        let lately = Lately::default();
+        let name = |n: usize| LockName::new(n.to_string().as_bytes()).unwrap();
+        for n in 0..KEPT_MAX + 5 {
+            lately.note(&name(n), &Op::Nudge, true);
+        }
+        let all = lately.found(&Scope::All);
+        assert_eq!((all.len(), &all[0].0), (KEPT_MAX, &name(5)));
+        lately.connection_lost(&Scope::All);
+        assert_eq!(lately.found(&Scope::All).len(), KEPT_MAX);
+        for given in lock(&lately.given).iter_mut().take(7) {
+            given.at = given.at.minus_ms(KEPT.as_millis() as u64 + 1);
+        }
+        lately.connection_lost(&Scope::All);
+        assert_eq!(lately.found(&Scope::All)[0].0, name(12));
+    }
+
+    /// However long nobody can be told.
+    #[test]
+    fn what_ends_without_a_connection_waits_for_the_next() {
+        let lately = Lately::default();
+        let note = |name: &[u8], reached| {
+            lately.note(&LockName::new(name).unwrap(), &Op::Nudge, reached);
+            age(&lately);
+        };
+        lately.connection_lost(&Scope::All);
+        note(b"one", false);
+        note(b"two", false);
+        assert_eq!(lately.found(&Scope::All).len(), 2);
+        note(b"three", true);
+        assert_eq!(lately.found(&Scope::All).len(), 1, "the others were told, and are old");
+    }
+
+    /// All of it is old by now.
+    fn age(lately: &Lately) {
+        for given in lock(&lately.given).iter_mut() {
+            given.at = given.at.minus_ms(KEPT.as_millis() as u64 + 1);
+        }
+    }
+
+    /// D14: two nodes of a Cluster are lost, one comes back. What was noted for the other one was forgotten with the
+    /// next release, and the other one never told.
+    #[test]
+    #[cfg(feature = "redis")]
+    fn d14_the_return_of_one_node_forgets_nothing_of_another() {
+        let lately = Lately::default();
+        let of = |node: &'static [u8]| {
+            Scope::These(Arc::new(move |name: &LockName| name.as_bytes().starts_with(node)))
+        };
+        let note = |name: &[u8], reached| {
+            lately.note(&LockName::new(name).unwrap(), &Op::Nudge, reached);
+        };
+        note(b"a1", true);
+        note(b"b1", true);
+        lately.connection_lost(&of(b"a"));
+        lately.connection_lost(&of(b"b"));
+        note(b"b2", false);
+        age(&lately);
+        assert_eq!(lately.found(&of(b"a")).len(), 1);
+        note(b"a2", true);
+        note(b"a3", true);
+        // It is lost again, by another look at the map.
+        lately.connection_lost(&of(b"b"));
+        let told = lately.found(&of(b"b"));
+        let told: Vec<_> = told.iter().map(|(name, _)| name.as_bytes()).collect();
+        assert_eq!(told, [b"b1", b"b2"]);
+        age(&lately);
+        note(b"b3", true);
+        assert_eq!(lately.found(&Scope::All).len(), 1, "all others were told, and are old");
+    }
+}

@@ -1,0 +1,144 @@
+//! When the watchdog looks: for what is due before it wakes up by itself, and not for each lock that
+//! is taken and freed meanwhile. In paused time, so that every look is counted.
+
+use super::{SLEEP_MAX, Sleep, Watchdog};
+use crate::base::clock::{Moment, follow_tokio, lock};
+use crate::state::hold::{Hold, Lease, valid_until};
+use fairlock_core::{Grant, Kind, LockName, OwnerId, RequestId, Token};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::time::sleep;
+
+const fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+/// No look at all.
+const NOTHING: [Duration; 0] = [];
+
+/// A watchdog at work, without what it does when it looks.
+struct Kennel {
+    watchdog: Arc<Watchdog>,
+    looks: Arc<Mutex<Vec<Moment>>>,
+    began: Moment,
+}
+
+impl Kennel {
+    fn new() -> Self {
+        follow_tokio();
+        let (watchdog, looks) = (Arc::new(Watchdog::default()), Arc::default());
+        let kennel = Self { watchdog, looks, began: Moment::now() };
+        let (watchdog, looks) = (Arc::clone(&kennel.watchdog), Arc::clone(&kennel.looks));
+        tokio::spawn(async move {
+            loop {
+                let _ = watchdog.take_due();
+                lock(&looks).push(Moment::now());
+                watchdog.due().await;
+            }
+        });
+        kennel
+    }
+
+    /// A hold that is renewed a third of `lease` from now, or only ends.
+    fn hold(&self, lease: Duration, renewed: bool) -> Arc<Hold> {
+        let ms = u64::try_from(lease.as_millis()).unwrap();
+        let until = valid_until(Moment::now(), ms);
+        let (name, owner) = (LockName::new(b"job").unwrap(), OwnerId::parse(b"someone"));
+        let (token, lease) =
+            (Token::new(1).unwrap(), Lease { ms, renewed, end: None, ends_by_max_hold: false });
+        let grant = Grant { request: RequestId::from_random(1), token, ttl_ms: ms };
+        let hold = Arc::new(Hold::new(name, Kind::Fair, owner, &grant, lease, until, vec![]));
+        self.watchdog.watch(&hold, true);
+        hold
+    }
+
+    /// When it has looked since the last call, counted from the beginning.
+    async fn looked(&self) -> Vec<Duration> {
+        // Long enough for all that is ready; time stands still meanwhile.
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+        let looks = std::mem::take(&mut *lock(&self.looks));
+        looks.into_iter().map(|at| at.since(self.began)).collect()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_later_date_does_not_wake_it() {
+    let kennel = Kennel::new();
+    let _first = kennel.hold(ms(30_000), true);
+    assert!(!kennel.looked().await.is_empty());
+    for _ in 0..100 {
+        let hold = kennel.hold(ms(30_000), true);
+        tokio::task::yield_now().await;
+        kennel.watchdog.forget(&hold);
+    }
+    assert_eq!(kennel.looked().await, NOTHING);
+    sleep(SLEEP_MAX + ms(2)).await;
+    assert_eq!(kennel.looked().await.len(), 1);
+}
+
+/// The same with nothing else to watch: between two holds its plan is empty, and it sleeps on.
+#[tokio::test(start_paused = true)]
+async fn locks_one_after_the_other_do_not_wake_it() {
+    let kennel = Kennel::new();
+    kennel.watchdog.forget(&kennel.hold(ms(30_000), true));
+    assert!(!kennel.looked().await.is_empty());
+    for _ in 0..3_000 {
+        let hold = kennel.hold(ms(30_000), true);
+        sleep(ms(1)).await;
+        kennel.watchdog.forget(&hold);
+    }
+    let looked = kennel.looked().await;
+    assert!((2..=4).contains(&looked.len()), "{looked:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_earlier_date_wakes_it() {
+    let kennel = Kennel::new();
+    let _first = kennel.hold(ms(30_000), true);
+    kennel.looked().await;
+    let _short = kennel.hold(ms(300), false);
+    assert_eq!(kennel.looked().await.len(), 1, "to see until when it can sleep now");
+    sleep(ms(310)).await;
+    let looked = kennel.looked().await;
+    assert_eq!(looked.len(), 1, "{looked:?}");
+    assert!((ms(290)..ms(293)).contains(&looked[0]), "{looked:?}");
+    // The same for what is planned anew.
+    let again = kennel.hold(ms(30_000), true);
+    kennel.looked().await;
+    kennel.watchdog.plan(&again, Moment::now().plus_ms(50));
+    assert_eq!(kennel.looked().await.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_holds_it_sleeps_for_ever() {
+    const HOUR: Duration = Duration::from_secs(3_600);
+    let kennel = Kennel::new();
+    assert_eq!(kennel.looked().await.len(), 1);
+    sleep(HOUR).await;
+    assert_eq!(kennel.looked().await, NOTHING, "a client that was never used");
+    kennel.watchdog.forget(&kennel.hold(ms(30_000), true));
+    assert_eq!(kennel.looked().await.len(), 1, "nobody knows how soon the first one is due");
+    sleep(HOUR).await;
+    let looked = kennel.looked().await;
+    assert_eq!(looked.len(), 1, "one more, because it had been used: {looked:?}");
+    assert!(looked[0] <= HOUR + SLEEP_MAX + ms(2), "{looked:?}");
+    sleep(HOUR).await;
+    assert_eq!(kennel.looked().await, NOTHING);
+    let _short = kennel.hold(ms(300), false);
+    assert_eq!(kennel.looked().await.len(), 1);
+}
+
+/// F12: after a machine was suspended the timer is late by as much, and the end of the sleep lies in
+/// the past.
+#[test]
+fn a_sleep_that_should_be_over_is_not_relied_upon() {
+    const END: u64 = 1_000;
+    assert!(Sleep::Until(END).misses(500, END - 1));
+    assert!(!Sleep::Until(END).misses(500, END));
+    assert!(!Sleep::Until(END).misses(END - 1, END + 500));
+    assert!(Sleep::Until(END).misses(END, END + 500));
+    assert!(Sleep::Endless.misses(500, u64::MAX));
+    assert!(!Sleep::Awake.misses(500, 0));
+}

@@ -1,0 +1,64 @@
+//! How a turn hears what becomes of its request.
+
+use crate::base::clock::lock;
+use crate::base::error::{Error, ErrorKind};
+use fairlock_core::OwnerId;
+use std::sync::{Arc, Mutex};
+use tokio::sync::oneshot;
+
+/// How a turn hears from its driver, and from all that cleans up after it. Each of them has a
+/// clone; the last one that goes says that nothing is left to do.
+pub(crate) struct Link {
+    queued: Mutex<Option<oneshot::Sender<OwnerId>>>,
+    failure: Mutex<Option<Error>>,
+    cleaned: Option<oneshot::Sender<Result<(), Error>>>,
+}
+
+/// The turn's end of a [`Link`].
+pub(crate) struct Signals {
+    pub(crate) queued: oneshot::Receiver<OwnerId>,
+    pub(crate) cleaned: oneshot::Receiver<Result<(), Error>>,
+}
+
+impl Link {
+    pub(crate) fn new() -> (Arc<Self>, Signals) {
+        let (queued, is_queued) = oneshot::channel();
+        let (cleaned, is_cleaned) = oneshot::channel();
+        let link = Self {
+            queued: Mutex::new(Some(queued)),
+            failure: Mutex::default(),
+            cleaned: Some(cleaned),
+        };
+        (Arc::new(link), Signals { queued: is_queued, cleaned: is_cleaned })
+    }
+
+    /// The waiter stands in the queue.
+    pub(crate) fn queued(&self, owner: &OwnerId) {
+        if let Some(queued) = lock(&self.queued).take() {
+            // The turn may have gone.
+            let _ = queued.send(owner.clone());
+        }
+    }
+
+    /// Something could not be cleaned up.
+    pub(crate) fn failed(&self, error: Error) {
+        lock(&self.failure).get_or_insert(error);
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        let failure = lock(&self.failure).take();
+        if let Some(cleaned) = self.cleaned.take() {
+            // Nobody asks, in most cases.
+            let _ = cleaned.send(failure.map_or(Ok(()), Err));
+        }
+    }
+}
+
+/// A place was given up, and nobody has confirmed it.
+pub(crate) fn unconfirmed() -> Error {
+    let message = "the store did not confirm in time that the place was given up; it goes on in \
+                   the background, and ends by itself";
+    Error::new(ErrorKind::Unknown, message)
+}

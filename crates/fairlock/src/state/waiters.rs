@@ -1,0 +1,477 @@
+//! The hub: who of this client waits for what, and how each hears of its turn.
+//!
+//! Every lock with waiters has one task of heartbeats. It sends them, takes in what they
+//! say, and brings waiters back that were dropped from the queue. Grants by message come in
+//! through [`Hub::granted_by_message`]; both ways end in the waiter's [`Outcome`].
+
+use crate::base::clock::{Moment, lock};
+use crate::base::error::Error;
+use crate::observe::{self, Way};
+use crate::state::hold::valid_until;
+use crate::store::{Scope, Topic};
+use fairlock_core::{Grant, Kind, LockName, OwnerId, RequestId};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use tokio::sync::{Notify, oneshot};
+
+/// So many former requests of a waiter are remembered: one for each time that it had to return to its place, which
+/// takes a failover, an operator or a Java client with a fast clock.
+const FORMER_MAX: usize = 4;
+
+/// What a waiter's wait comes to.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    /// It holds the lock; the TTL counts from `base`.
+    Granted { grant: Grant, base: Moment },
+    /// The store cannot serve it.
+    Failed(Error),
+}
+
+/// Who waits for what, whatever becomes of it.
+pub(crate) struct Waiter {
+    pub(crate) name: LockName,
+    pub(crate) owner: OwnerId,
+    pub(crate) lease_ms: u64,
+    /// The owner is explicit: other requests may use it.
+    pub(crate) shared_owner: bool,
+}
+
+/// One waiter of this client on one fair lock.
+pub(crate) struct Entry {
+    waiter: Waiter,
+    state: Mutex<EntryState>,
+}
+
+impl std::ops::Deref for Entry {
+    type Target = Waiter;
+
+    fn deref(&self) -> &Waiter {
+        &self.waiter
+    }
+}
+
+struct EntryState {
+    request: RequestId,
+    order: Option<u64>,
+    /// A copy of the present request is unanswered.
+    doubt: bool,
+    /// Earlier requests, the oldest first: a server that takes over without the last writes knows the waiter by one of
+    /// them.
+    former: Vec<RequestId>,
+    /// It was granted by a message that could not be used, before the reply that it is queued.
+    look_soon: bool,
+    outcome: Option<oneshot::Sender<Outcome>>,
+}
+
+/// What is left to clean up when a waiter goes.
+pub(crate) struct Remains {
+    pub(crate) request: RequestId,
+    pub(crate) doubt: bool,
+    pub(crate) former: Vec<RequestId>,
+}
+
+impl Entry {
+    pub(crate) fn order(&self) -> Option<u64> {
+        lock(&self.state).order
+    }
+
+    fn request(&self) -> RequestId {
+        lock(&self.state).request
+    }
+
+    pub(crate) fn set_doubt(&self, doubt: bool) {
+        lock(&self.state).doubt = doubt;
+    }
+
+    pub(crate) fn remains(&self) -> Remains {
+        let state = lock(&self.state);
+        Remains { request: state.request, doubt: state.doubt, former: state.former.clone() }
+    }
+
+    fn finish(&self, outcome: Outcome) {
+        if let Some(waiting) = lock(&self.state).outcome.take() {
+            // A waiter that went away at this moment finds nothing to release: its driver
+            // takes the outcome out of the channel, or abandons the request.
+            let _ = waiting.send(outcome);
+        }
+    }
+
+    fn is_waiting(&self) -> bool {
+        lock(&self.state).outcome.is_some()
+    }
+}
+
+/// The waiters of this client on one fair lock, by order number.
+pub(crate) struct Queue {
+    pub(crate) name: LockName,
+    waiters: Mutex<BTreeMap<(u64, RequestId), Arc<Entry>>>,
+    /// Something happened: send a heartbeat now.
+    pub(crate) kick: Notify,
+    /// The oldest waiter listens to its own channel, because a Java client is near.
+    pub(crate) oldest_listens: AtomicBool,
+    /// The server may be another one: the next heartbeat asks for every waiter, not for the oldest alone.
+    pub(crate) all_in_doubt: AtomicBool,
+}
+
+impl Queue {
+    /// The oldest waiters, at most `limit`.
+    pub(crate) fn oldest(&self, limit: usize) -> Vec<Arc<Entry>> {
+        lock(&self.waiters).values().take(limit).cloned().collect()
+    }
+}
+
+/// The waiters of this client on one plain lock: one of them talks to the server at a time.
+#[derive(Default)]
+pub(crate) struct PlainQueue {
+    pub(crate) turn: tokio::sync::Mutex<()>,
+    pub(crate) wake: Notify,
+}
+
+#[derive(Default)]
+pub(crate) struct Hub {
+    state: Mutex<HubState>,
+    odd_messages: AtomicU64,
+}
+
+#[derive(Default)]
+struct HubState {
+    by_request: HashMap<RequestId, Arc<Entry>>,
+    // In order: what is woken first must not hang on chance (`random.rs`).
+    queues: BTreeMap<LockName, Arc<Queue>>,
+    plain: BTreeMap<LockName, (Arc<PlainQueue>, usize)>,
+}
+
+impl Hub {
+    /// Makes a waiter known before its request is sent, so that no grant can come too early.
+    pub(crate) fn enter(
+        &self,
+        waiter: Waiter,
+        request: RequestId,
+        order: Option<u64>,
+    ) -> (Arc<Entry>, oneshot::Receiver<Outcome>) {
+        let (sender, receiver) = oneshot::channel();
+        let entry = Arc::new(Entry {
+            waiter,
+            state: Mutex::new(EntryState {
+                request,
+                order,
+                doubt: false,
+                former: Vec::new(),
+                look_soon: false,
+                outcome: Some(sender),
+            }),
+        });
+        lock(&self.state).by_request.insert(request, Arc::clone(&entry));
+        (entry, receiver)
+    }
+
+    /// The server says that the waiter stands in the queue. What this returns is new, and needs a task for its
+    /// heartbeats: see [`retire`](Self::retire).
+    #[must_use]
+    pub(crate) fn queued(&self, entry: &Arc<Entry>, order: u64) -> Option<Arc<Queue>> {
+        let (request, look_soon) = {
+            let mut state = lock(&entry.state);
+            state.order = Some(order);
+            (state.request, state.look_soon)
+        };
+        let mut state = lock(&self.state);
+        if !entry.is_waiting() {
+            // Granted by message before the reply was read.
+            return None;
+        }
+        let (queue, is_new) = match state.queues.get(&entry.name) {
+            Some(queue) => (Arc::clone(queue), false),
+            None => {
+                let queue = Arc::new(Queue {
+                    name: entry.name.clone(),
+                    waiters: Mutex::default(),
+                    kick: Notify::new(),
+                    oldest_listens: AtomicBool::new(false),
+                    all_in_doubt: AtomicBool::new(false),
+                });
+                state.queues.insert(entry.name.clone(), Arc::clone(&queue));
+                (queue, true)
+            }
+        };
+        lock(&queue.waiters).insert((order, request), Arc::clone(entry));
+        if look_soon {
+            queue.kick.notify_one();
+        }
+        is_new.then_some(queue)
+    }
+
+    /// The waiter goes, for whatever reason; says whether it was still waiting.
+    pub(crate) fn remove(&self, entry: &Arc<Entry>) -> bool {
+        let mut state = lock(&self.state);
+        self.forget(&mut state, entry);
+        lock(&entry.state).outcome.take().is_some()
+    }
+
+    fn forget(&self, state: &mut HubState, entry: &Arc<Entry>) {
+        let (request, order) = {
+            let entry = lock(&entry.state);
+            for former in &entry.former {
+                state.by_request.remove(former);
+            }
+            (entry.request, entry.order)
+        };
+        state.by_request.remove(&request);
+        if let (Some(order), Some(queue)) = (order, state.queues.get(&entry.name)) {
+            lock(&queue.waiters).remove(&(order, request));
+            if queue.oldest_listens.load(Ordering::Relaxed) {
+                // Another one may be the oldest now.
+                queue.kick.notify_one();
+            }
+        }
+    }
+
+    /// Gives a waiter that was dropped from the queue a new request, with which it returns to
+    /// its place. While the last one is unanswered that one is kept. `None`: it has gone.
+    pub(crate) fn renew_request(
+        &self,
+        entry: &Arc<Entry>,
+        fresh: RequestId,
+    ) -> Option<(RequestId, u64)> {
+        let mut hub = lock(&self.state);
+        let mut state = lock(&entry.state);
+        let order = state.order?;
+        state.outcome.as_ref()?;
+        if state.doubt {
+            return Some((state.request, order));
+        }
+        let old = std::mem::replace(&mut state.request, fresh);
+        state.former.push(old);
+        if state.former.len() > FORMER_MAX {
+            hub.by_request.remove(&state.former.remove(0));
+        }
+        hub.by_request.insert(fresh, Arc::clone(entry));
+        if let Some(queue) = hub.queues.get(&entry.name) {
+            let mut waiters = lock(&queue.waiters);
+            waiters.remove(&(order, old));
+            waiters.insert((order, fresh), Arc::clone(entry));
+        }
+        Some((fresh, order))
+    }
+
+    /// Whether anybody of this client waits for the fair lock.
+    pub(crate) fn is_wanted(&self, name: &LockName) -> bool {
+        lock(&self.state).queues.contains_key(name)
+    }
+
+    /// Ends the heartbeats of a lock without waiters; says whether there are none.
+    pub(crate) fn retire(&self, queue: &Arc<Queue>) -> bool {
+        let mut state = lock(&self.state);
+        if !lock(&queue.waiters).is_empty() {
+            return false;
+        }
+        state.queues.remove(&queue.name);
+        true
+    }
+
+    /// A grant from the inbox, and the earliest moment at which its server can have made it.
+    pub(crate) fn granted_by_message(&self, grant: &Grant, base: Option<Moment>) {
+        let Some(entry) = lock(&self.state).by_request.get(&grant.request).cloned() else {
+            // Given up, already known, or forged: nothing to answer.
+            return self.note_odd();
+        };
+        match base {
+            // A guard that is over already is none: this process slept through its turn, and the lock may be idle for
+            // want of it. A heartbeat brings the waiter back.
+            Some(base) if valid_until(base, grant.ttl_ms).left().is_zero() => {
+                self.note_odd();
+                lock(&entry.state).look_soon = true;
+                self.kick(&entry.name);
+            }
+            Some(base) if entry.request() == grant.request => {
+                self.grant(&entry, grant.clone(), base, Way::Message);
+            }
+            // Before the first reply of all nobody knows the store's time, nor has the queue. And a former request may
+            // be granted by what a server knows that took over, or by a message that was long under way while the
+            // server said that the waiter has nothing: the reply to a heartbeat says what is so now.
+            _ => {
+                lock(&entry.state).look_soon = true;
+                self.kick(&entry.name);
+            }
+        }
+    }
+
+    /// A grant from a reply; `base` is when that call was sent.
+    pub(crate) fn granted_by_reply(&self, grant: &Grant, base: Moment) {
+        let entry = lock(&self.state).by_request.get(&grant.request).cloned();
+        if let Some(entry) = entry {
+            self.grant(&entry, grant.clone(), base, Way::Heartbeat);
+        }
+    }
+
+    fn grant(&self, entry: &Arc<Entry>, grant: Grant, base: Moment, way: Way) {
+        observe::granted(Kind::Fair, way);
+        self.forget(&mut lock(&self.state), entry);
+        entry.finish(Outcome::Granted { grant, base });
+    }
+
+    /// The store cannot serve the waiters of `queue` any more.
+    pub(crate) fn fail(&self, queue: &Arc<Queue>, error: &Error) {
+        let all: Vec<_> = lock(&queue.waiters).values().cloned().collect();
+        for entry in all {
+            self.forget(&mut lock(&self.state), &entry);
+            entry.finish(Outcome::Failed(error.clone().by(&entry.owner)));
+        }
+    }
+
+    /// Joins the waiters of a plain lock.
+    pub(crate) fn enter_plain(&self, name: &LockName) -> Arc<PlainQueue> {
+        let mut state = lock(&self.state);
+        let (queue, users) = state.plain.entry(name.clone()).or_default();
+        *users += 1;
+        Arc::clone(queue)
+    }
+
+    /// Leaves them.
+    pub(crate) fn leave_plain(&self, name: &LockName) {
+        let mut state = lock(&self.state);
+        if let Some((_, users)) = state.plain.get_mut(name) {
+            *users -= 1;
+            if *users == 0 {
+                state.plain.remove(name);
+            }
+        }
+    }
+
+    /// `0` on a topic.
+    pub(crate) fn wake(&self, topic: &Topic) {
+        match topic {
+            Topic::Base(name) => {
+                let queue = lock(&self.state).plain.get(name).map(|(queue, _)| Arc::clone(queue));
+                if let Some(queue) = queue {
+                    queue.wake.notify_one();
+                }
+            }
+            Topic::Waiter(name, _) | Topic::Inbox(name) => self.kick(name),
+        }
+    }
+
+    fn kick(&self, name: &LockName) {
+        let queue = lock(&self.state).queues.get(name).cloned();
+        if let Some(queue) = queue {
+            queue.kick.notify_one();
+        }
+    }
+
+    /// After a reconnect: everybody looks again, and asks for each of its waiters.
+    pub(crate) fn check_everyone(&self, scope: &Scope) {
+        for queue in lock(&self.state).queues.values().filter(|queue| scope.has(&queue.name)) {
+            queue.all_in_doubt.store(true, Ordering::Relaxed);
+        }
+        self.check(scope);
+    }
+
+    /// Everybody looks again.
+    pub(crate) fn check(&self, scope: &Scope) {
+        let state = lock(&self.state);
+        for queue in state.queues.values().filter(|queue| scope.has(&queue.name)) {
+            queue.kick.notify_one();
+        }
+        for (_, (queue, _)) in state.plain.iter().filter(|(name, _)| scope.has(name)) {
+            queue.wake.notify_one();
+        }
+    }
+
+    /// How many wait, and for how many locks something runs for them.
+    #[cfg(test)]
+    pub(crate) fn waiting(&self) -> (usize, usize) {
+        let state = lock(&self.state);
+        let waits = |(request, entry): &(&RequestId, &Arc<Entry>)| entry.request() == **request;
+        (state.by_request.iter().filter(waits).count(), state.queues.len() + state.plain.len())
+    }
+
+    pub(crate) fn note_odd(&self) {
+        self.odd_messages.fetch_add(1, Ordering::Relaxed);
+        observe::odd_message();
+    }
+
+    /// Messages that were dropped: forged, late, or for requests that are over.
+    pub(crate) fn odd_messages(&self) -> u64 {
+        self.odd_messages.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Client, Config};
+    use fairlock_core::{Acquire, Body, Mode, Op};
+    use std::time::Duration;
+
+    /// A message that came before the first reply of all, when nobody knows the store's time, kicked a
+    /// queue that was not there yet: the waiter got its lock with the next heartbeat.
+    #[tokio::test]
+    async fn a_grant_before_the_first_reply_is_looked_for_at_once() {
+        let seldom = Config::memory().heartbeat(Duration::from_secs(60));
+        let client = Client::with_config(seldom).await.expect("memory");
+        let guard = client.fair_lock("job").lock().await.expect("free");
+        let shared = client.shared();
+        let (request, owner) = (shared.new_request().expect("random"), shared.new_owner());
+        let (name, owner) = (guard.name().clone(), owner.expect("a number"));
+        let waiter = Waiter {
+            name: name.clone(),
+            owner: owner.clone(),
+            lease_ms: 30_000,
+            shared_owner: false,
+        };
+        let (entry, outcome) = shared.hub.enter(waiter, request, None);
+        let asks = Op::Acquire(Acquire {
+            kind: Kind::Fair,
+            owner,
+            request,
+            lease_ms: 30_000,
+            mode: Mode::Wait,
+            order: None,
+            not_after_ms: u64::MAX,
+            sure: false,
+            shared_owner: false,
+        });
+        let reply = shared.store.call(&name, &asks).await.expect("memory answers");
+        let Body::Queued { order, .. } = reply.answer.body else { panic!("{reply:?}") };
+        shared.clock.forget();
+        guard.release().await.expect("released");
+        assert!(entry.is_waiting(), "granted by a message that counts from no time");
+        let queue = shared.hub.queued(&entry, order).expect("a new queue");
+        crate::engine::heartbeat::begin(shared, queue);
+        let outcome = tokio::time::timeout(Duration::from_secs(10), outcome).await;
+        assert!(matches!(outcome, Ok(Ok(Outcome::Granted { .. }))), "{outcome:?}");
+    }
+
+    /// A message may have been under way while the server said that the waiter has nothing: of a former request it is
+    /// not believed. What a reply says is so.
+    #[test]
+    fn former_requests_are_granted_by_replies_alone_and_bounded() {
+        let hub = Hub::default();
+        let client = fairlock_core::ClientId::from_random(1);
+        let waiter = Waiter {
+            name: LockName::new(b"job").expect("a name"),
+            owner: OwnerId::ours(client, 1).expect("a number"),
+            lease_ms: 30_000,
+            shared_owner: false,
+        };
+        let request = |number: u128| RequestId::from_random(number);
+        let grant = |number| Grant {
+            request: request(number),
+            token: fairlock_core::Token::new(1).expect("a token"),
+            ttl_ms: 30_000,
+        };
+        let (entry, mut outcome) = hub.enter(waiter, request(0), Some(7));
+        let last = FORMER_MAX as u128 + 1;
+        for number in 1..=last {
+            assert!(hub.renew_request(&entry, request(number)).is_some());
+        }
+        assert_eq!(entry.remains().former.len(), FORMER_MAX);
+        assert_eq!((hub.waiting().0, lock(&hub.state).by_request.len()), (1, FORMER_MAX + 1));
+        hub.granted_by_reply(&grant(0), Moment::now());
+        hub.granted_by_message(&grant(1), Some(Moment::now()));
+        assert!(outcome.try_recv().is_err(), "one is forgotten, the other is looked after");
+        hub.granted_by_reply(&grant(1), Moment::now());
+        assert!(matches!(outcome.try_recv(), Ok(Outcome::Granted { .. })));
+        assert!(lock(&hub.state).by_request.is_empty(), "nothing is left of it");
+    }
+}
