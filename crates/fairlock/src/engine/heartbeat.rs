@@ -48,7 +48,7 @@ async fn run(shared: Arc<Shared>, queue: Arc<Queue>) {
     let mut early = false;
     let mut silent_since: Option<Moment> = None;
     let mut listening: Option<OwnerId> = None;
-    let inbox = shared.store.hears_apart().then(|| Topic::Inbox(queue.name.clone()));
+    let inbox = shared.store.has_per_lock_inbox().then(|| Topic::Inbox(queue.name.clone()));
     if let Some(inbox) = &inbox {
         // Not waited for. Unless it is subscribed already, the store says when it is, and then a
         // heartbeat looks for what was said before.

@@ -81,7 +81,7 @@ pub(crate) enum Topic {
     Base(LockName),
     /// The own channel of one waiter, on which Java clients wake it.
     Waiter(LockName, OwnerId),
-    /// This client's grants of the lock, in a store that [hears them apart](Store::hears_apart).
+    /// This client's grants of the lock, in a store that [hears them apart](Store::has_per_lock_inbox).
     Inbox(LockName),
 }
 
@@ -255,7 +255,7 @@ pub(crate) trait Store: Send + Sync + 'static {
     }
 
     /// Whether grants of a lock reach only who listens to [`Topic::Inbox`] of it.
-    fn hears_apart(&self) -> bool {
+    fn has_per_lock_inbox(&self) -> bool {
         false
     }
 

@@ -366,10 +366,10 @@ impl Store for RedisStore {
         }
     }
 
-    fn hears_apart(&self) -> bool {
+    fn has_per_lock_inbox(&self) -> bool {
         match &self.to {
             To::One(_) => false,
-            To::Cluster(routes) => routes.hears_apart(),
+            To::Cluster(routes) => routes.has_per_lock_inbox(),
         }
     }
 

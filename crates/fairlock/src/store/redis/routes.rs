@@ -297,7 +297,7 @@ impl Routes {
         }
     }
 
-    pub(crate) fn hears_apart(&self) -> bool {
+    pub(crate) fn has_per_lock_inbox(&self) -> bool {
         matches!(self.ears.get(), Some(Ears::Shards(_)))
     }
 
