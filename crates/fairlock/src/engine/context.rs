@@ -152,7 +152,7 @@ impl Shared {
 
     /// The store has answered an operation that gives back a lock or a place.
     pub(crate) fn gave_back(&self, name: &LockName, op: &Op) {
-        if self.store.can_move() {
+        if self.store.may_fail_over() {
             self.lately.note(name, op, self.reaches(name));
         }
     }
@@ -211,7 +211,7 @@ impl Shared {
     fn note_jump(&self, jump: Jump, clock: Option<&Arc<ServerClock>>) {
         let reaction = self.config.on.to(Check::Clock);
         // A store on this host has no clock but this machine's.
-        if reaction == Reaction::Ignore || !self.store.can_move() {
+        if reaction == Reaction::Ignore || !self.store.may_fail_over() {
             return;
         }
         if reaction == Reaction::Refuse {

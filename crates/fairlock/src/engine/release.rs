@@ -187,7 +187,7 @@ fn settle(shared: &Arc<Shared>, hold: &Hold, op: &Op, said: Option<&Body>) {
 
 /// The server says that the hold is gone, which it may still know by its request: see [`settle`].
 pub(crate) fn leave_request(shared: &Arc<Shared>, hold: &Hold) {
-    if hold.kind == Kind::Fair && shared.store.can_move() {
+    if hold.kind == Kind::Fair && shared.store.may_fail_over() {
         abandon(shared, of_request(hold));
     }
 }

@@ -188,7 +188,7 @@ pub(crate) trait Store: Send + Sync + 'static {
     }
 
     /// Whether the next connection may lead to another server, which has not heard of everything.
-    fn can_move(&self) -> bool {
+    fn may_fail_over(&self) -> bool {
         false
     }
 

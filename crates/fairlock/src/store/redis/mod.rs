@@ -289,7 +289,7 @@ impl Store for RedisStore {
         }
     }
 
-    fn can_move(&self) -> bool {
+    fn may_fail_over(&self) -> bool {
         true
     }
 
