@@ -221,7 +221,7 @@ impl Store for MemoryStore {
         Some(self.apply(name, op))
     }
 
-    fn answers_now(&self) -> bool {
+    fn is_synchronous(&self) -> bool {
         true
     }
 

@@ -183,7 +183,7 @@ pub(crate) trait Store: Send + Sync + 'static {
     }
 
     /// Whether [`call_now`](Self::call_now) is worth a try.
-    fn answers_now(&self) -> bool {
+    fn is_synchronous(&self) -> bool {
         false
     }
 

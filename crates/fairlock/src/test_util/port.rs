@@ -128,7 +128,7 @@ impl Store for Port {
         self.is_up().then(|| self.send(name, op))
     }
 
-    fn answers_now(&self) -> bool {
+    fn is_synchronous(&self) -> bool {
         true
     }
 

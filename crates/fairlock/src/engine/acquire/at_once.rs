@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 /// A store in this process, or in a file, gives a free lock without any task or wait.
 pub(crate) fn at_once(shared: &Arc<Shared>, wanted: &Wanted) -> Result<Option<Arc<Hold>>, Error> {
-    if !shared.store.answers_now() || wanted.seat.is_some() {
+    if !shared.store.is_synchronous() || wanted.seat.is_some() {
         return Ok(None);
     }
     let owner = shared.new_owner()?;

@@ -570,7 +570,7 @@ impl Store for HostStore {
         self.0.at_once(name, op)
     }
 
-    fn answers_now(&self) -> bool {
+    fn is_synchronous(&self) -> bool {
         true
     }
 
