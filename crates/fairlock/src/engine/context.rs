@@ -153,7 +153,7 @@ impl Shared {
     /// The store has answered an operation that gives back a lock or a place.
     pub(crate) fn gave_back(&self, name: &LockName, op: &Op) {
         if self.store.may_fail_over() {
-            self.lately.note(name, op, self.reaches(name));
+            self.lately.note(name, op, self.is_connected(name));
         }
     }
 
@@ -252,9 +252,9 @@ impl Shared {
     }
 
     /// Whether the lock's server is connected.
-    pub(crate) fn reaches(&self, name: &LockName) -> bool {
+    pub(crate) fn is_connected(&self, name: &LockName) -> bool {
         let state = || *self.connection.borrow() == ConnectionState::Connected;
-        self.store.reaches(name).unwrap_or_else(state)
+        self.store.is_connected(name).unwrap_or_else(state)
     }
 
     /// The connection is in this state from now on; nothing comes after Closed.

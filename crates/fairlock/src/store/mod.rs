@@ -237,7 +237,7 @@ pub(crate) trait Store: Send + Sync + 'static {
     fn ready<'a>(&'a self, name: Option<&'a LockName>) -> Boxed<'a, ()>;
 
     /// Whether the server of the lock is connected; `None` where the state of the client says it.
-    fn reaches(&self, name: &LockName) -> Option<bool> {
+    fn is_connected(&self, name: &LockName) -> Option<bool> {
         let _ = name;
         None
     }

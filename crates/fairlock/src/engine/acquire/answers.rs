@@ -34,7 +34,8 @@ pub(super) fn unanswered<T>(
     wanted: &Wanted,
     copies: Copies,
 ) -> Result<Option<T>, Error> {
-    let silent = !copies.answered_once() && (copies.in_doubt() || !shared.reaches(&wanted.name));
+    let silent =
+        !copies.answered_once() && (copies.in_doubt() || !shared.is_connected(&wanted.name));
     if shared.is_closed() || !silent {
         return Ok(None);
     }
@@ -153,7 +154,7 @@ pub(super) async fn confirm(
         full = true;
     }
     observe::held(&hold.told(), shared.config.log_names, &wanted.asked);
-    if !shared.reaches(&wanted.name) {
+    if !shared.is_connected(&wanted.name) {
         // It came with the last words of a connection that is gone: as any other hold.
         hold.suspect();
         full = false;

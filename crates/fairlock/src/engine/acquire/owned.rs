@@ -77,7 +77,7 @@ async fn late<'a>(
             // Nothing but the answer to this re-entry says anything about it.
             std::future::pending::<()>().await;
         }
-        seat.says_something(|name| shared.reaches(name)).await;
+        seat.says_something(|name| shared.is_connected(name)).await;
     };
     let way = tokio::select! {
         biased;

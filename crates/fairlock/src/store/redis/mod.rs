@@ -345,10 +345,10 @@ impl Store for RedisStore {
         }
     }
 
-    fn reaches(&self, name: &LockName) -> Option<bool> {
+    fn is_connected(&self, name: &LockName) -> Option<bool> {
         match &self.to {
             To::One(_) => None,
-            To::Cluster(routes) => Some(routes.reaches(name)),
+            To::Cluster(routes) => Some(routes.is_connected(name)),
         }
     }
 

@@ -315,7 +315,7 @@ impl Routes {
         }
     }
 
-    pub(crate) fn reaches(&self, name: &LockName) -> bool {
+    pub(crate) fn is_connected(&self, name: &LockName) -> bool {
         self.lane(name) != 0
     }
 
