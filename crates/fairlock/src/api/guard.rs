@@ -263,7 +263,7 @@ impl Guard {
         // What is released at once must not keep the task from giving way to others. The guard is whole still: dropped
         // here, it is released like any other.
         coop::consume_budget().await;
-        if self.session.shared().is_left() {
+        if self.session.shared().is_forked_child() {
             let error = self.about(Error::forked());
             std::mem::forget(self);
             return Err(error);
@@ -298,7 +298,7 @@ impl Drop for Guard {
         if self.done {
             return;
         }
-        if self.session.shared().is_left() {
+        if self.session.shared().is_forked_child() {
             // The hold is the parent's, and so is all that dropping its last copy would touch.
             std::mem::forget((Arc::clone(&self.hold), self.session.clone()));
             return;

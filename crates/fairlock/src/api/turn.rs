@@ -259,7 +259,7 @@ impl Turn {
 
     /// Checks that this is not a forked child, where nothing would ever come.
     fn ensure_here(&self) -> Result<(), Error> {
-        if self.session.shared().is_left() {
+        if self.session.shared().is_forked_child() {
             return Err(self.about(Error::forked()));
         }
         Ok(())
@@ -272,7 +272,7 @@ impl Turn {
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        if self.session.shared().is_left() {
+        if self.session.shared().is_forked_child() {
             // The request is the parent's; closing the channel would wake its driver.
             std::mem::forget(std::mem::replace(&mut self.state, State::Taken));
         }

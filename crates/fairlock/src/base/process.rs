@@ -17,7 +17,7 @@ impl Home {
     }
 
     /// Whether this is a child that has only a copy. A system call, about 0.1 us.
-    pub(crate) fn is_left(self) -> bool {
+    pub(crate) fn is_forked_child(self) -> bool {
         self != Self::here()
     }
 }

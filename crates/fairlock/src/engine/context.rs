@@ -111,8 +111,8 @@ impl Shared {
 
     /// Whether this is a forked child's copy, in which nothing may be touched. A store inside the
     /// process is copied with it as a whole: only its background work is missing.
-    pub(crate) fn is_left(&self) -> bool {
-        !self.is_embedded && self.home.is_left()
+    pub(crate) fn is_forked_child(&self) -> bool {
+        !self.is_embedded && self.home.is_forked_child()
     }
 
     /// The runtime of the background thread, for a call of the application.
@@ -120,7 +120,7 @@ impl Shared {
     /// # Errors
     /// In a forked child, which has no such thread.
     pub(crate) fn background(&self) -> Result<&Handle, Error> {
-        if self.home.is_left() {
+        if self.home.is_forked_child() {
             return Err(Error::forked());
         }
         Ok(&self.runtime)
@@ -132,7 +132,7 @@ impl Shared {
     /// In a forked child, and after a shutdown.
     pub(crate) fn usable(&self) -> Result<(), Error> {
         // First: a copy of a mutex may be locked for ever.
-        if self.is_left() {
+        if self.is_forked_child() {
             return Err(Error::forked());
         }
         if self.is_closed() {

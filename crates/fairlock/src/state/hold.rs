@@ -214,7 +214,7 @@ impl Hold {
     /// The state at this moment, by the clock as well as by what was heard.
     pub(crate) fn state(&self) -> GuardState {
         // First: in a forked child the copy of a mutex may be locked for ever.
-        if self.home.is_some_and(Home::is_left) {
+        if self.home.is_some_and(Home::is_forked_child) {
             return GuardState::Lost;
         }
         let known = self.standing.known();
@@ -227,7 +227,7 @@ impl Hold {
 
     /// Why it is lost, if it is.
     pub(crate) fn lost_reason(&self) -> Option<LostReason> {
-        if self.home.is_some_and(Home::is_left) {
+        if self.home.is_some_and(Home::is_forked_child) {
             return Some(LostReason::Forked);
         }
         if self.state() == GuardState::Lost { self.standing.reason() } else { None }

@@ -79,7 +79,7 @@ impl Drop for AtEnd {
     fn drop(&mut self) {
         let until = Moment::now().plus(LAST_WORDS);
         for client in self.0.take().iter().filter_map(Weak::upgrade) {
-            if !client.home.is_left() {
+            if !client.home.is_forked_child() {
                 client.wait(until.left());
             }
         }

@@ -35,7 +35,7 @@ impl Delivery {
 impl Drop for Delivery {
     fn drop(&mut self) {
         let Some(hold) = self.hold.take() else { return };
-        if self.shared.is_left() {
+        if self.shared.is_forked_child() {
             // It is the parent's.
             std::mem::forget((hold, Arc::clone(&self.shared)));
             return;
