@@ -227,7 +227,7 @@ impl Client {
     /// # Cancel safety
     /// Dropping the future leaves the client shut down; what is under way goes on.
     pub async fn shutdown(self) {
-        if self.shared().home.is_forked_child() {
+        if self.shared().origin.is_forked_child() {
             // The work is the parent's, and goes on there.
             return;
         }

@@ -66,7 +66,7 @@ impl Session {
 
 impl Drop for Life {
     fn drop(&mut self) {
-        if self.shared.home.is_forked_child() {
+        if self.shared.origin.is_forked_child() {
             // What the parent goes on to use: its sockets are registered with its event queue, which
             // a forked child shares, so that even closing them would be felt there.
             std::mem::forget((Arc::clone(&self.shared), self.stop.take()));

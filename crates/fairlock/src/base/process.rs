@@ -9,9 +9,9 @@ use std::cell::Cell;
 /// of them may be used, not even dropped. Process ids differ between parent and child, unless the
 /// child begins a namespace of process ids in which it has the same one by chance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Home(u32);
+pub(crate) struct Origin(u32);
 
-impl Home {
+impl Origin {
     pub(crate) fn here() -> Self {
         Self(std::process::id())
     }

@@ -2,7 +2,7 @@
 
 use crate::base::clock::{Jump, Moment, ServerClock, lock};
 use crate::base::error::Error;
-use crate::base::process::Home;
+use crate::base::process::Origin;
 use crate::base::random::Requests;
 use crate::observe;
 use crate::settings::checks::{Check, Reaction, Warning};
@@ -26,7 +26,7 @@ pub(crate) struct Shared {
     pub(crate) config: Config,
     pub(crate) rules: Rules,
     pub(crate) client_id: ClientId,
-    pub(crate) home: Home,
+    pub(crate) origin: Origin,
     pub(crate) store: Arc<dyn Store>,
     /// The store is inside this process and answers at once.
     pub(crate) is_embedded: bool,
@@ -61,14 +61,14 @@ impl Shared {
             rules,
             config,
             client_id,
-            home: Home::here(),
+            origin: Origin::here(),
             store,
             is_embedded,
             clock: ServerClock::default(),
             hub: Hub::default(),
             owners: Arc::default(),
             watchdog: Watchdog::default(),
-            pending: Arc::new(Pending::new(Home::here())),
+            pending: Arc::new(Pending::new(Origin::here())),
             lately: Lately::default(),
             runtime,
             connection: watch::Sender::new(ConnectionState::Reconnecting),
@@ -112,7 +112,7 @@ impl Shared {
     /// Whether this is a forked child's copy, in which nothing may be touched. A store inside the
     /// process is copied with it as a whole: only its background work is missing.
     pub(crate) fn is_forked_child(&self) -> bool {
-        !self.is_embedded && self.home.is_forked_child()
+        !self.is_embedded && self.origin.is_forked_child()
     }
 
     /// The runtime of the background thread, for a call of the application.
@@ -120,7 +120,7 @@ impl Shared {
     /// # Errors
     /// In a forked child, which has no such thread.
     pub(crate) fn background(&self) -> Result<&Handle, Error> {
-        if self.home.is_forked_child() {
+        if self.origin.is_forked_child() {
             return Err(Error::forked());
         }
         Ok(&self.runtime)

@@ -3,7 +3,7 @@
 use crate::base::clock::{Moment, lock};
 use crate::base::error::{Error, ErrorKind};
 use crate::base::lost_reason::LostReason;
-use crate::base::process::Home;
+use crate::base::process::Origin;
 use crate::observe;
 use crate::state::seat::Seat;
 use crate::state::standing::{GuardState, Standing};
@@ -58,7 +58,7 @@ pub(crate) struct Hold {
     /// The one that was granted.
     pub(crate) request: RequestId,
     /// Where it can be held: not in a forked child. `None` when that does not matter.
-    home: Option<Home>,
+    origin: Option<Origin>,
     /// Requests of which a copy was never answered: buried when the hold ends.
     pub(crate) doubtful: Vec<RequestId>,
     /// Set for an explicit owner: where its other requests find this hold.
@@ -129,7 +129,7 @@ impl Hold {
             owner,
             token: grant.token,
             request: grant.request,
-            home: None,
+            origin: None,
             doubtful,
             seat: None,
             whole_lease: AtomicBool::new(false),
@@ -163,8 +163,8 @@ impl Hold {
     }
 
     /// Can be held in this process only.
-    pub(crate) fn stay_at(&mut self, home: Home) {
-        self.home = Some(home);
+    pub(crate) fn stay_at(&mut self, origin: Origin) {
+        self.origin = Some(origin);
     }
 
     /// The call that renews this hold.
@@ -214,7 +214,7 @@ impl Hold {
     /// The state at this moment, by the clock as well as by what was heard.
     pub(crate) fn state(&self) -> GuardState {
         // First: in a forked child the copy of a mutex may be locked for ever.
-        if self.home.is_some_and(Home::is_forked_child) {
+        if self.origin.is_some_and(Origin::is_forked_child) {
             return GuardState::Lost;
         }
         let known = self.standing.known();
@@ -227,7 +227,7 @@ impl Hold {
 
     /// Why it is lost, if it is.
     pub(crate) fn lost_reason(&self) -> Option<LostReason> {
-        if self.home.is_some_and(Home::is_forked_child) {
+        if self.origin.is_some_and(Origin::is_forked_child) {
             return Some(LostReason::Forked);
         }
         if self.state() == GuardState::Lost { self.standing.reason() } else { None }

@@ -1,7 +1,7 @@
 //! Clean-ups that are under way, and who waits for them: a shutdown, and the end of `main` and of other threads.
 
 use crate::base::clock::{Moment, lock};
-use crate::base::process::{Home, is_main_thread};
+use crate::base::process::{Origin, is_main_thread};
 use std::cell::RefCell;
 use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::time::Duration;
@@ -13,14 +13,14 @@ pub(crate) const LAST_WORDS: Duration = Duration::from_secs(1);
 /// How many clean-ups are under way, and a way to wait for them.
 pub(crate) struct Pending {
     /// Where they are: not in a forked child.
-    home: Home,
+    origin: Origin,
     count: Mutex<usize>,
     done: Condvar,
 }
 
 impl Pending {
-    pub(crate) fn new(home: Home) -> Self {
-        Self { home, count: Mutex::default(), done: Condvar::new() }
+    pub(crate) fn new(origin: Origin) -> Self {
+        Self { origin, count: Mutex::default(), done: Condvar::new() }
     }
 
     /// Blocks until none is under way, at most for `limit`; says whether none is.
@@ -79,7 +79,7 @@ impl Drop for AtEnd {
     fn drop(&mut self) {
         let until = Moment::now().plus(LAST_WORDS);
         for client in self.0.take().iter().filter_map(Weak::upgrade) {
-            if !client.home.is_forked_child() {
+            if !client.origin.is_forked_child() {
                 client.wait(until.left());
             }
         }

@@ -90,7 +90,7 @@ impl Wanted {
         hold.seat = self.seat.clone();
         // A store inside the process is copied with it.
         if !shared.is_embedded {
-            hold.stay_at(shared.home);
+            hold.stay_at(shared.origin);
         }
         hold
     }
