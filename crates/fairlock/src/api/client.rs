@@ -6,7 +6,7 @@ use crate::api::owner::Owner;
 use crate::api::session::Session;
 use crate::base::clock::{Moment, lock};
 use crate::base::error::Error;
-use crate::engine::context::Shared;
+use crate::engine::context::Context;
 use crate::engine::start::{self, Started};
 use crate::settings::checks::Warning;
 use crate::settings::config::{Address, Config};
@@ -251,7 +251,7 @@ impl Client {
         &self.session
     }
 
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
+    pub(crate) fn shared(&self) -> &Arc<Context> {
         self.session.shared()
     }
 }

@@ -4,7 +4,7 @@ use crate::api::session::Session;
 use crate::base::backoff::Backoff;
 use crate::base::clock::Moment;
 use crate::base::error::{Error, ErrorKind};
-use crate::engine::context::Shared;
+use crate::engine::context::Context;
 use crate::store::entry::LockEntry;
 use crate::store::{Cursor, Page};
 use fairlock_core::LockName;
@@ -130,7 +130,7 @@ impl Locks {
 }
 
 /// Until it is answered, or the store timeout is over.
-async fn step(shared: Arc<Shared>, at: Cursor, keys: u32) -> Result<Page, Error> {
+async fn step(shared: Arc<Context>, at: Cursor, keys: u32) -> Result<Page, Error> {
     let until = shared.store_deadline();
     let mut backoff = Backoff::default();
     loop {

@@ -2,7 +2,7 @@
 
 use crate::base::error::Error;
 use crate::base::process;
-use crate::engine::context::Shared;
+use crate::engine::context::Context;
 use crate::engine::start::Started;
 use crate::state::pending;
 use std::fmt;
@@ -14,13 +14,13 @@ use tokio::sync::oneshot;
 /// Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Session {
-    shared: Arc<Shared>,
+    shared: Arc<Context>,
     /// Ends the background work when the last handle goes.
     _life: Arc<Life>,
 }
 
 struct Life {
-    shared: Arc<Shared>,
+    shared: Arc<Context>,
     stop: Option<oneshot::Sender<()>>,
 }
 
@@ -30,7 +30,7 @@ impl Session {
         Self { _life: Arc::new(life), shared: started.shared }
     }
 
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
+    pub(crate) fn shared(&self) -> &Arc<Context> {
         &self.shared
     }
 

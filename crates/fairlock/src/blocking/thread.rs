@@ -3,13 +3,13 @@
 use crate::api::client::Client;
 use crate::api::owner::Owner;
 use crate::base::error::Error;
-use crate::engine::context::Shared;
+use crate::engine::context::Context;
 use std::cell::RefCell;
 use std::sync::{Arc, Weak};
 
 thread_local! {
     /// Goes with the thread; a client that is gone is forgotten at the next look.
-    static OWNERS: RefCell<Vec<(Weak<Shared>, Owner)>> = const { RefCell::new(Vec::new()) };
+    static OWNERS: RefCell<Vec<(Weak<Context>, Owner)>> = const { RefCell::new(Vec::new()) };
 }
 
 /// The calling thread as an owner of `client`'s locks.

@@ -3,7 +3,7 @@
 use crate::base::backoff::Backoff;
 use crate::base::clock::Moment;
 use crate::base::error::{Error, ErrorKind};
-use crate::engine::context::Shared;
+use crate::engine::context::Context;
 use crate::store::{Confirmed, Reply};
 use fairlock_core::{Body, LockName, Op};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 /// # Errors
 /// The store's refusal, or [`ErrorKind::NotReplicated`] when nobody could be asked.
 pub(crate) async fn confirmed(
-    shared: &Arc<Shared>,
+    shared: &Arc<Context>,
     name: &LockName,
     op: &Op,
     until: Moment,
@@ -24,7 +24,7 @@ pub(crate) async fn confirmed(
 
 /// The same; `freshen` brings each copy up to date before it is sent.
 pub(crate) async fn confirmed_with(
-    shared: &Arc<Shared>,
+    shared: &Arc<Context>,
     name: &LockName,
     mut op: Op,
     until: Moment,
@@ -60,7 +60,7 @@ pub(crate) async fn confirmed_with(
 
 /// One copy of a renewal. Where replicas are waited for, one that too few of them have counts as
 /// not answered: on the server that they become it has no effect.
-pub(crate) async fn renewal(shared: &Shared, name: &LockName, op: &Op) -> Result<Reply, Error> {
+pub(crate) async fn renewal(shared: &Context, name: &LockName, op: &Op) -> Result<Reply, Error> {
     if !shared.store.is_replicated() {
         return shared.store.call(name, op).await.map_err(|failure| failure.error);
     }

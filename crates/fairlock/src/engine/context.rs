@@ -22,7 +22,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
-pub(crate) struct Shared {
+pub(crate) struct Context {
     pub(crate) config: Config,
     pub(crate) rules: Rules,
     pub(crate) client_id: ClientId,
@@ -48,7 +48,7 @@ pub(crate) struct Shared {
     nudging: Mutex<HashSet<LockName>>,
 }
 
-impl Shared {
+impl Context {
     pub(crate) fn new(
         config: Config,
         client_id: ClientId,

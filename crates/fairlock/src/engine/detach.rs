@@ -3,7 +3,7 @@
 use crate::base::clock::Moment;
 use crate::base::error::{Error, ErrorKind};
 use crate::engine::confirm;
-use crate::engine::context::Shared;
+use crate::engine::context::Context;
 use crate::engine::release;
 use crate::engine::send::{self, Copies};
 use crate::state::hold::Hold;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 /// Renews the hold until `end`; without that to its whole lease, or to what is left until its end.
 pub(crate) async fn renew_once(
-    shared: &Arc<Shared>,
+    shared: &Arc<Context>,
     hold: &Arc<Hold>,
     end: Option<Moment>,
 ) -> Result<(), Error> {
@@ -60,7 +60,7 @@ pub(crate) async fn renew_once(
 /// Makes sure that no renewal of the watchdog comes after the one that names the time: it would give the lease again.
 /// Nothing was sent when this fails.
 async fn prepare(
-    shared: &Arc<Shared>,
+    shared: &Arc<Context>,
     hold: &Arc<Hold>,
     end: Moment,
     until: Moment,
@@ -86,7 +86,7 @@ fn ms_until(end: Moment) -> u64 {
 }
 
 /// The guard that held it is gone, the hold stays: until then at least.
-pub(crate) fn leave_behind(shared: &Arc<Shared>, hold: &Arc<Hold>) -> Moment {
+pub(crate) fn leave_behind(shared: &Arc<Context>, hold: &Arc<Hold>) -> Moment {
     let until = hold.detach();
     if hold.is_unattended() {
         shared.watchdog.forget(hold);

@@ -1,7 +1,7 @@
 //! What a store hears, passed to those whom it concerns.
 
 use crate::base::clock::lock;
-use crate::engine::context::Shared;
+use crate::engine::context::Context;
 use crate::engine::replay;
 use crate::observe;
 use crate::settings::checks::Warning;
@@ -9,7 +9,7 @@ use crate::settings::connection_state::ConnectionState;
 use crate::store::Event;
 use std::sync::Arc;
 
-impl Shared {
+impl Context {
     /// Takes in what the store hears.
     pub(crate) fn hear(self: &Arc<Self>, event: Event) {
         match event {

@@ -3,7 +3,7 @@
 use crate::base::backoff::jitter;
 use crate::base::clock::Moment;
 use crate::base::error::{Error, ErrorKind};
-use crate::engine::context::Shared;
+use crate::engine::context::Context;
 use crate::engine::send::{self, Copies};
 use crate::observe;
 use crate::state::waiters::{Entry, Queue};
@@ -35,12 +35,12 @@ const BESIDE_FOREIGN: u32 = 4;
 const SPREAD: Duration = Duration::from_millis(60);
 
 /// The lock has a waiter of this client from now on.
-pub(crate) fn begin(shared: &Arc<Shared>, queue: Arc<Queue>) {
+pub(crate) fn begin(shared: &Arc<Context>, queue: Arc<Queue>) {
     shared.runtime.spawn(run(Arc::clone(shared), queue));
 }
 
 /// Runs until the lock has no waiter of this client.
-async fn run(shared: Arc<Shared>, queue: Arc<Queue>) {
+async fn run(shared: Arc<Context>, queue: Arc<Queue>) {
     let mut period = shared.beat_every(&queue.name);
     let least = shared.config.heartbeat / 4;
     let mut wait = period;
@@ -154,7 +154,7 @@ struct Heard {
 
 /// One heartbeat and all that follows from it.
 async fn beat(
-    shared: &Arc<Shared>,
+    shared: &Arc<Context>,
     queue: &Arc<Queue>,
     listening: &mut Option<OwnerId>,
 ) -> Result<Heard, StoreError> {
@@ -182,7 +182,7 @@ async fn beat(
 /// twice, because the server may be another one, to which only the tail of the queue had not come. `None`:
 /// nobody waits.
 async fn look(
-    shared: &Arc<Shared>,
+    shared: &Arc<Context>,
     queue: &Arc<Queue>,
     everyone: bool,
 ) -> Result<Option<(Arc<Entry>, Report)>, StoreError> {
@@ -220,7 +220,7 @@ struct Report {
 }
 
 async fn ask(
-    shared: &Arc<Shared>,
+    shared: &Arc<Context>,
     queue: &Arc<Queue>,
     entries: &[Arc<Entry>],
 ) -> Result<Report, StoreError> {
@@ -240,7 +240,7 @@ fn unexpected() -> StoreError {
     StoreError::refused(Error::mismatch())
 }
 
-async fn return_to_place(shared: &Arc<Shared>, entry: &Arc<Entry>) -> Result<(), StoreError> {
+async fn return_to_place(shared: &Arc<Context>, entry: &Arc<Entry>) -> Result<(), StoreError> {
     let fresh = shared.new_request().map_err(StoreError::refused)?;
     let Some((request, order)) = shared.hub.renew_request(entry, fresh) else { return Ok(()) };
     let op = Op::Acquire(Acquire {

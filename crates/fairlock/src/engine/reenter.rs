@@ -1,7 +1,7 @@
 //! One more guard of a hold.
 
 use crate::base::error::Error;
-use crate::engine::context::Shared;
+use crate::engine::context::Context;
 use crate::engine::send::{self, Copies};
 use crate::state::hold::{Change, Hold};
 use fairlock_core::{Body, Op};
@@ -14,7 +14,7 @@ pub(crate) fn too_deep(hold: &Hold) -> Error {
 
 /// Tells the store of one more guard.
 pub(crate) async fn enter(
-    shared: &Arc<Shared>,
+    shared: &Arc<Context>,
     hold: &Arc<Hold>,
     change: Change,
 ) -> Result<(), Error> {

@@ -4,7 +4,7 @@
 use crate::base::clock::Moment;
 use crate::base::error::{Error, ErrorKind};
 use crate::engine::confirm;
-use crate::engine::context::Shared;
+use crate::engine::context::Context;
 use crate::engine::send::{self, Copies};
 use crate::observe;
 use crate::settings::checks::{Check, Reaction, Warning};
@@ -45,7 +45,7 @@ pub(crate) fn release_op(hold: &Hold, change: Change) -> Op {
 }
 
 /// Releases at once where the store is inside this process, or need not be told.
-pub(crate) fn release_now(shared: &Shared, hold: &Hold, change: Change) -> Option<Release> {
+pub(crate) fn release_now(shared: &Context, hold: &Hold, change: Change) -> Option<Release> {
     if let Some(outcome) = release_here(hold, change) {
         return Some(outcome);
     }
@@ -65,14 +65,14 @@ pub(crate) fn release_now(shared: &Shared, hold: &Hold, change: Change) -> Optio
 
 /// Releases in the background, from any thread, inside a runtime or not; `link` hears of it.
 pub(crate) fn release_later(
-    shared: &Arc<Shared>,
+    shared: &Arc<Context>,
     hold: Arc<Hold>,
     change: Change,
     link: Option<Arc<Link>>,
 ) {
-    let (ticket, context) = (Ticket::new(&shared.pending), Arc::clone(shared));
+    let (ticket, owned) = (Ticket::new(&shared.pending), Arc::clone(shared));
     shared.runtime.spawn(async move {
-        let outcome = release(&context, &hold, change).await;
+        let outcome = release(&owned, &hold, change).await;
         if let (Release::Unknown, Some(link)) = (outcome, link) {
             link.failed(unconfirmed());
         }
@@ -82,7 +82,7 @@ pub(crate) fn release_later(
 }
 
 /// Sends a release until it is answered, at most until the hold is over by itself.
-pub(crate) async fn release(shared: &Arc<Shared>, hold: &Arc<Hold>, change: Change) -> Release {
+pub(crate) async fn release(shared: &Arc<Context>, hold: &Arc<Hold>, change: Change) -> Release {
     if let Some(outcome) = release_here(hold, change) {
         return outcome;
     }
@@ -131,7 +131,7 @@ pub(crate) async fn release(shared: &Arc<Shared>, hold: &Arc<Hold>, change: Chan
 /// A release that is denied is Unknown, which has no reason: it is said as a warning. What it needs beyond what taking
 /// the lock needs, the channel that has its name, cannot be looked for when a connection is made.
 #[cold]
-fn note_denial(shared: &Shared, error: &Error) {
+fn note_denial(shared: &Context, error: &Error) {
     if error.kind() == ErrorKind::Denied && shared.config.on.to(Check::Rights) != Reaction::Ignore {
         let message = format!("a release was denied, so that nobody may have been woken: {error}");
         shared.note_found(Check::Rights, Some(Warning::new(Check::Rights, message)));
@@ -140,7 +140,7 @@ fn note_denial(shared: &Shared, error: &Error) {
 
 /// Whether the replicas that are waited for know of a release, so that it does not come back when one
 /// of them becomes the primary.
-async fn replicas_know(shared: &Arc<Shared>, hold: &Hold, op: &Op) -> bool {
+async fn replicas_know(shared: &Arc<Context>, hold: &Hold, op: &Op) -> bool {
     if !shared.store.is_replicated() {
         return true;
     }
@@ -150,11 +150,11 @@ async fn replicas_know(shared: &Arc<Shared>, hold: &Hold, op: &Op) -> bool {
 }
 
 /// Gives back, in the background, a hold that nobody was told of, with all requests that led to it.
-pub(crate) fn give_back(shared: &Arc<Shared>, hold: &Arc<Hold>) -> JoinHandle<()> {
+pub(crate) fn give_back(shared: &Arc<Context>, hold: &Arc<Hold>) -> JoinHandle<()> {
     let (ticket, hold) = (Ticket::new(&shared.pending), Arc::clone(hold));
-    let context = Arc::clone(shared);
+    let owned = Arc::clone(shared);
     shared.runtime.spawn(async move {
-        let shared = &context;
+        let shared = &owned;
         let op = release_op(&hold, hold.leave().0);
         let until = hold.valid_until().min(shared.store_deadline());
         // What cannot be told to the server any more ends by its TTL.
@@ -175,7 +175,7 @@ pub(crate) fn give_back(shared: &Arc<Shared>, hold: &Arc<Hold>) -> JoinHandle<()
 /// A server that took over without the last writes may know a fair hold by its request alone: it waits there still, or
 /// was granted once more, under a token that nobody here has heard of. So it is the request that the next server is told
 /// of, and this one too unless it has just released the hold.
-fn settle(shared: &Arc<Shared>, hold: &Hold, op: &Op, said: Option<&Body>) {
+fn settle(shared: &Arc<Context>, hold: &Hold, op: &Op, said: Option<&Body>) {
     let released = matches!(said, Some(Body::Released));
     match (hold.kind, said) {
         (Kind::Fair, Some(_)) if !released => leave_request(shared, hold),
@@ -186,7 +186,7 @@ fn settle(shared: &Arc<Shared>, hold: &Hold, op: &Op, said: Option<&Body>) {
 }
 
 /// The server says that the hold is gone, which it may still know by its request: see [`settle`].
-pub(crate) fn leave_request(shared: &Arc<Shared>, hold: &Hold) {
+pub(crate) fn leave_request(shared: &Arc<Context>, hold: &Hold) {
     if hold.kind == Kind::Fair && shared.store.may_fail_over() {
         abandon(shared, of_request(hold));
     }
@@ -196,7 +196,7 @@ fn of_request(hold: &Hold) -> Abandoned {
     Abandoned { doubt: false, ..Abandoned::of(hold, hold.request) }
 }
 
-fn abandon_doubtful(shared: &Arc<Shared>, hold: &Hold) {
+fn abandon_doubtful(shared: &Arc<Context>, hold: &Hold) {
     for request in &hold.doubtful {
         abandon(shared, Abandoned::of(hold, *request));
     }
@@ -229,7 +229,7 @@ fn outcome_of_gone(
 
 /// A hold that nobody gives back ends by itself. After that its requests of which a copy was
 /// never answered are taken back; before, that would free it.
-pub(crate) fn bury_when_over(shared: &Arc<Shared>, hold: &Arc<Hold>) {
+pub(crate) fn bury_when_over(shared: &Arc<Context>, hold: &Arc<Hold>) {
     if hold.doubtful.is_empty() {
         return;
     }
@@ -285,15 +285,15 @@ impl Abandoned {
 
 /// Takes a request back in the background, repeated until answered. That goes on when the result
 /// is dropped.
-pub(crate) fn abandon(shared: &Arc<Shared>, gone: Abandoned) -> JoinHandle<()> {
-    let (ticket, context) = (Ticket::new(&shared.pending), Arc::clone(shared));
+pub(crate) fn abandon(shared: &Arc<Context>, gone: Abandoned) -> JoinHandle<()> {
+    let (ticket, owned) = (Ticket::new(&shared.pending), Arc::clone(shared));
     shared.runtime.spawn(async move {
-        take_back(&context, gone).await;
+        take_back(&owned, gone).await;
         drop(ticket);
     })
 }
 
-async fn take_back(shared: &Arc<Shared>, gone: Abandoned) {
+async fn take_back(shared: &Arc<Context>, gone: Abandoned) {
     let op = gone.op();
     // After this long every copy is refused by its own not-after, and a hold that it got has
     // run out: twice, for clocks and queues on the way.

@@ -4,7 +4,7 @@
 
 use crate::base::clock::Moment;
 use crate::engine::confirm;
-use crate::engine::context::Shared;
+use crate::engine::context::Context;
 use crate::engine::release;
 use crate::observe;
 use crate::state::hold::Hold;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 const RETRY_MS: u64 = 500;
 
 /// The watchdog's task; runs until the client is gone.
-pub(crate) async fn run(shared: Arc<Shared>) {
+pub(crate) async fn run(shared: Arc<Context>) {
     loop {
         let due = shared.watchdog.take_due();
         let all = due.len() < LOOKS_MAX;
@@ -37,7 +37,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
 }
 
 /// Notes that a hold is over, or that it wants to be renewed. Must not wait for anything.
-fn look(shared: &Shared, hold: &Hold) {
+fn look(shared: &Context, hold: &Hold) {
     if hold.state() == GuardState::Lost {
         return lost(shared, hold);
     }
@@ -53,7 +53,7 @@ fn look(shared: &Shared, hold: &Hold) {
 }
 
 /// Renews one hold, and plans what comes next.
-async fn renew(shared: Arc<Shared>, hold: Arc<Hold>, _slot: Slot) {
+async fn renew(shared: Arc<Context>, hold: Arc<Hold>, _slot: Slot) {
     // To the end of this call: whoever leaves the hold to the store waits for that.
     let Some(_renewing) = hold.begin_renewal() else { return };
     let (lease, valid_until) = hold.times();
@@ -98,6 +98,6 @@ async fn renew(shared: Arc<Shared>, hold: Arc<Hold>, _slot: Slot) {
     }
 }
 
-fn lost(shared: &Shared, hold: &Hold) {
+fn lost(shared: &Context, hold: &Hold) {
     shared.watchdog.forget(hold);
 }

@@ -6,7 +6,7 @@
 //! lease ends. The operation names the hold by its token, or the request, so repeating it harms nobody.
 
 use crate::base::clock::Moment;
-use crate::engine::context::Shared;
+use crate::engine::context::Context;
 use crate::engine::send::{self, Copies};
 use crate::state::pending::Ticket;
 use crate::state::standing::GuardState;
@@ -22,7 +22,7 @@ const TOLD_WITHIN: Duration = Duration::from_secs(5);
 const AT_ONCE: usize = 64;
 
 /// Gives back once more what is of these locks, in the background. What is not answered is told to the next connection.
-pub(crate) fn again(shared: &Arc<Shared>, scope: &Scope) {
+pub(crate) fn again(shared: &Arc<Context>, scope: &Scope) {
     let all = shared.lately.found(scope);
     if all.is_empty() {
         return;
@@ -56,7 +56,7 @@ pub(crate) fn again(shared: &Arc<Shared>, scope: &Scope) {
 /// The owner may hold the lock by now through another request, and the new server take its former hold for that one
 /// until the first renewal is answered: what ends the former must not come before. Says whether it was answered in time;
 /// if it was not, what is left of the former hold ends with the lease.
-async fn newer_hold_is_known(shared: &Shared, name: &LockName, op: &Op) -> bool {
+async fn newer_hold_is_known(shared: &Context, name: &LockName, op: &Op) -> bool {
     let (Op::Release { owner, .. } | Op::Leave { owner, .. }) = op else { return true };
     let Some(hold) = shared.owners.hold(name, owner) else { return true };
     tokio::time::timeout(TOLD_WITHIN, hold.state_changed(GuardState::Suspect)).await.is_ok()

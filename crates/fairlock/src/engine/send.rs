@@ -4,7 +4,7 @@
 use crate::base::backoff::Backoff;
 use crate::base::clock::Moment;
 use crate::base::error::{Error, ErrorKind};
-use crate::engine::context::Shared;
+use crate::engine::context::Context;
 use crate::store::{Reply, StoreError};
 use fairlock_core::{LockName, Op};
 use std::sync::Arc;
@@ -45,7 +45,7 @@ impl Copies {
 
 /// Sends one copy.
 pub(crate) async fn once(
-    shared: &Arc<Shared>,
+    shared: &Arc<Context>,
     name: &LockName,
     op: &Op,
     copies: &mut Copies,
@@ -75,7 +75,7 @@ pub(crate) async fn once(
 /// The store's refusal, or [`ErrorKind::Unavailable`] (no copy can have had an effect), or
 /// [`ErrorKind::Unknown`].
 pub(crate) async fn until_answered(
-    shared: &Arc<Shared>,
+    shared: &Arc<Context>,
     name: &LockName,
     op: &Op,
     until: Moment,
@@ -92,7 +92,7 @@ pub(crate) async fn until_answered(
 
 /// The same; `freshen` brings each copy up to date before it is sent.
 pub(crate) async fn until_answered_with(
-    shared: &Arc<Shared>,
+    shared: &Arc<Context>,
     name: &LockName,
     mut op: Op,
     until: Moment,

@@ -8,7 +8,7 @@ use crate::base::clock::Moment;
 use crate::base::error::{Error, ErrorKind};
 use crate::base::process;
 use crate::base::random::random_bits;
-use crate::engine::context::Shared;
+use crate::engine::context::Context;
 use crate::engine::renew;
 use crate::settings::config::{Address, Config};
 use crate::settings::connection_state::ConnectionState;
@@ -54,7 +54,7 @@ impl Drop for Engine {
 
 /// What runs for a client.
 pub(crate) struct Started {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<Context>,
     pub(crate) stop: oneshot::Sender<()>,
 }
 
@@ -68,7 +68,7 @@ pub(crate) fn start(config: Config) -> Result<(Started, FirstContact), Error> {
     let (stop, stopped) = oneshot::channel::<()>();
     let (told, first_contact) = oneshot::channel();
 
-    let slot: Arc<OnceLock<Weak<Shared>>> = Arc::default();
+    let slot: Arc<OnceLock<Weak<Context>>> = Arc::default();
     let hear = Arc::clone(&slot);
     let events: Events = Arc::new(move |event: Event| {
         if let Some(shared) = hear.get().and_then(Weak::upgrade) {
@@ -120,7 +120,7 @@ pub(crate) fn start_here(
     store: Arc<dyn crate::store::Store>,
 ) -> Started {
     let runtime = tokio::runtime::Handle::current();
-    let shared = Shared::new(config, client_id, store, runtime.clone(), true);
+    let shared = Context::new(config, client_id, store, runtime.clone(), true);
     shared.set_connection(ConnectionState::Connected);
     let (stop, stopped) = oneshot::channel::<()>();
     let work = runtime.spawn(renew::run(Arc::clone(&shared)));
@@ -142,7 +142,7 @@ fn open_store(
     events: Events,
     runtime: &Runtime,
     told: oneshot::Sender<Result<(), Error>>,
-) -> Result<Arc<Shared>, Error> {
+) -> Result<Arc<Context>, Error> {
     let handle = runtime.handle().clone();
     match &config.address {
         Address::Memory => {
@@ -150,7 +150,7 @@ fn open_store(
             let store = MemoryStore::new(config.rules(), sink);
             store.announce(&config, client_id);
             runtime.spawn(Arc::clone(&store).run_expiry());
-            let shared = Shared::new(config, client_id, store, handle, true);
+            let shared = Context::new(config, client_id, store, handle, true);
             shared.set_connection(ConnectionState::Connected);
             let _ = told.send(Ok(()));
             Ok(shared)
@@ -159,7 +159,7 @@ fn open_store(
         Address::Sqlite { .. } => {
             let (store, (now, now_ms)) =
                 crate::store::host::HostStore::start(&config, client_id, events)?;
-            let shared = Shared::new(config, client_id, store, handle, false);
+            let shared = Context::new(config, client_id, store, handle, false);
             shared.clock.note(now, now_ms);
             shared.set_connection(ConnectionState::Connected);
             let _ = told.send(Ok(()));
@@ -173,7 +173,7 @@ fn open_store(
         _ => {
             let store = crate::store::redis::RedisStore::start(&config, client_id, events)?;
             let until = Moment::now().plus(config.connect_retry);
-            let shared = Shared::new(config, client_id, Arc::clone(&store) as _, handle, false);
+            let shared = Context::new(config, client_id, Arc::clone(&store) as _, handle, false);
             runtime.spawn(async move {
                 // Nobody may be waiting: a lazy client.
                 let _ = told.send(store.contact(until).await);

@@ -59,7 +59,7 @@ use crate::base::clock;
 use crate::base::error::ErrorKind;
 use crate::base::lost_reason::LostReason;
 use crate::base::random::random_bits;
-use crate::engine::context::Shared;
+use crate::engine::context::Context;
 use crate::engine::release;
 use crate::engine::start;
 use crate::settings::config::{Address, Config};
@@ -189,7 +189,7 @@ impl Sandbox {
         self.inside.port(client.id()).expect("a client of this sandbox")
     }
 
-    fn with_holds(&self, name: &[u8], act: impl Fn(&Arc<Shared>, &Arc<Hold>)) -> bool {
+    fn with_holds(&self, name: &[u8], act: impl Fn(&Arc<Context>, &Arc<Hold>)) -> bool {
         let Ok(name) = LockName::new(name) else { return false };
         let mut any = false;
         for shared in self.inside.clients() {

@@ -2,7 +2,7 @@
 
 use crate::base::clock::lock;
 use crate::base::error::{Error, ErrorKind};
-use crate::engine::context::Shared;
+use crate::engine::context::Context;
 use crate::settings::client_info::ClientInfo;
 use crate::store::memory::MemoryStore;
 use crate::store::{Boxed, Cursor, Event, Page, Reply, Store, StoreError, Topic};
@@ -20,7 +20,7 @@ pub(super) struct Inside {
 }
 
 struct Member {
-    shared: Weak<Shared>,
+    shared: Weak<Context>,
     port: Weak<Port>,
 }
 
@@ -45,7 +45,7 @@ impl Inside {
         &self.memory
     }
 
-    pub(super) fn add(&self, id: ClientId, shared: &Arc<Shared>, port: &Arc<Port>) {
+    pub(super) fn add(&self, id: ClientId, shared: &Arc<Context>, port: &Arc<Port>) {
         let mut clients = lock(&self.clients);
         clients.retain(|_, member| member.shared.strong_count() > 0);
         let member = Member { shared: Arc::downgrade(shared), port: Arc::downgrade(port) };
@@ -56,7 +56,7 @@ impl Inside {
         lock(&self.clients).get(&id)?.port.upgrade()
     }
 
-    pub(super) fn clients(&self) -> Vec<Arc<Shared>> {
+    pub(super) fn clients(&self) -> Vec<Arc<Context>> {
         lock(&self.clients).values().filter_map(|member| member.shared.upgrade()).collect()
     }
 

@@ -4,7 +4,7 @@ use super::Wanted;
 use crate::base::clock::Moment;
 use crate::base::error::{Error, ErrorKind};
 use crate::engine::confirm::confirmed;
-use crate::engine::context::Shared;
+use crate::engine::context::Context;
 use crate::engine::release::{self, Abandoned};
 use crate::engine::send::{self, Copies};
 use crate::observe;
@@ -30,7 +30,7 @@ const GIVE_BACK_GRACE: Duration = Duration::from_secs(1);
 /// The wait is over. A store that never answered has not said that the lock is taken: nobody may take
 /// its silence for that.
 pub(super) fn unanswered<T>(
-    shared: &Shared,
+    shared: &Context,
     wanted: &Wanted,
     copies: Copies,
 ) -> Result<Option<T>, Error> {
@@ -53,7 +53,7 @@ pub(super) fn silence(kind: ErrorKind, name: &LockName) -> Error {
 /// or a hold that was lost: that one is not taken over. It is about to be released, or ends with
 /// its lease.
 pub(super) async fn answered_to_owner(
-    shared: &Arc<Shared>,
+    shared: &Arc<Context>,
     wanted: &Wanted,
     acquire: Acquire,
     copies: &mut Copies,
@@ -72,7 +72,7 @@ pub(super) async fn answered_to_owner(
 
 /// Sends a request until it is answered; once more when the server's clock was misjudged.
 pub(super) async fn answered(
-    shared: &Arc<Shared>,
+    shared: &Arc<Context>,
     wanted: &Wanted,
     acquire: Acquire,
     copies: &mut Copies,
@@ -109,7 +109,7 @@ pub(super) fn unexpected(wanted: &Wanted, body: &Body) -> Error {
 /// # Errors
 /// Too few replicas have it: it was given back.
 pub(super) async fn confirm(
-    shared: &Arc<Shared>,
+    shared: &Arc<Context>,
     wanted: &Wanted,
     owner: &OwnerId,
     grant: &Grant,
@@ -165,7 +165,7 @@ pub(super) async fn confirm(
 
 /// Renews a hold that was just got, and waits for replicas. What they have says more than the grant:
 /// another server may have become the primary since.
-async fn replicas_have(shared: &Arc<Shared>, hold: &Hold, op: &Op) -> Result<Reply, Error> {
+async fn replicas_have(shared: &Arc<Context>, hold: &Hold, op: &Op) -> Result<Reply, Error> {
     let confirmed = confirmed(shared, &hold.name, op, shared.store_deadline()).await?;
     match confirmed.missing {
         Some(missing) if confirmed.reply.answer.body == Body::Renewed => {
@@ -184,7 +184,7 @@ async fn replicas_have(shared: &Arc<Shared>, hold: &Hold, op: &Op) -> Result<Rep
 /// Takes back, in the background, what was asked for. The result is the end of that for `request`
 /// itself, if there is anything to take back.
 pub(super) fn give_up(
-    shared: &Arc<Shared>,
+    shared: &Arc<Context>,
     wanted: &Wanted,
     owner: &OwnerId,
     request: RequestId,

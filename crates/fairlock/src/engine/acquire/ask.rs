@@ -2,7 +2,7 @@
 
 use super::{Caller, Wanted, fair, plain};
 use crate::base::error::Error;
-use crate::engine::context::Shared;
+use crate::engine::context::Context;
 use crate::observe;
 use crate::state::hold::Hold;
 use fairlock_core::{Kind, OwnerId};
@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 /// Asks the store for the lock in the name of `owner`.
 pub(super) async fn ask(
-    shared: &Arc<Shared>,
+    shared: &Arc<Context>,
     wanted: &Wanted,
     owner: OwnerId,
     caller: &mut Caller,

@@ -2,7 +2,7 @@
 
 use super::Wanted;
 use crate::base::error::Error;
-use crate::engine::context::Shared;
+use crate::engine::context::Context;
 use crate::engine::release::{self, Abandoned};
 use crate::observe;
 use crate::state::hold::Hold;
@@ -10,7 +10,7 @@ use fairlock_core::{Body, Grant, Mode, Op, OwnerId, RequestId};
 use std::sync::Arc;
 
 /// A store in this process, or in a file, gives a free lock without any task or wait.
-pub(crate) fn at_once(shared: &Arc<Shared>, wanted: &Wanted) -> Result<Option<Arc<Hold>>, Error> {
+pub(crate) fn at_once(shared: &Arc<Context>, wanted: &Wanted) -> Result<Option<Arc<Hold>>, Error> {
     if !shared.store.is_synchronous() || wanted.seat.is_some() {
         return Ok(None);
     }

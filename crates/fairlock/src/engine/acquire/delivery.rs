@@ -1,7 +1,7 @@
 //! The way of a result from the driver to the caller.
 
 use crate::base::error::Error;
-use crate::engine::context::Shared;
+use crate::engine::context::Context;
 use crate::engine::release;
 use crate::state::hold::Hold;
 use crate::state::signals::Link;
@@ -17,12 +17,12 @@ pub(crate) type Requested = oneshot::Receiver<Result<Option<Delivery>, Error>>;
 /// future is dropped: then nobody ever sees it, and it is released here.
 pub(crate) struct Delivery {
     hold: Option<Arc<Hold>>,
-    shared: Arc<Shared>,
+    shared: Arc<Context>,
     pub(super) link: Option<Arc<Link>>,
 }
 
 impl Delivery {
-    pub(crate) fn new(hold: Arc<Hold>, shared: &Arc<Shared>) -> Self {
+    pub(crate) fn new(hold: Arc<Hold>, shared: &Arc<Context>) -> Self {
         Self { hold: Some(hold), shared: Arc::clone(shared), link: None }
     }
 

@@ -4,7 +4,7 @@ use super::answers::{answered_to_owner, confirm, give_up, unanswered, unexpected
 use super::stop::{ANSWER_GRACE, stop};
 use super::{Caller, Wanted};
 use crate::base::error::{Error, ErrorKind};
-use crate::engine::context::Shared;
+use crate::engine::context::Context;
 use crate::engine::heartbeat;
 use crate::engine::send::Copies;
 use crate::observe::{self, Way};
@@ -21,7 +21,7 @@ use tokio::sync::oneshot;
 const OVER_MAX: u32 = 2;
 
 pub(super) async fn fair(
-    shared: &Arc<Shared>,
+    shared: &Arc<Context>,
     wanted: &Wanted,
     owner: OwnerId,
     caller: &mut Caller,
@@ -110,7 +110,7 @@ pub(super) async fn fair(
 
 /// Sends the request and waits for its turn. `None`: time is up or nobody waits any more.
 async fn wait_fair(
-    shared: &Arc<Shared>,
+    shared: &Arc<Context>,
     wanted: &Wanted,
     op: Acquire,
     entry: &Arc<Entry>,

@@ -17,14 +17,14 @@ pub(crate) use delivery::{Caller, Delivery, Requested};
 pub(crate) use request::Wanted;
 
 use crate::base::error::Error;
-use crate::engine::context::Shared;
+use crate::engine::context::Context;
 use crate::observe;
 use crate::state::pending::Ticket;
 use std::sync::Arc;
 
 /// Gets the lock for `caller`, or finds that it cannot be had; leaves nothing behind when the
 /// caller goes away.
-pub(crate) async fn run(ticket: Ticket, shared: Arc<Shared>, wanted: Wanted, mut caller: Caller) {
+pub(crate) async fn run(ticket: Ticket, shared: Arc<Context>, wanted: Wanted, mut caller: Caller) {
     let waiting = observe::waiting(&wanted.asked, wanted.kind);
     let mut result = waiting.within(drive(&shared, &wanted, &mut caller)).await;
     if shared.is_closed() && matches!(result, Ok(None)) {
@@ -41,7 +41,7 @@ pub(crate) async fn run(ticket: Ticket, shared: Arc<Shared>, wanted: Wanted, mut
 }
 
 async fn drive(
-    shared: &Arc<Shared>,
+    shared: &Arc<Context>,
     wanted: &Wanted,
     caller: &mut Caller,
 ) -> Result<Option<Delivery>, Error> {

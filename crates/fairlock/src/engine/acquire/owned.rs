@@ -6,7 +6,7 @@ use super::ask::ask;
 use super::stop::{SILENCE_GRACE, Stop, stop};
 use super::{Caller, Delivery, Wanted};
 use crate::base::error::{Error, ErrorKind};
-use crate::engine::context::Shared;
+use crate::engine::context::Context;
 use crate::engine::reenter;
 use crate::observe;
 use crate::state::seat::Seat;
@@ -30,7 +30,7 @@ enum Way<'a> {
 /// As [`run`](super::run) for an owner of its own: enters the owner's hold, or gets one when no other
 /// request of the owner is about to.
 pub(crate) async fn drive(
-    shared: &Arc<Shared>,
+    shared: &Arc<Context>,
     wanted: &Wanted,
     seat: &Arc<Seat>,
     caller: &mut Caller,
@@ -65,7 +65,7 @@ pub(crate) async fn drive(
 /// Time is up. A store that has not said anything has not said that the lock is taken: it gets some more time,
 /// and after that its silence is an error.
 async fn late<'a>(
-    shared: &Arc<Shared>,
+    shared: &Arc<Context>,
     wanted: &Wanted,
     seat: &Seat,
     way: Pin<&mut impl Future<Output = Result<Way<'a>, Error>>>,
@@ -94,7 +94,7 @@ async fn late<'a>(
 }
 
 async fn find_way<'a>(
-    shared: &Arc<Shared>,
+    shared: &Arc<Context>,
     wanted: &Wanted,
     seat: &'a Arc<Seat>,
     entering: &AtomicBool,
@@ -125,7 +125,7 @@ async fn find_way<'a>(
 
 /// Enters the owner's hold. `None`: it has none.
 async fn enter_hold(
-    shared: &Arc<Shared>,
+    shared: &Arc<Context>,
     wanted: &Wanted,
     seat: &Seat,
 ) -> Result<Option<Delivery>, Error> {

@@ -6,7 +6,7 @@ use super::{Caller, Wanted};
 use crate::base::backoff::{Poll, jitter};
 use crate::base::clock::Moment;
 use crate::base::error::{Error, ErrorKind};
-use crate::engine::context::Shared;
+use crate::engine::context::Context;
 use crate::engine::send::Copies;
 use crate::observe::{self, Way};
 use crate::state::hold::Hold;
@@ -28,7 +28,7 @@ const PACE: Duration = Duration::from_millis(50);
 /// a message, at the end of the holder's TTL, and once every heartbeat; more often while a foreign
 /// client holds a simple lock, which tells nobody when it lets go.
 pub(super) async fn plain(
-    shared: &Arc<Shared>,
+    shared: &Arc<Context>,
     wanted: &Wanted,
     owner: OwnerId,
     caller: &mut Caller,
@@ -108,7 +108,7 @@ impl FirstReply {
 /// The last word of a waiter whose time is up before it could ask, since another one of this client did: that one
 /// may have heard nothing, and silence does not say that the lock is taken.
 async fn ask_once(
-    shared: &Arc<Shared>,
+    shared: &Arc<Context>,
     wanted: &Wanted,
     owner: &OwnerId,
     request: RequestId,
@@ -129,7 +129,7 @@ async fn ask_once(
 }
 
 async fn plain_attempts(
-    shared: &Arc<Shared>,
+    shared: &Arc<Context>,
     wanted: &Wanted,
     owner: &OwnerId,
     request: RequestId,
@@ -189,7 +189,7 @@ async fn plain_attempts(
 }
 
 struct Listening<'a> {
-    shared: &'a Arc<Shared>,
+    shared: &'a Arc<Context>,
     topic: Topic,
 }
 

@@ -1,7 +1,7 @@
 //! What is wanted, and the operation and hold that come of it.
 
 use crate::base::clock::Moment;
-use crate::engine::context::Shared;
+use crate::engine::context::Context;
 use crate::observe;
 use crate::state::hold::{Hold, Lease, valid_until};
 use crate::state::seat::Seat;
@@ -31,13 +31,13 @@ pub(crate) struct Wanted {
 }
 
 impl Wanted {
-    pub(crate) fn lease_ms(&self, shared: &Shared) -> u64 {
+    pub(crate) fn lease_ms(&self, shared: &Context) -> u64 {
         let lease = self.lease.unwrap_or(shared.config.watchdog_lease);
         self.max_hold.map_or(lease, |most| most.min(lease)).as_millis() as u64
     }
 
     /// Whether the hold lasts for longer than one lease.
-    pub(super) fn is_renewed(&self, shared: &Shared) -> bool {
+    pub(super) fn is_renewed(&self, shared: &Context) -> bool {
         self.lease.is_none() && self.max_hold.is_none_or(|most| most > shared.config.watchdog_lease)
     }
 
@@ -52,7 +52,7 @@ impl Wanted {
     }
 
     /// The operation that asks for the lock.
-    pub(crate) fn op(&self, shared: &Shared, owner: &OwnerId, request: RequestId) -> Acquire {
+    pub(crate) fn op(&self, shared: &Context, owner: &OwnerId, request: RequestId) -> Acquire {
         Acquire {
             kind: self.kind,
             owner: owner.clone(),
@@ -69,7 +69,7 @@ impl Wanted {
     /// The hold of a grant whose TTL counts from `base`.
     pub(crate) fn hold(
         &self,
-        shared: &Shared,
+        shared: &Context,
         owner: OwnerId,
         grant: &Grant,
         base: Moment,

@@ -2,7 +2,7 @@
 
 use super::{Caller, Wanted};
 use crate::base::clock::Moment;
-use crate::engine::context::Shared;
+use crate::engine::context::Context;
 use std::time::Duration;
 
 /// A request that is given up while its reply is under way gets this long to be answered: then
@@ -38,7 +38,7 @@ impl Stop {
 }
 
 /// Resolves when the wait ends without the lock.
-pub(super) async fn stop(shared: &Shared, caller: &mut Caller, until: Option<Moment>) -> Stop {
+pub(super) async fn stop(shared: &Context, caller: &mut Caller, until: Option<Moment>) -> Stop {
     let deadline = async {
         match until {
             Some(until) => tokio::time::sleep(until.left()).await,

@@ -72,7 +72,7 @@ pub(super) fn watch(folder: &Folder, client: ClientId) -> (Sign, Option<OwnedFd>
         Err(Errno::NOENT) if folder.has(&folder::name(client, DEAD)) => return (Sign::Gone, None),
         Err(_) => return (Sign::Unknown, None),
     };
-    // Shared, so that two who look at the same time do not take each other for the client. Closing it
+    // Context, so that two who look at the same time do not take each other for the client. Closing it
     // gives the lock back.
     match flock(&fd, FlockOperation::NonBlockingLockShared) {
         Ok(()) => (Sign::Gone, None),

@@ -6,7 +6,7 @@ use super::faults::{self, Wish};
 use super::world::{self, START_MS, State, World};
 use crate::base::clock;
 use crate::base::random::{random_bits, seeded};
-use crate::engine::context::Shared;
+use crate::engine::context::Context;
 use crate::engine::renew;
 use crate::engine::start::Started;
 use crate::store::redis::RedisStore;
@@ -278,7 +278,7 @@ impl Run {
 
 /// A client whose work is done by the runtime of the run, as its own thread would do it.
 pub(super) fn start(config: Config, id: ClientId) -> (Client, Arc<RedisStore>) {
-    let slot: Arc<OnceLock<Weak<Shared>>> = Arc::default();
+    let slot: Arc<OnceLock<Weak<Context>>> = Arc::default();
     let hear = Arc::clone(&slot);
     let events: Events = Arc::new(move |event: Event| {
         if let Some(shared) = hear.get().and_then(Weak::upgrade) {
@@ -287,7 +287,7 @@ pub(super) fn start(config: Config, id: ClientId) -> (Client, Arc<RedisStore>) {
     });
     let store = RedisStore::start(&config, id, events).expect("an address");
     let runtime = tokio::runtime::Handle::current();
-    let shared = Shared::new(config, id, Arc::clone(&store) as _, runtime, false);
+    let shared = Context::new(config, id, Arc::clone(&store) as _, runtime, false);
     let _ = slot.set(Arc::downgrade(&shared));
     let work = tokio::spawn(renew::run(Arc::clone(&shared)));
     let (stop, stopped) = oneshot::channel();
