@@ -27,14 +27,14 @@ impl Yardstick {
     /// # Cancel safety
     /// Dropping the future closes what was opened.
     pub async fn connect(client: &Client, names: &[LockName]) -> Result<Option<Self>, Error> {
-        let shared = client.shared();
-        shared.usable()?;
+        let context = client.context();
+        context.usable()?;
         if tokio::runtime::Handle::try_current().is_err() {
             return Err(Error::misuse("a yardstick needs a tokio runtime around it"));
         }
-        let raw = shared.store.raw(names).await.map_err(|failure| failure.error)?;
+        let raw = context.store.raw(names).await.map_err(|failure| failure.error)?;
         let Some(raw) = raw else { return Ok(None) };
-        Ok(Some(Self { raw, owner: shared.new_owner()? }))
+        Ok(Some(Self { raw, owner: context.new_owner()? }))
     }
 
     /// `PING`, to the server of the first lock.
@@ -70,10 +70,10 @@ impl Yardstick {
     /// # Cancel safety
     /// It goes on when the future is dropped.
     pub async fn erase(client: &Client, names: Vec<LockName>) -> Result<(), Error> {
-        client.shared().usable()?;
-        let shared = Arc::clone(client.shared());
+        client.context().usable()?;
+        let context = Arc::clone(client.context());
         let erased =
-            client.session().on_background(async move { shared.store.erase(&names).await });
+            client.session().on_background(async move { context.store.erase(&names).await });
         erased.await?.map_err(|StoreError { error, .. }| error)
     }
 }

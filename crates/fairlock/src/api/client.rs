@@ -83,7 +83,7 @@ impl Client {
             _ => start::start(config)?,
         };
         let client = Self::new(started);
-        pending::wait_at_end(&client.shared().pending);
+        pending::wait_at_end(&client.context().pending);
         if !lazy {
             first_contact.await.map_err(|_| Error::closed())??;
         }
@@ -130,7 +130,7 @@ impl Client {
     /// # Panics
     /// After 10^15 owners of this client, guards included.
     pub fn owner(&self) -> Owner {
-        let id = self.shared().new_owner();
+        let id = self.context().new_owner();
         Owner::new(id.expect("10^15 of them take 31 years at a million a second"))
     }
 
@@ -143,7 +143,7 @@ impl Client {
     /// # Panics
     /// After 10^11 such owners of this client.
     pub fn once_owner(&self) -> Owner {
-        let id = self.shared().new_once_owner();
+        let id = self.context().new_once_owner();
         Owner::new(id.expect("10^11 of them take a day at a million a second"))
     }
 
@@ -179,9 +179,9 @@ impl Client {
     /// # Cancel safety
     /// Nothing is changed by this call.
     pub async fn ping(&self) -> Result<(), Error> {
-        self.shared().usable()?;
-        let shared = Arc::clone(self.shared());
-        let pong = self.session.on_background(async move { shared.store.ping().await });
+        self.context().usable()?;
+        let context = Arc::clone(self.context());
+        let pong = self.session.on_background(async move { context.store.ping().await });
         pong.await?.map_err(|failure| failure.error)
     }
 
@@ -192,31 +192,31 @@ impl Client {
     /// The receiver keeps the latest state: who looks seldom may see only that something changed
     /// when a connection was lost for some milliseconds.
     pub fn connection(&self) -> watch::Receiver<ConnectionState> {
-        self.shared().connection.subscribe()
+        self.context().connection.subscribe()
     }
 
     /// The client's id: what its owner ids begin with.
     pub fn id(&self) -> ClientId {
-        self.shared().client_id
+        self.context().client_id
     }
 
     /// What is wrong with the server, as far as it was found and gone on with: see [`Check`](crate::Check).
     /// It is looked for again with each connection, so what was put right is gone. No I/O; empty before
     /// the first connection.
     pub fn warnings(&self) -> Vec<Warning> {
-        lock(&self.shared().warnings).clone()
+        lock(&self.context().warnings).clone()
     }
 
     /// How many messages to this client were dropped since it was made: forged, late, or for
     /// requests that are over. No I/O.
     pub fn odd_messages(&self) -> u64 {
-        self.shared().hub.odd_messages()
+        self.context().hub.odd_messages()
     }
 
     /// How many tasks run on the background thread: for tests that look for what is left behind.
     #[doc(hidden)]
     pub fn background_tasks(&self) -> usize {
-        self.shared().runtime.metrics().num_alive_tasks()
+        self.context().runtime.metrics().num_alive_tasks()
     }
 
     /// Ends the client's work: waiters leave their queues, guards are not renewed any more and
@@ -227,21 +227,21 @@ impl Client {
     /// # Cancel safety
     /// Dropping the future leaves the client shut down; what is under way goes on.
     pub async fn shutdown(self) {
-        if self.shared().origin.is_forked_child() {
+        if self.context().origin.is_forked_child() {
             // The work is the parent's, and goes on there.
             return;
         }
-        self.shared().close();
-        let shared = Arc::clone(self.shared());
+        self.context().close();
+        let context = Arc::clone(self.context());
         let flushed = self.session.on_background(async move {
-            let until = shared.store_deadline();
-            shared.pending.settled(until).await;
-            if shared.lately.is_any() {
-                shared.store.follow(until.min(Moment::now().plus(FOLLOW_MAX))).await;
-                shared.pending.settled(until).await;
+            let until = context.store_deadline();
+            context.pending.settled(until).await;
+            if context.lately.is_any() {
+                context.store.follow(until.min(Moment::now().plus(FOLLOW_MAX))).await;
+                context.pending.settled(until).await;
             }
             let _ =
-                tokio::time::timeout(until.left().min(LAST_WORDS), shared.store.farewell()).await;
+                tokio::time::timeout(until.left().min(LAST_WORDS), context.store.farewell()).await;
         });
         // An error means that the background thread is gone, and so is all work.
         let _ = flushed.await;
@@ -251,13 +251,13 @@ impl Client {
         &self.session
     }
 
-    pub(crate) fn shared(&self) -> &Arc<Context> {
-        self.session.shared()
+    pub(crate) fn context(&self) -> &Arc<Context> {
+        self.session.context()
     }
 }
 
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Client").field("id", &self.shared().client_id).finish_non_exhaustive()
+        f.debug_struct("Client").field("id", &self.context().client_id).finish_non_exhaustive()
     }
 }

@@ -114,7 +114,7 @@ impl Guard {
     }
 
     fn ensure_open(&self) -> Result<(), Error> {
-        self.session.shared().usable().map_err(|error| self.about(error))
+        self.session.context().usable().map_err(|error| self.about(error))
     }
 
     fn about(&self, error: Error) -> Error {
@@ -145,9 +145,10 @@ impl Guard {
             return Ok(second);
         }
         let hold = Arc::clone(&self.hold);
-        let shared = Arc::clone(self.session.shared());
-        let reply =
-            self.session.on_background(async move { reenter::enter(&shared, &hold, change).await });
+        let context = Arc::clone(self.session.context());
+        let reply = self
+            .session
+            .on_background(async move { reenter::enter(&context, &hold, change).await });
         match reply.await.and_then(identity) {
             Ok(()) => Ok(second),
             Err(error) => Err(self.about(error)),
@@ -231,10 +232,10 @@ impl Guard {
         self.ensure_open()?;
         self.ensure_valid()?;
         let hold = Arc::clone(&self.hold);
-        let shared = Arc::clone(self.session.shared());
+        let context = Arc::clone(self.session.context());
         let renewed = self
             .session
-            .on_background(async move { detach::renew_once(&shared, &hold, end).await });
+            .on_background(async move { detach::renew_once(&context, &hold, end).await });
         if let Err(error) = renewed.await.and_then(identity) {
             self.ensure_valid()?;
             return Err(self.about(error));
@@ -242,7 +243,7 @@ impl Guard {
         self.ensure_valid()?;
         // From here to the end nothing waits, so the future cannot be dropped between.
         self.done = true;
-        let until = detach::leave_behind(self.session.shared(), &self.hold);
+        let until = detach::leave_behind(self.session.context(), &self.hold);
         Ok(Detached::new(&self.hold, until))
     }
 
@@ -263,19 +264,19 @@ impl Guard {
         // What is released at once must not keep the task from giving way to others. The guard is whole still: dropped
         // here, it is released like any other.
         coop::consume_budget().await;
-        if self.session.shared().is_forked_child() {
+        if self.session.context().is_forked_child() {
             let error = self.about(Error::forked());
             std::mem::forget(self);
             return Err(error);
         }
         let change = self.end();
-        if let Some(outcome) = release::release_now(self.session.shared(), &self.hold, change) {
+        if let Some(outcome) = release::release_now(self.session.context(), &self.hold, change) {
             return Ok(outcome);
         }
-        let (shared, hold) = (Arc::clone(self.session.shared()), Arc::clone(&self.hold));
-        let ticket = Ticket::new(&shared.pending);
+        let (context, hold) = (Arc::clone(self.session.context()), Arc::clone(&self.hold));
+        let ticket = Ticket::new(&context.pending);
         let outcome = self.session.on_background(async move {
-            let outcome = release::release(&shared, &hold, change).await;
+            let outcome = release::release(&context, &hold, change).await;
             drop(ticket);
             outcome
         });
@@ -287,7 +288,7 @@ impl Guard {
         self.done = true;
         let (change, unattended) = self.hold.leave();
         if unattended {
-            self.session.shared().watchdog.forget(&self.hold);
+            self.session.context().watchdog.forget(&self.hold);
         }
         change
     }
@@ -298,14 +299,14 @@ impl Drop for Guard {
         if self.done {
             return;
         }
-        if self.session.shared().is_forked_child() {
+        if self.session.context().is_forked_child() {
             // The hold is the parent's, and so is all that dropping its last copy would touch.
             std::mem::forget((Arc::clone(&self.hold), self.session.clone()));
             return;
         }
         let change = self.end();
-        if release::release_now(self.session.shared(), &self.hold, change).is_none() {
-            release::release_later(self.session.shared(), self.hold(), change, None);
+        if release::release_now(self.session.context(), &self.hold, change).is_none() {
+            release::release_later(self.session.context(), self.hold(), change, None);
         }
     }
 }

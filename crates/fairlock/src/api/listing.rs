@@ -80,7 +80,7 @@ impl Locks {
 
     /// The pace in keys a second, where the store is searched for locks.
     pub fn pace(&self) -> Option<u32> {
-        self.session.shared().store.is_searched().then_some(self.keys_per_second)
+        self.session.context().store.is_searched().then_some(self.keys_per_second)
     }
 
     /// The next locks; none, if this step has found none; `None` at the end. Waits as the pace demands.
@@ -105,10 +105,10 @@ impl Locks {
                 Self::KEYS_PER_SECOND_MAX
             )));
         }
-        let shared = Arc::clone(self.session.shared());
-        shared.usable()?;
+        let context = Arc::clone(self.session.context());
+        context.usable()?;
         let Some(at) = self.at.clone() else { return Ok(None) };
-        let is_searched = shared.store.is_searched();
+        let is_searched = context.store.is_searched();
         let wait = self.ready.left();
         if is_searched && !wait.is_zero() {
             self.session.sleep(wait).await;
@@ -117,7 +117,7 @@ impl Locks {
             true => (self.keys_per_second / STEPS_PER_SECOND).clamp(1, STEP_MAX),
             false => STEP_MAX,
         };
-        let step = self.session.on_background(step(shared, at, keys));
+        let step = self.session.on_background(step(context, at, keys));
         let Page { mut entries, next, looked_at } = step.await??;
         let cost = Duration::from_secs(1) * looked_at / self.keys_per_second;
         self.ready = Moment::now().plus(cost);
@@ -130,11 +130,11 @@ impl Locks {
 }
 
 /// Until it is answered, or the store timeout is over.
-async fn step(shared: Arc<Context>, at: Cursor, keys: u32) -> Result<Page, Error> {
-    let until = shared.store_deadline();
+async fn step(context: Arc<Context>, at: Cursor, keys: u32) -> Result<Page, Error> {
+    let until = context.store_deadline();
     let mut backoff = Backoff::default();
     loop {
-        let failure = match shared.store.page(at.clone(), keys).await {
+        let failure = match context.store.page(at.clone(), keys).await {
             Ok(page) => return Ok(page),
             Err(failure) => failure,
         };
@@ -148,7 +148,7 @@ async fn step(shared: Arc<Context>, at: Cursor, keys: u32) -> Result<Page, Error
             return Err(Error::new(ErrorKind::Unavailable, message));
         }
         tokio::time::sleep(backoff.next().min(left)).await;
-        let _ = tokio::time::timeout(until.left(), shared.store.ready(None)).await;
+        let _ = tokio::time::timeout(until.left(), context.store.ready(None)).await;
     }
 }
 

@@ -299,11 +299,11 @@ impl Lock {
         try_once: bool,
         link: Option<Arc<Link>>,
     ) -> Result<Request, Error> {
-        let shared = self.session.shared();
+        let context = self.session.context();
         let name = self.name()?.clone();
-        shared.usable().map_err(|error| self.about(error))?;
+        context.usable().map_err(|error| self.about(error))?;
         let mut wanted = Wanted {
-            asked: observe::Asked::now(shared.config.log_names, &name, self.kind),
+            asked: observe::Asked::now(context.config.log_names, &name, self.kind),
             name,
             kind: self.kind,
             lease: self.lease,
@@ -315,15 +315,16 @@ impl Lock {
         };
         self.check_times()?;
         self.check_owner()?;
-        wanted.seat = self.owner.as_ref().map(|owner| shared.owners.seat(&wanted.name, owner.id()));
-        let at_once = acquire::at_once(shared, &wanted).map_err(|error| self.about(error))?;
+        wanted.seat =
+            self.owner.as_ref().map(|owner| context.owners.seat(&wanted.name, owner.id()));
+        let at_once = acquire::at_once(context, &wanted).map_err(|error| self.about(error))?;
         if let Some(hold) = at_once {
             return Ok(Request::Granted(Guard::new(hold, self.session.clone())));
         }
         let (caller, requested) = oneshot::channel();
-        let runtime = shared.background().map_err(|error| self.about(error))?;
-        let ticket = Ticket::new(&shared.pending);
-        runtime.spawn(acquire::run(ticket, Arc::clone(shared), wanted, caller));
+        let runtime = context.background().map_err(|error| self.about(error))?;
+        let ticket = Ticket::new(&context.pending);
+        runtime.spawn(acquire::run(ticket, Arc::clone(context), wanted, caller));
         Ok(Request::Sent(requested))
     }
 
@@ -465,13 +466,13 @@ impl Lock {
 
     async fn operate(&self, op: Op) -> Result<Body, Error> {
         let name = self.name()?.clone();
-        let shared = Arc::clone(self.session.shared());
-        shared.usable().map_err(|error| error.on(&name))?;
+        let context = Arc::clone(self.session.context());
+        context.usable().map_err(|error| error.on(&name))?;
         let lock = name.clone();
         let reply = self.session.on_background(async move {
-            let until = shared.store_deadline();
+            let until = context.store_deadline();
             let mut copies = Copies::default();
-            send::until_answered(&shared, &name, &op, until, &mut copies).await
+            send::until_answered(&context, &name, &op, until, &mut copies).await
         });
         let reply = reply.await.and_then(identity).map_err(|error| error.on(&lock))?;
         Ok(reply.answer.body)

@@ -14,24 +14,24 @@ use tokio::sync::oneshot;
 /// Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Session {
-    shared: Arc<Context>,
+    context: Arc<Context>,
     /// Ends the background work when the last handle goes.
     _life: Arc<Life>,
 }
 
 struct Life {
-    shared: Arc<Context>,
+    context: Arc<Context>,
     stop: Option<oneshot::Sender<()>>,
 }
 
 impl Session {
     pub(crate) fn new(started: Started) -> Self {
-        let life = Life { shared: Arc::clone(&started.shared), stop: Some(started.stop) };
-        Self { _life: Arc::new(life), shared: started.shared }
+        let life = Life { context: Arc::clone(&started.context), stop: Some(started.stop) };
+        Self { _life: Arc::new(life), context: started.context }
     }
 
-    pub(crate) fn shared(&self) -> &Arc<Context> {
-        &self.shared
+    pub(crate) fn context(&self) -> &Arc<Context> {
+        &self.context
     }
 
     /// Sleeps on the background thread: works where the caller has no runtime.
@@ -42,7 +42,7 @@ impl Session {
                 self.0.abort();
             }
         }
-        let Ok(runtime) = self.shared.background() else { return };
+        let Ok(runtime) = self.context.background() else { return };
         let mut timer = Timer(runtime.spawn(async move {
             tokio::time::sleep(time).await;
         }));
@@ -56,7 +56,7 @@ impl Session {
         work: impl Future<Output = T> + Send + 'static,
     ) -> Result<T, Error> {
         let (done, result) = oneshot::channel();
-        self.shared.background()?.spawn(async move {
+        self.context.background()?.spawn(async move {
             // Whoever asked may have gone.
             let _ = done.send(work.await);
         });
@@ -66,15 +66,15 @@ impl Session {
 
 impl Drop for Life {
     fn drop(&mut self) {
-        if self.shared.origin.is_forked_child() {
+        if self.context.origin.is_forked_child() {
             // What the parent goes on to use: its sockets are registered with its event queue, which
             // a forked child shares, so that even closing them would be felt there.
-            std::mem::forget((Arc::clone(&self.shared), self.stop.take()));
+            std::mem::forget((Arc::clone(&self.context), self.stop.take()));
             return;
         }
-        self.shared.close();
-        if !process::in_background() && !self.shared.runs_here() {
-            pending::ended_here(&self.shared.pending);
+        self.context.close();
+        if !process::in_background() && !self.context.runs_here() {
+            pending::ended_here(&self.context.pending);
         }
         if let Some(stop) = self.stop.take() {
             // The thread may have ended by itself.
@@ -85,6 +85,6 @@ impl Drop for Life {
 
 impl fmt::Debug for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Session").field("client", &self.shared.client_id).finish_non_exhaustive()
+        f.debug_struct("Session").field("client", &self.context.client_id).finish_non_exhaustive()
     }
 }

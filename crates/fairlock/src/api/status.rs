@@ -84,7 +84,7 @@ pub(crate) async fn inspect(
     let mut status = look(client, name, kind, limit).await?;
     let ids = status.client_ids();
     if !ids.is_empty() {
-        let store = Arc::clone(&session.shared().store);
+        let store = Arc::clone(&session.context().store);
         let known = session.on_background(async move { store.clients(&ids).await });
         status.clients = known.await?;
     }
@@ -98,15 +98,15 @@ pub(crate) async fn look(
     kind: Kind,
     limit: u32,
 ) -> Result<LockStatus, Error> {
-    let shared = Arc::clone(session.shared());
-    shared.usable().map_err(|error| error.on(&name))?;
-    let rules = shared.rules.clone();
+    let context = Arc::clone(session.context());
+    context.usable().map_err(|error| error.on(&name))?;
+    let rules = context.rules.clone();
     let lock = name.clone();
     let answer = session.on_background(async move {
         let op = Op::Inspect { kind, limit };
-        let until = shared.store_deadline();
+        let until = context.store_deadline();
         let mut copies = Copies::default();
-        send::until_answered(&shared, &name, &op, until, &mut copies).await
+        send::until_answered(&context, &name, &op, until, &mut copies).await
     });
     let Answer { now_ms, body, .. } = answer.await.map_err(|error| error.on(&lock))??.answer;
     match body {

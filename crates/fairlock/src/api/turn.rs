@@ -169,7 +169,7 @@ impl Turn {
     /// As [`wait`](Self::wait).
     pub async fn position(&mut self) -> Result<usize, Error> {
         self.ensure_here()?;
-        let until = self.session.shared().store_deadline();
+        let until = self.session.context().store_deadline();
         loop {
             match &mut self.state {
                 State::Waiting(requested) => match requested.try_recv() {
@@ -201,11 +201,11 @@ impl Turn {
     }
 
     async fn look(&self) -> Result<Option<usize>, Error> {
-        let shared = Arc::clone(self.session.shared());
+        let context = Arc::clone(self.session.context());
         let (name, op) = (self.name.clone(), Op::Place { owner: self.owner.clone() });
         let reply = self.session.on_background(async move {
-            let until = shared.store_deadline();
-            send::until_answered(&shared, &name, &op, until, &mut Copies::default()).await
+            let until = context.store_deadline();
+            send::until_answered(&context, &name, &op, until, &mut Copies::default()).await
         });
         match reply.await.and_then(std::convert::identity).map(|reply| reply.answer.body) {
             Ok(Body::Place { ahead }) => {
@@ -241,7 +241,7 @@ impl Turn {
             None => tokio::select! {
                 biased;
                 left = &mut self.cleaned => left.unwrap_or(Ok(())),
-                () = self.session.sleep(self.session.shared().config.store_timeout) => {
+                () = self.session.sleep(self.session.context().config.store_timeout) => {
                     Err(unconfirmed())
                 }
             },
@@ -259,7 +259,7 @@ impl Turn {
 
     /// Checks that this is not a forked child, where nothing would ever come.
     fn ensure_here(&self) -> Result<(), Error> {
-        if self.session.shared().is_forked_child() {
+        if self.session.context().is_forked_child() {
             return Err(self.about(Error::forked()));
         }
         Ok(())
@@ -272,7 +272,7 @@ impl Turn {
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        if self.session.shared().is_forked_child() {
+        if self.session.context().is_forked_child() {
             // The request is the parent's; closing the channel would wake its driver.
             std::mem::forget(std::mem::replace(&mut self.state, State::Taken));
         }

@@ -16,13 +16,13 @@ thread_local! {
 pub(super) fn current(client: &Client) -> Result<Owner, Error> {
     let owner = OWNERS.try_with(|owners| {
         let mut owners = owners.borrow_mut();
-        owners.retain(|(shared, _)| shared.strong_count() > 0);
+        owners.retain(|(context, _)| context.strong_count() > 0);
         let known = owners.iter().find(|(_, owner)| owner.id().client() == Some(client.id()));
         if let Some((_, owner)) = known {
             return owner.clone();
         }
         let owner = client.owner();
-        owners.push((Arc::downgrade(client.shared()), owner.clone()));
+        owners.push((Arc::downgrade(client.context()), owner.clone()));
         owner
     });
     owner.map_err(|_| {

@@ -14,17 +14,17 @@ use std::sync::Arc;
 /// # Errors
 /// The store's refusal, or [`ErrorKind::NotReplicated`] when nobody could be asked.
 pub(crate) async fn confirmed(
-    shared: &Arc<Context>,
+    context: &Arc<Context>,
     name: &LockName,
     op: &Op,
     until: Moment,
 ) -> Result<Confirmed, Error> {
-    confirmed_with(shared, name, op.clone(), until, |_| {}).await
+    confirmed_with(context, name, op.clone(), until, |_| {}).await
 }
 
 /// The same; `freshen` brings each copy up to date before it is sent.
 pub(crate) async fn confirmed_with(
-    shared: &Arc<Context>,
+    context: &Arc<Context>,
     name: &LockName,
     mut op: Op,
     until: Moment,
@@ -33,11 +33,11 @@ pub(crate) async fn confirmed_with(
     let mut backoff = Backoff::default();
     loop {
         freshen(&mut op);
-        let failure = match shared.store.confirm(name, &op).await {
+        let failure = match context.store.confirm(name, &op).await {
             Ok(confirmed) => {
-                shared.note_time(&confirmed.reply);
+                context.note_time(&confirmed.reply);
                 if confirmed.reply.answer.more {
-                    shared.nudge(name);
+                    context.nudge(name);
                 }
                 return Ok(confirmed);
             }
@@ -60,11 +60,11 @@ pub(crate) async fn confirmed_with(
 
 /// One copy of a renewal. Where replicas are waited for, one that too few of them have counts as
 /// not answered: on the server that they become it has no effect.
-pub(crate) async fn renewal(shared: &Context, name: &LockName, op: &Op) -> Result<Reply, Error> {
-    if !shared.store.is_replicated() {
-        return shared.store.call(name, op).await.map_err(|failure| failure.error);
+pub(crate) async fn renewal(context: &Context, name: &LockName, op: &Op) -> Result<Reply, Error> {
+    if !context.store.is_replicated() {
+        return context.store.call(name, op).await.map_err(|failure| failure.error);
     }
-    let confirmed = shared.store.confirm(name, op).await.map_err(|failure| failure.error)?;
+    let confirmed = context.store.confirm(name, op).await.map_err(|failure| failure.error)?;
     match confirmed.missing {
         // Whatever replicas have: the hold is gone.
         Some(missing) if confirmed.reply.answer.body == Body::Renewed => Err(missing),

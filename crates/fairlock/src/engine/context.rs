@@ -278,17 +278,17 @@ impl Context {
         if !lock(&self.nudging).insert(name.clone()) {
             return;
         }
-        let shared = Arc::clone(self);
+        let context = Arc::clone(self);
         let name = name.clone();
         self.runtime.spawn(async move {
             for _ in 0..CALLS_MAX {
-                match shared.store.call(&name, &Op::Nudge).await {
+                match context.store.call(&name, &Op::Nudge).await {
                     Ok(reply) if reply.answer.more => {}
                     // Without an answer the next heartbeat says MORE again.
                     _ => break,
                 }
             }
-            lock(&shared.nudging).remove(&name);
+            lock(&context.nudging).remove(&name);
         });
     }
 }

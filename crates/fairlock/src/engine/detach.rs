@@ -12,15 +12,15 @@ use std::sync::Arc;
 
 /// Renews the hold until `end`; without that to its whole lease, or to what is left until its end.
 pub(crate) async fn renew_once(
-    shared: &Arc<Context>,
+    context: &Arc<Context>,
     hold: &Arc<Hold>,
     end: Option<Moment>,
 ) -> Result<(), Error> {
-    let until = hold.valid_until().min(shared.store_deadline());
+    let until = hold.valid_until().min(context.store_deadline());
     if let Some(end) = end {
-        prepare(shared, hold, end, until).await?;
+        prepare(context, hold, end, until).await?;
     }
-    shared.store.left_behind();
+    context.store.left_behind();
     let mut asked_ms = 0;
     let freshen = |op: &mut Op| {
         if let Op::Renew { ttl_ms, .. } = op {
@@ -30,15 +30,15 @@ pub(crate) async fn renew_once(
         }
     };
     let (op, mut copies) = (hold.renewal(0), Copies::default());
-    let reply = if shared.store.is_replicated() {
+    let reply = if context.store.is_replicated() {
         // What replicas have not is gone with the next failover, and nobody would renew it there.
-        let confirmed = confirm::confirmed_with(shared, &hold.name, op, until, freshen).await?;
+        let confirmed = confirm::confirmed_with(context, &hold.name, op, until, freshen).await?;
         match confirmed.missing {
             Some(missing) if confirmed.reply.answer.body == Body::Renewed => return Err(missing),
             _ => confirmed.reply,
         }
     } else {
-        send::until_answered_with(shared, &hold.name, op, until, &mut copies, freshen).await?
+        send::until_answered_with(context, &hold.name, op, until, &mut copies, freshen).await?
     };
     match reply.answer.body {
         Body::Renewed => {
@@ -60,7 +60,7 @@ pub(crate) async fn renew_once(
 /// Makes sure that no renewal of the watchdog comes after the one that names the time: it would give the lease again.
 /// Nothing was sent when this fails.
 async fn prepare(
-    shared: &Arc<Context>,
+    context: &Arc<Context>,
     hold: &Arc<Hold>,
     end: Moment,
     until: Moment,
@@ -70,7 +70,7 @@ async fn prepare(
             release the others first";
         return Err(Error::misuse(message));
     }
-    shared.watchdog.forget(hold);
+    context.watchdog.forget(hold);
     // One that was sent already is answered or given up first.
     if tokio::time::timeout(until.left(), hold.renewals_are_over()).await.is_err() {
         hold.ensure_valid()?;
@@ -86,11 +86,11 @@ fn ms_until(end: Moment) -> u64 {
 }
 
 /// The guard that held it is gone, the hold stays: until then at least.
-pub(crate) fn leave_behind(shared: &Arc<Context>, hold: &Arc<Hold>) -> Moment {
+pub(crate) fn leave_behind(context: &Arc<Context>, hold: &Arc<Hold>) -> Moment {
     let until = hold.detach();
     if hold.is_unattended() {
-        shared.watchdog.forget(hold);
+        context.watchdog.forget(hold);
     }
-    release::bury_when_over(shared, hold);
+    release::bury_when_over(context, hold);
     until
 }

@@ -35,33 +35,33 @@ const BESIDE_FOREIGN: u32 = 4;
 const SPREAD: Duration = Duration::from_millis(60);
 
 /// The lock has a waiter of this client from now on.
-pub(crate) fn begin(shared: &Arc<Context>, queue: Arc<Queue>) {
-    shared.runtime.spawn(run(Arc::clone(shared), queue));
+pub(crate) fn begin(context: &Arc<Context>, queue: Arc<Queue>) {
+    context.runtime.spawn(run(Arc::clone(context), queue));
 }
 
 /// Runs until the lock has no waiter of this client.
-async fn run(shared: Arc<Context>, queue: Arc<Queue>) {
-    let mut period = shared.beat_every(&queue.name);
-    let least = shared.config.heartbeat / 4;
+async fn run(context: Arc<Context>, queue: Arc<Queue>) {
+    let mut period = context.beat_every(&queue.name);
+    let least = context.config.heartbeat / 4;
     let mut wait = period;
     let mut pace = Pace { due: Moment::now() };
     let mut early = false;
     let mut silent_since: Option<Moment> = None;
     let mut listening: Option<OwnerId> = None;
-    let inbox = shared.store.has_per_lock_inbox().then(|| Topic::Inbox(queue.name.clone()));
+    let inbox = context.store.has_per_lock_inbox().then(|| Topic::Inbox(queue.name.clone()));
     if let Some(inbox) = &inbox {
         // Not waited for. Unless it is subscribed already, the store says when it is, and then a
         // heartbeat looks for what was said before.
-        drop(shared.store.listen(inbox.clone()));
+        drop(context.store.listen(inbox.clone()));
     }
     loop {
         tokio::select! {
             biased;
-            () = shared.store.sleep(wait) => {}
+            () = context.store.sleep(wait) => {}
             // What comes for another reason has proved no expectation wrong.
             () = queue.kick.notified() => early = false,
         }
-        if shared.hub.retire(&queue) {
+        if context.hub.retire(&queue) {
             break;
         }
         // Whatever kicks, and how often: the pace is ours.
@@ -71,32 +71,32 @@ async fn run(shared: Arc<Context>, queue: Arc<Queue>) {
             tokio::time::sleep(ahead).await;
         }
         let began = Moment::now();
-        match beat(&shared, &queue, &mut listening).await {
+        match beat(&context, &queue, &mut listening).await {
             Ok(heard) => {
                 silent_since = None;
-                period = shared.beat_every(&queue.name);
+                period = context.beat_every(&queue.name);
                 wait = next_wait(period, least, &heard, &mut early);
             }
             Err(failure) if failure.passing => {
                 let since = *silent_since.get_or_insert(began);
-                if Moment::now().since(since) >= shared.config.store_timeout {
-                    shared.hub.fail(&queue, &unreachable(&queue, &failure));
+                if Moment::now().since(since) >= context.config.store_timeout {
+                    context.hub.fail(&queue, &unreachable(&queue, &failure));
                 }
                 wait = period / 4;
                 // When the connection is back a kick comes; no need to ask before.
-                let _ = tokio::time::timeout(period, shared.store.ready(Some(&queue.name))).await;
+                let _ = tokio::time::timeout(period, context.store.ready(Some(&queue.name))).await;
             }
             Err(failure) => {
-                shared.hub.fail(&queue, &failure.error.on(&queue.name));
+                context.hub.fail(&queue, &failure.error.on(&queue.name));
                 wait = CLOSEST;
             }
         }
     }
     if let Some(owner) = listening {
-        shared.store.unlisten(Topic::Waiter(queue.name.clone(), owner));
+        context.store.unlisten(Topic::Waiter(queue.name.clone(), owner));
     }
     if let Some(inbox) = inbox {
-        shared.store.unlisten(inbox);
+        context.store.unlisten(inbox);
     }
 }
 
@@ -154,12 +154,12 @@ struct Heard {
 
 /// One heartbeat and all that follows from it.
 async fn beat(
-    shared: &Arc<Context>,
+    context: &Arc<Context>,
     queue: &Arc<Queue>,
     listening: &mut Option<OwnerId>,
 ) -> Result<Heard, StoreError> {
     let everyone = queue.all_in_doubt.swap(false, Ordering::Relaxed);
-    let heard = look(shared, queue, everyone).await;
+    let heard = look(context, queue, everyone).await;
     if everyone && heard.is_err() {
         queue.all_in_doubt.store(true, Ordering::Relaxed);
     }
@@ -169,9 +169,9 @@ async fn beat(
         // Java wakes the head on its own channel; whoever is the oldest here listens there.
         // After the subscription a heartbeat looks again, for what was said before it.
         if let Some(former) = listening.replace(oldest.owner.clone()) {
-            shared.store.unlisten(Topic::Waiter(queue.name.clone(), former));
+            context.store.unlisten(Topic::Waiter(queue.name.clone(), former));
         }
-        shared.store.listen(Topic::Waiter(queue.name.clone(), oldest.owner.clone())).await?;
+        context.store.listen(Topic::Waiter(queue.name.clone(), oldest.owner.clone())).await?;
         queue.kick.notify_one();
     }
     Ok(Heard { retry: report.retry, foreign: report.foreign })
@@ -182,13 +182,13 @@ async fn beat(
 /// twice, because the server may be another one, to which only the tail of the queue had not come. `None`:
 /// nobody waits.
 async fn look(
-    shared: &Arc<Context>,
+    context: &Arc<Context>,
     queue: &Arc<Queue>,
     everyone: bool,
 ) -> Result<Option<(Arc<Entry>, Report)>, StoreError> {
     if !everyone {
         let Some(oldest) = queue.oldest(1).pop() else { return Ok(None) };
-        let report = ask(shared, queue, std::slice::from_ref(&oldest)).await?;
+        let report = ask(context, queue, std::slice::from_ref(&oldest)).await?;
         if report.queued.first() != Some(&false) {
             return Ok(Some((oldest, report)));
         }
@@ -197,7 +197,7 @@ async fn look(
     let all = queue.oldest(usize::MAX);
     let (mut missing, mut first) = (Vec::new(), None);
     for some in all.chunks(ASKED_AT_ONCE) {
-        let report = ask(shared, queue, some).await?;
+        let report = ask(context, queue, some).await?;
         let found = report.queued.contains(&true);
         let looked_at = some.iter().zip(&report.queued);
         let looked_at = looked_at.take_while(|(_, queued)| everyone || !**queued);
@@ -208,7 +208,7 @@ async fn look(
         }
     }
     for entry in missing {
-        return_to_place(shared, entry).await?;
+        return_to_place(context, entry).await?;
     }
     Ok(all.first().cloned().zip(first))
 }
@@ -220,18 +220,18 @@ struct Report {
 }
 
 async fn ask(
-    shared: &Arc<Context>,
+    context: &Arc<Context>,
     queue: &Arc<Queue>,
     entries: &[Arc<Entry>],
 ) -> Result<Report, StoreError> {
     let waiters: Vec<OwnerId> = entries.iter().map(|entry| entry.owner.clone()).collect();
-    let op = Op::Beat { client: shared.client_id, waiters };
-    let reply = send::once(shared, &queue.name, &op, &mut Copies::default()).await?;
+    let op = Op::Beat { client: context.client_id, waiters };
+    let reply = send::once(context, &queue.name, &op, &mut Copies::default()).await?;
     let Body::Beaten { held, queued, retry_ms, foreign } = reply.answer.body else {
         return Err(unexpected());
     };
     if let Some(grant) = held {
-        shared.hub.granted_by_reply(&grant, reply.sent);
+        context.hub.granted_by_reply(&grant, reply.sent);
     }
     Ok(Report { queued, retry: retry_ms.map(Duration::from_millis), foreign })
 }
@@ -240,9 +240,9 @@ fn unexpected() -> StoreError {
     StoreError::refused(Error::mismatch())
 }
 
-async fn return_to_place(shared: &Arc<Context>, entry: &Arc<Entry>) -> Result<(), StoreError> {
-    let fresh = shared.new_request().map_err(StoreError::refused)?;
-    let Some((request, order)) = shared.hub.renew_request(entry, fresh) else { return Ok(()) };
+async fn return_to_place(context: &Arc<Context>, entry: &Arc<Entry>) -> Result<(), StoreError> {
+    let fresh = context.new_request().map_err(StoreError::refused)?;
+    let Some((request, order)) = context.hub.renew_request(entry, fresh) else { return Ok(()) };
     let op = Op::Acquire(Acquire {
         kind: Kind::Fair,
         owner: entry.owner.clone(),
@@ -250,19 +250,19 @@ async fn return_to_place(shared: &Arc<Context>, entry: &Arc<Entry>) -> Result<()
         lease_ms: entry.lease_ms,
         mode: Mode::Wait,
         order: Some(order),
-        not_after_ms: shared.now_ms(&entry.name) + shared.config.store_timeout.as_millis() as u64,
+        not_after_ms: context.now_ms(&entry.name) + context.config.store_timeout.as_millis() as u64,
         sure: true,
         shared_owner: entry.shared_owner,
     });
     entry.set_doubt(true);
     let mut copies = Copies::default();
-    let result = send::once(shared, &entry.name, &op, &mut copies).await;
+    let result = send::once(context, &entry.name, &op, &mut copies).await;
     entry.set_doubt(copies.in_doubt());
     let reply = result?;
     match reply.answer.body {
         Body::Granted { token, ttl_ms } => {
             observe::returned_to_place(&entry.name, &entry.owner);
-            shared.hub.granted_by_reply(&Grant { request, token, ttl_ms }, reply.sent);
+            context.hub.granted_by_reply(&Grant { request, token, ttl_ms }, reply.sent);
             Ok(())
         }
         Body::Queued { .. } => {

@@ -14,7 +14,7 @@ pub(crate) fn too_deep(hold: &Hold) -> Error {
 
 /// Tells the store of one more guard.
 pub(crate) async fn enter(
-    shared: &Arc<Context>,
+    context: &Arc<Context>,
     hold: &Arc<Hold>,
     change: Change,
 ) -> Result<(), Error> {
@@ -27,9 +27,9 @@ pub(crate) async fn enter(
         count: change.count,
         change: change.number,
     };
-    let until = hold.valid_until().min(shared.store_deadline());
+    let until = hold.valid_until().min(context.store_deadline());
     let mut copies = Copies::default();
-    let reply = send::until_answered(shared, &hold.name, &op, until, &mut copies).await?;
+    let reply = send::until_answered(context, &hold.name, &op, until, &mut copies).await?;
     match reply.answer.body {
         // Stale: a later change of the count has been made known already.
         Body::StillHeld { .. } | Body::Stale => Ok(()),

@@ -45,11 +45,11 @@ pub(crate) fn release_op(hold: &Hold, change: Change) -> Op {
 }
 
 /// Releases at once where the store is inside this process, or need not be told.
-pub(crate) fn release_now(shared: &Context, hold: &Hold, change: Change) -> Option<Release> {
+pub(crate) fn release_now(context: &Context, hold: &Hold, change: Change) -> Option<Release> {
     if let Some(outcome) = release_here(hold, change) {
         return Some(outcome);
     }
-    let reply = shared.store.call_now(&hold.name, &release_op(hold, change))?;
+    let reply = context.store.call_now(&hold.name, &release_op(hold, change))?;
     let outcome = match reply.map(|reply| reply.answer.body) {
         Ok(Body::Released) => Release::Released,
         Ok(Body::StillHeld { count }) => Release::StillHeld(count),
@@ -65,49 +65,49 @@ pub(crate) fn release_now(shared: &Context, hold: &Hold, change: Change) -> Opti
 
 /// Releases in the background, from any thread, inside a runtime or not; `link` hears of it.
 pub(crate) fn release_later(
-    shared: &Arc<Context>,
+    context: &Arc<Context>,
     hold: Arc<Hold>,
     change: Change,
     link: Option<Arc<Link>>,
 ) {
-    let (ticket, owned) = (Ticket::new(&shared.pending), Arc::clone(shared));
-    shared.runtime.spawn(async move {
+    let (ticket, owned) = (Ticket::new(&context.pending), Arc::clone(context));
+    context.runtime.spawn(async move {
         let outcome = release(&owned, &hold, change).await;
         if let (Release::Unknown, Some(link)) = (outcome, link) {
             link.failed(unconfirmed());
         }
         drop(ticket);
     });
-    pending::wait_at_end(&shared.pending);
+    pending::wait_at_end(&context.pending);
 }
 
 /// Sends a release until it is answered, at most until the hold is over by itself.
-pub(crate) async fn release(shared: &Arc<Context>, hold: &Arc<Hold>, change: Change) -> Release {
+pub(crate) async fn release(context: &Arc<Context>, hold: &Arc<Hold>, change: Change) -> Release {
     if let Some(outcome) = release_here(hold, change) {
         return outcome;
     }
     let op = release_op(hold, change);
     let was_lost = hold.state() == GuardState::Lost;
     let valid_until = hold.valid_until();
-    let until = valid_until.min(shared.store_deadline());
+    let until = valid_until.min(context.store_deadline());
     let mut copies = Copies::default();
-    let result = send::until_answered(shared, &hold.name, &op, until, &mut copies).await;
+    let result = send::until_answered(context, &hold.name, &op, until, &mut copies).await;
     if let Err(error) = &result {
-        note_denial(shared, error);
+        note_denial(context, error);
     }
-    if hold.kind == Kind::Fair && shared.hub.is_wanted(&hold.name) {
+    if hold.kind == Kind::Fair && context.hub.is_wanted(&hold.name) {
         // The message to the next one, which may be of this client, came with the reply, on the other connection. Once
         // round the runtime, and it is read, and goes first: its release must not stand behind what this caller asks
         // for next, which often is the same lock again.
         tokio::task::yield_now().await;
     }
     if change.count == 0 {
-        settle(shared, hold, &op, result.as_ref().ok().map(|reply| &reply.answer.body));
+        settle(context, hold, &op, result.as_ref().ok().map(|reply| &reply.answer.body));
         if result.is_err() && hold.is_being_left() {
             // A renewal that was not heard of may have made it longer than is known here.
-            abandon(shared, Abandoned::of(hold, hold.request));
+            abandon(context, Abandoned::of(hold, hold.request));
         }
-        abandon_doubtful(shared, hold);
+        abandon_doubtful(context, hold);
     }
     let outcome = match result.map(|reply| reply.answer.body) {
         Ok(Body::Released) => Release::Released,
@@ -122,7 +122,7 @@ pub(crate) async fn release(shared: &Arc<Context>, hold: &Arc<Hold>, change: Cha
         Err(_) => Release::Unknown,
     };
     let outcome = match outcome {
-        Release::Released if !replicas_know(shared, hold, &op).await => Release::Unknown,
+        Release::Released if !replicas_know(context, hold, &op).await => Release::Unknown,
         outcome => outcome,
     };
     told(hold, outcome)
@@ -131,41 +131,42 @@ pub(crate) async fn release(shared: &Arc<Context>, hold: &Arc<Hold>, change: Cha
 /// A release that is denied is Unknown, which has no reason: it is said as a warning. What it needs beyond what taking
 /// the lock needs, the channel that has its name, cannot be looked for when a connection is made.
 #[cold]
-fn note_denial(shared: &Context, error: &Error) {
-    if error.kind() == ErrorKind::Denied && shared.config.on.to(Check::Rights) != Reaction::Ignore {
+fn note_denial(context: &Context, error: &Error) {
+    if error.kind() == ErrorKind::Denied && context.config.on.to(Check::Rights) != Reaction::Ignore
+    {
         let message = format!("a release was denied, so that nobody may have been woken: {error}");
-        shared.note_found(Check::Rights, Some(Warning::new(Check::Rights, message)));
+        context.note_found(Check::Rights, Some(Warning::new(Check::Rights, message)));
     }
 }
 
 /// Whether the replicas that are waited for know of a release, so that it does not come back when one
 /// of them becomes the primary.
-async fn replicas_know(shared: &Arc<Context>, hold: &Hold, op: &Op) -> bool {
-    if !shared.store.is_replicated() {
+async fn replicas_know(context: &Arc<Context>, hold: &Hold, op: &Op) -> bool {
+    if !context.store.is_replicated() {
         return true;
     }
-    let until = Moment::now().plus(shared.config.replicas_timeout);
-    let confirmed = confirm::confirmed(shared, &hold.name, op, until).await;
+    let until = Moment::now().plus(context.config.replicas_timeout);
+    let confirmed = confirm::confirmed(context, &hold.name, op, until).await;
     confirmed.is_ok_and(|confirmed| confirmed.missing.is_none())
 }
 
 /// Gives back, in the background, a hold that nobody was told of, with all requests that led to it.
-pub(crate) fn give_back(shared: &Arc<Context>, hold: &Arc<Hold>) -> JoinHandle<()> {
-    let (ticket, hold) = (Ticket::new(&shared.pending), Arc::clone(hold));
-    let owned = Arc::clone(shared);
-    shared.runtime.spawn(async move {
-        let shared = &owned;
+pub(crate) fn give_back(context: &Arc<Context>, hold: &Arc<Hold>) -> JoinHandle<()> {
+    let (ticket, hold) = (Ticket::new(&context.pending), Arc::clone(hold));
+    let owned = Arc::clone(context);
+    context.runtime.spawn(async move {
+        let context = &owned;
         let op = release_op(&hold, hold.leave().0);
-        let until = hold.valid_until().min(shared.store_deadline());
+        let until = hold.valid_until().min(context.store_deadline());
         // What cannot be told to the server any more ends by its TTL.
         let mut copies = Copies::default();
-        let result = send::until_answered(shared, &hold.name, &op, until, &mut copies).await;
-        settle(shared, &hold, &op, result.as_ref().ok().map(|reply| &reply.answer.body));
+        let result = send::until_answered(context, &hold.name, &op, until, &mut copies).await;
+        settle(context, &hold, &op, result.as_ref().ok().map(|reply| &reply.answer.body));
         if result.is_err() {
             // What was to confirm it may have made it longer than is known here.
-            abandon(shared, Abandoned::of(&hold, hold.request));
+            abandon(context, Abandoned::of(&hold, hold.request));
         }
-        abandon_doubtful(shared, &hold);
+        abandon_doubtful(context, &hold);
         drop(ticket);
     })
 }
@@ -175,20 +176,20 @@ pub(crate) fn give_back(shared: &Arc<Context>, hold: &Arc<Hold>) -> JoinHandle<(
 /// A server that took over without the last writes may know a fair hold by its request alone: it waits there still, or
 /// was granted once more, under a token that nobody here has heard of. So it is the request that the next server is told
 /// of, and this one too unless it has just released the hold.
-fn settle(shared: &Arc<Context>, hold: &Hold, op: &Op, said: Option<&Body>) {
+fn settle(context: &Arc<Context>, hold: &Hold, op: &Op, said: Option<&Body>) {
     let released = matches!(said, Some(Body::Released));
     match (hold.kind, said) {
-        (Kind::Fair, Some(_)) if !released => leave_request(shared, hold),
-        (Kind::Fair, _) => shared.gave_back(&hold.name, &of_request(hold).op()),
-        _ if released => shared.gave_back(&hold.name, op),
+        (Kind::Fair, Some(_)) if !released => leave_request(context, hold),
+        (Kind::Fair, _) => context.gave_back(&hold.name, &of_request(hold).op()),
+        _ if released => context.gave_back(&hold.name, op),
         _ => {}
     }
 }
 
 /// The server says that the hold is gone, which it may still know by its request: see [`settle`].
-pub(crate) fn leave_request(shared: &Arc<Context>, hold: &Hold) {
-    if hold.kind == Kind::Fair && shared.store.may_fail_over() {
-        abandon(shared, of_request(hold));
+pub(crate) fn leave_request(context: &Arc<Context>, hold: &Hold) {
+    if hold.kind == Kind::Fair && context.store.may_fail_over() {
+        abandon(context, of_request(hold));
     }
 }
 
@@ -196,9 +197,9 @@ fn of_request(hold: &Hold) -> Abandoned {
     Abandoned { doubt: false, ..Abandoned::of(hold, hold.request) }
 }
 
-fn abandon_doubtful(shared: &Arc<Context>, hold: &Hold) {
+fn abandon_doubtful(context: &Arc<Context>, hold: &Hold) {
     for request in &hold.doubtful {
-        abandon(shared, Abandoned::of(hold, *request));
+        abandon(context, Abandoned::of(hold, *request));
     }
 }
 
@@ -229,17 +230,17 @@ fn outcome_of_gone(
 
 /// A hold that nobody gives back ends by itself. After that its requests of which a copy was
 /// never answered are taken back; before, that would free it.
-pub(crate) fn bury_when_over(shared: &Arc<Context>, hold: &Arc<Hold>) {
+pub(crate) fn bury_when_over(context: &Arc<Context>, hold: &Arc<Hold>) {
     if hold.doubtful.is_empty() {
         return;
     }
     // A renewal may be under way, and count from when it arrives.
-    let over = hold.lease().whole() + shared.config.response_timeout;
-    let (shared, hold) = (Arc::clone(shared), Arc::clone(hold));
-    shared.runtime.clone().spawn(async move {
+    let over = hold.lease().whole() + context.config.response_timeout;
+    let (context, hold) = (Arc::clone(context), Arc::clone(hold));
+    context.runtime.clone().spawn(async move {
         tokio::time::sleep(over).await;
         for request in &hold.doubtful {
-            abandon(&shared, Abandoned::of(&hold, *request));
+            abandon(&context, Abandoned::of(&hold, *request));
         }
     });
 }
@@ -285,25 +286,25 @@ impl Abandoned {
 
 /// Takes a request back in the background, repeated until answered. That goes on when the result
 /// is dropped.
-pub(crate) fn abandon(shared: &Arc<Context>, gone: Abandoned) -> JoinHandle<()> {
-    let (ticket, owned) = (Ticket::new(&shared.pending), Arc::clone(shared));
-    shared.runtime.spawn(async move {
+pub(crate) fn abandon(context: &Arc<Context>, gone: Abandoned) -> JoinHandle<()> {
+    let (ticket, owned) = (Ticket::new(&context.pending), Arc::clone(context));
+    context.runtime.spawn(async move {
         take_back(&owned, gone).await;
         drop(ticket);
     })
 }
 
-async fn take_back(shared: &Arc<Context>, gone: Abandoned) {
+async fn take_back(context: &Arc<Context>, gone: Abandoned) {
     let op = gone.op();
     // After this long every copy is refused by its own not-after, and a hold that it got has
     // run out: twice, for clocks and queues on the way.
-    let longest = shared.config.store_timeout + shared.config.watchdog_lease;
+    let longest = context.config.store_timeout + context.config.watchdog_lease;
     let until = Moment::now().plus(2 * longest);
     let mut copies = Copies::default();
-    let result = send::until_answered(shared, &gone.name, &op, until, &mut copies).await;
+    let result = send::until_answered(context, &gone.name, &op, until, &mut copies).await;
     match (result, gone.link) {
         // It names the request: an owner that is back with another one by now keeps that.
-        (Ok(_), _) => shared.gave_back(&gone.name, &op),
+        (Ok(_), _) => context.gave_back(&gone.name, &op),
         // What cannot be told to the server any more ends by its TTL.
         (Err(error), Some(link)) => link.failed(error),
         _ => {}

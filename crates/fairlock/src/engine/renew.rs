@@ -17,19 +17,19 @@ use std::sync::Arc;
 const RETRY_MS: u64 = 500;
 
 /// The watchdog's task; runs until the client is gone.
-pub(crate) async fn run(shared: Arc<Context>) {
+pub(crate) async fn run(context: Arc<Context>) {
     loop {
-        let due = shared.watchdog.take_due();
+        let due = context.watchdog.take_due();
         let all = due.len() < LOOKS_MAX;
         for hold in due {
-            look(&shared, &hold);
+            look(&context, &hold);
         }
         // Each on its own: one slow or broken key does not hold up the others.
-        while let Some((hold, slot)) = shared.watchdog.next_renewal() {
-            tokio::spawn(renew(Arc::clone(&shared), hold, slot));
+        while let Some((hold, slot)) = context.watchdog.next_renewal() {
+            tokio::spawn(renew(Arc::clone(&context), hold, slot));
         }
         if all {
-            shared.watchdog.due().await;
+            context.watchdog.due().await;
         } else {
             tokio::task::yield_now().await;
         }
@@ -37,34 +37,34 @@ pub(crate) async fn run(shared: Arc<Context>) {
 }
 
 /// Notes that a hold is over, or that it wants to be renewed. Must not wait for anything.
-fn look(shared: &Context, hold: &Hold) {
+fn look(context: &Context, hold: &Hold) {
     if hold.state() == GuardState::Lost {
-        return lost(shared, hold);
+        return lost(context, hold);
     }
     // Whatever comes of a renewal, and whenever: at the deadline we look again.
     let valid_until = hold.valid_until();
-    shared.watchdog.plan(hold, valid_until);
+    context.watchdog.plan(hold, valid_until);
     // Of an explicit lease only its end is left to come.
     let ends = !hold.lease().renewed && hold.has_whole_lease();
-    if !ends && !shared.is_closed() {
-        let lane = shared.store.lane(&hold.name);
-        shared.watchdog.want_renewal(hold, valid_until, lane);
+    if !ends && !context.is_closed() {
+        let lane = context.store.lane(&hold.name);
+        context.watchdog.want_renewal(hold, valid_until, lane);
     }
 }
 
 /// Renews one hold, and plans what comes next.
-async fn renew(shared: Arc<Context>, hold: Arc<Hold>, _slot: Slot) {
+async fn renew(context: Arc<Context>, hold: Arc<Hold>, _slot: Slot) {
     // To the end of this call: whoever leaves the hold to the store waits for that.
     let Some(_renewing) = hold.begin_renewal() else { return };
     let (lease, valid_until) = hold.times();
     let ttl_ms = lease.wanted_ms();
     let op = hold.renewal(ttl_ms);
     let now = Moment::now();
-    match confirm::renewal(&shared, &hold.name, &op).await {
+    match confirm::renewal(&context, &hold.name, &op).await {
         Ok(reply) => {
-            shared.note_time(&reply);
+            context.note_time(&reply);
             if reply.answer.body != Body::Renewed {
-                release::leave_request(&shared, &hold);
+                release::leave_request(&context, &hold);
             }
             match reply.answer.body {
                 Body::Renewed => {
@@ -74,16 +74,16 @@ async fn renew(shared: Arc<Context>, hold: Arc<Hold>, _slot: Slot) {
                     // Whoever said so was wrong.
                     hold.set_forced(false);
                     if hold.state() == GuardState::Lost {
-                        return lost(&shared, &hold);
+                        return lost(&context, &hold);
                     }
                     let until = hold.valid_until();
                     let at =
                         if hold.lease().renewed { now.plus_ms(hold.lease().ms / 3) } else { until };
-                    shared.watchdog.plan(&hold, at.min(until));
+                    context.watchdog.plan(&hold, at.min(until));
                 }
                 body => {
                     hold.lose_by(body);
-                    lost(&shared, &hold);
+                    lost(&context, &hold);
                 }
             }
         }
@@ -93,11 +93,11 @@ async fn renew(shared: Arc<Context>, hold: Arc<Hold>, _slot: Slot) {
             let left = valid_until.left().as_millis() as u64;
             // Near the end try more often: at least four more times.
             let pause = RETRY_MS.min(left / 4).max(10);
-            shared.watchdog.plan(&hold, Moment::now().plus_ms(pause).min(valid_until));
+            context.watchdog.plan(&hold, Moment::now().plus_ms(pause).min(valid_until));
         }
     }
 }
 
-fn lost(shared: &Context, hold: &Hold) {
-    shared.watchdog.forget(hold);
+fn lost(context: &Context, hold: &Hold) {
+    context.watchdog.forget(hold);
 }

@@ -22,27 +22,27 @@ const TOLD_WITHIN: Duration = Duration::from_secs(5);
 const AT_ONCE: usize = 64;
 
 /// Gives back once more what is of these locks, in the background. What is not answered is told to the next connection.
-pub(crate) fn again(shared: &Arc<Context>, scope: &Scope) {
-    let all = shared.lately.found(scope);
+pub(crate) fn again(context: &Arc<Context>, scope: &Scope) {
+    let all = context.lately.found(scope);
     if all.is_empty() {
         return;
     }
     // The end of the client waits for it.
-    let ticket = Ticket::new(&shared.pending);
-    let shared = Arc::clone(shared);
-    shared.runtime.clone().spawn(async move {
+    let ticket = Ticket::new(&context.pending);
+    let context = Arc::clone(context);
+    context.runtime.clone().spawn(async move {
         let _ticket = ticket;
         for some in all.chunks(AT_ONCE) {
             let calls = some.iter().map(|(name, op)| {
-                let (shared, name, op) = (Arc::clone(&shared), name.clone(), op.clone());
+                let (context, name, op) = (Arc::clone(&context), name.clone(), op.clone());
                 tokio::spawn(async move {
-                    if !newer_hold_is_known(&shared, &name, &op).await {
+                    if !newer_hold_is_known(&context, &name, &op).await {
                         return;
                     }
                     let until = Moment::now().plus(TOLD_WITHIN);
                     let mut copies = Copies::default();
                     // A fresh master refuses writes until its replicas are there.
-                    let _ = send::until_answered(&shared, &name, &op, until, &mut copies).await;
+                    let _ = send::until_answered(&context, &name, &op, until, &mut copies).await;
                 })
             });
             for call in calls.collect::<Vec<_>>() {
@@ -56,8 +56,8 @@ pub(crate) fn again(shared: &Arc<Context>, scope: &Scope) {
 /// The owner may hold the lock by now through another request, and the new server take its former hold for that one
 /// until the first renewal is answered: what ends the former must not come before. Says whether it was answered in time;
 /// if it was not, what is left of the former hold ends with the lease.
-async fn newer_hold_is_known(shared: &Context, name: &LockName, op: &Op) -> bool {
+async fn newer_hold_is_known(context: &Context, name: &LockName, op: &Op) -> bool {
     let (Op::Release { owner, .. } | Op::Leave { owner, .. }) = op else { return true };
-    let Some(hold) = shared.owners.hold(name, owner) else { return true };
+    let Some(hold) = context.owners.hold(name, owner) else { return true };
     tokio::time::timeout(TOLD_WITHIN, hold.state_changed(GuardState::Suspect)).await.is_ok()
 }

@@ -45,18 +45,18 @@ impl Copies {
 
 /// Sends one copy.
 pub(crate) async fn once(
-    shared: &Arc<Context>,
+    context: &Arc<Context>,
     name: &LockName,
     op: &Op,
     copies: &mut Copies,
 ) -> Result<Reply, StoreError> {
     copies.begin();
-    let result = shared.store.call(name, op).await;
+    let result = context.store.call(name, op).await;
     match &result {
         Ok(reply) => {
             copies.answered();
             copies.replied = true;
-            shared.note_time(reply);
+            context.note_time(reply);
         }
         Err(failure) if !failure.doubt => copies.answered(),
         Err(_) => {}
@@ -64,7 +64,7 @@ pub(crate) async fn once(
     if let Ok(reply) = &result
         && reply.answer.more
     {
-        shared.nudge(name);
+        context.nudge(name);
     }
     result
 }
@@ -75,7 +75,7 @@ pub(crate) async fn once(
 /// The store's refusal, or [`ErrorKind::Unavailable`] (no copy can have had an effect), or
 /// [`ErrorKind::Unknown`].
 pub(crate) async fn until_answered(
-    shared: &Arc<Context>,
+    context: &Arc<Context>,
     name: &LockName,
     op: &Op,
     until: Moment,
@@ -84,15 +84,15 @@ pub(crate) async fn until_answered(
     let freshen = |op: &mut Op| {
         if let Op::Acquire(acquire) = op {
             acquire.not_after_ms =
-                shared.now_ms(name) + shared.config.store_timeout.as_millis() as u64;
+                context.now_ms(name) + context.config.store_timeout.as_millis() as u64;
         }
     };
-    until_answered_with(shared, name, op.clone(), until, copies, freshen).await
+    until_answered_with(context, name, op.clone(), until, copies, freshen).await
 }
 
 /// The same; `freshen` brings each copy up to date before it is sent.
 pub(crate) async fn until_answered_with(
-    shared: &Arc<Context>,
+    context: &Arc<Context>,
     name: &LockName,
     mut op: Op,
     until: Moment,
@@ -102,7 +102,7 @@ pub(crate) async fn until_answered_with(
     let mut backoff = Backoff::default();
     loop {
         freshen(&mut op);
-        let failure = match once(shared, name, &op, copies).await {
+        let failure = match once(context, name, &op, copies).await {
             Ok(reply) => return Ok(reply),
             Err(failure) => failure,
         };
@@ -124,7 +124,7 @@ pub(crate) async fn until_answered_with(
         // A server that answers "not now" is asked less and less often; one that is not
         // connected is asked as soon as it is.
         tokio::time::sleep(backoff.next().min(left)).await;
-        let _ = tokio::time::timeout(until.left(), shared.store.ready(Some(name))).await;
+        let _ = tokio::time::timeout(until.left(), context.store.ready(Some(name))).await;
     }
 }
 

@@ -54,7 +54,7 @@ impl Drop for Engine {
 
 /// What runs for a client.
 pub(crate) struct Started {
-    pub(crate) shared: Arc<Context>,
+    pub(crate) context: Arc<Context>,
     pub(crate) stop: oneshot::Sender<()>,
 }
 
@@ -71,17 +71,17 @@ pub(crate) fn start(config: Config) -> Result<(Started, FirstContact), Error> {
     let slot: Arc<OnceLock<Weak<Context>>> = Arc::default();
     let hear = Arc::clone(&slot);
     let events: Events = Arc::new(move |event: Event| {
-        if let Some(shared) = hear.get().and_then(Weak::upgrade) {
-            shared.hear(event);
+        if let Some(context) = hear.get().and_then(Weak::upgrade) {
+            context.hear(event);
         }
     });
     let entered = runtime.enter();
-    let shared = open_store(config, client_id, events, &runtime, told)?;
+    let context = open_store(config, client_id, events, &runtime, told)?;
     drop(entered);
     // Set before the runtime runs: no event can come earlier.
-    let _ = slot.set(Arc::downgrade(&shared));
-    runtime.spawn(renew::run(Arc::clone(&shared)));
-    let work = Arc::clone(&shared);
+    let _ = slot.set(Arc::downgrade(&context));
+    runtime.spawn(renew::run(Arc::clone(&context)));
+    let work = Arc::clone(&context);
     std::thread::Builder::new()
         .name("fairlock".into())
         .spawn(move || {
@@ -96,7 +96,7 @@ pub(crate) fn start(config: Config) -> Result<(Started, FirstContact), Error> {
             });
         })
         .map_err(|error| no_thread(&error))?;
-    Ok((Started { shared, stop }, first_contact))
+    Ok((Started { context, stop }, first_contact))
 }
 
 /// The same on a thread that may block, and ends with it.
@@ -120,16 +120,16 @@ pub(crate) fn start_here(
     store: Arc<dyn crate::store::Store>,
 ) -> Started {
     let runtime = tokio::runtime::Handle::current();
-    let shared = Context::new(config, client_id, store, runtime.clone(), true);
-    shared.set_connection(ConnectionState::Connected);
+    let context = Context::new(config, client_id, store, runtime.clone(), true);
+    context.set_connection(ConnectionState::Connected);
     let (stop, stopped) = oneshot::channel::<()>();
-    let work = runtime.spawn(renew::run(Arc::clone(&shared)));
+    let work = runtime.spawn(renew::run(Arc::clone(&context)));
     runtime.spawn(async move {
         // An error means that the last handle is gone, which is the same thing.
         let _ = stopped.await;
         work.abort();
     });
-    Started { shared, stop }
+    Started { context, stop }
 }
 
 fn no_thread(error: &std::io::Error) -> Error {
@@ -150,20 +150,20 @@ fn open_store(
             let store = MemoryStore::new(config.rules(), sink);
             store.announce(&config, client_id);
             runtime.spawn(Arc::clone(&store).run_expiry());
-            let shared = Context::new(config, client_id, store, handle, true);
-            shared.set_connection(ConnectionState::Connected);
+            let context = Context::new(config, client_id, store, handle, true);
+            context.set_connection(ConnectionState::Connected);
             let _ = told.send(Ok(()));
-            Ok(shared)
+            Ok(context)
         }
         #[cfg(all(feature = "sqlite", unix))]
         Address::Sqlite { .. } => {
             let (store, (now, now_ms)) =
                 crate::store::host::HostStore::start(&config, client_id, events)?;
-            let shared = Context::new(config, client_id, store, handle, false);
-            shared.clock.note(now, now_ms);
-            shared.set_connection(ConnectionState::Connected);
+            let context = Context::new(config, client_id, store, handle, false);
+            context.clock.note(now, now_ms);
+            context.set_connection(ConnectionState::Connected);
             let _ = told.send(Ok(()));
-            Ok(shared)
+            Ok(context)
         }
         #[cfg(not(all(feature = "sqlite", unix)))]
         Address::Sqlite { .. } => {
@@ -173,12 +173,12 @@ fn open_store(
         _ => {
             let store = crate::store::redis::RedisStore::start(&config, client_id, events)?;
             let until = Moment::now().plus(config.connect_retry);
-            let shared = Context::new(config, client_id, Arc::clone(&store) as _, handle, false);
+            let context = Context::new(config, client_id, Arc::clone(&store) as _, handle, false);
             runtime.spawn(async move {
                 // Nobody may be waiting: a lazy client.
                 let _ = told.send(store.contact(until).await);
             });
-            Ok(shared)
+            Ok(context)
         }
         #[cfg(not(feature = "redis"))]
         _ => {

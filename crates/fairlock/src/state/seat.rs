@@ -136,7 +136,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     fn seats(client: &Client) -> usize {
-        lock(&client.shared().owners.seats).len()
+        lock(&client.context().owners.seats).len()
     }
 
     async fn seats_are(client: &Client, count: usize) {

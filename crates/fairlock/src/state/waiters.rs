@@ -410,8 +410,8 @@ mod tests {
         let seldom = Config::memory().heartbeat(Duration::from_secs(60));
         let client = Client::with_config(seldom).await.expect("memory");
         let guard = client.fair_lock("job").lock().await.expect("free");
-        let shared = client.shared();
-        let (request, owner) = (shared.new_request().expect("random"), shared.new_owner());
+        let context = client.context();
+        let (request, owner) = (context.new_request().expect("random"), context.new_owner());
         let (name, owner) = (guard.name().clone(), owner.expect("a number"));
         let waiter = Waiter {
             name: name.clone(),
@@ -419,7 +419,7 @@ mod tests {
             lease_ms: 30_000,
             shared_owner: false,
         };
-        let (entry, outcome) = shared.hub.enter(waiter, request, None);
+        let (entry, outcome) = context.hub.enter(waiter, request, None);
         let asks = Op::Acquire(Acquire {
             kind: Kind::Fair,
             owner,
@@ -431,13 +431,13 @@ mod tests {
             sure: false,
             shared_owner: false,
         });
-        let reply = shared.store.call(&name, &asks).await.expect("memory answers");
+        let reply = context.store.call(&name, &asks).await.expect("memory answers");
         let Body::Queued { order, .. } = reply.answer.body else { panic!("{reply:?}") };
-        shared.clock.forget();
+        context.clock.forget();
         guard.release().await.expect("released");
         assert!(entry.is_waiting(), "granted by a message that counts from no time");
-        let queue = shared.hub.queued(&entry, order).expect("a new queue");
-        crate::engine::heartbeat::begin(shared, queue);
+        let queue = context.hub.queued(&entry, order).expect("a new queue");
+        crate::engine::heartbeat::begin(context, queue);
         let outcome = tokio::time::timeout(Duration::from_secs(10), outcome).await;
         assert!(matches!(outcome, Ok(Ok(Outcome::Granted { .. }))), "{outcome:?}");
     }

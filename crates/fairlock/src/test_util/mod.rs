@@ -127,17 +127,17 @@ impl Sandbox {
         let store = Arc::clone(&port) as Arc<dyn Store>;
         let started = start::start_here(self.config.clone(), id, store);
         self.inside.memory().announce(&self.config, id);
-        self.inside.add(id, &started.shared, &port);
+        self.inside.add(id, &started.context, &port);
         Client::new(started)
     }
 
     /// Takes the lock `name` away from the client of this sandbox that holds it: its guard is lost
     /// at once, and the lock is handed to the next waiter. Says whether anybody held it.
     pub fn lose(&self, name: impl AsRef<[u8]>) -> bool {
-        self.with_holds(name.as_ref(), |shared, hold| {
+        self.with_holds(name.as_ref(), |context, hold| {
             // First the guard, so that there are never two.
             hold.lose(LostReason::Forced);
-            shared.watchdog.forget(hold);
+            context.watchdog.forget(hold);
             let gone = Change { count: 0, number: u64::MAX };
             // Only a token that cannot be minted any more is refused.
             let _ = self.inside.memory().apply(&hold.name, &release::release_op(hold, gone));
@@ -160,8 +160,8 @@ impl Sandbox {
     pub fn cut_off(&self, client: &Client) {
         let port = self.port(client);
         if port.set_up(false) {
-            client.shared().hear(Event::Down(Scope::All));
-            client.shared().hear(Event::InboxDown);
+            client.context().hear(Event::Down(Scope::All));
+            client.context().hear(Event::InboxDown);
         }
     }
 
@@ -172,8 +172,8 @@ impl Sandbox {
     pub fn restore(&self, client: &Client) {
         let port = self.port(client);
         if port.set_up(true) {
-            client.shared().hear(Event::Up { scope: Scope::All, whole: true });
-            client.shared().hear(Event::InboxUp(Scope::All));
+            client.context().hear(Event::Up { scope: Scope::All, whole: true });
+            client.context().hear(Event::InboxUp(Scope::All));
         }
     }
 
@@ -192,9 +192,9 @@ impl Sandbox {
     fn with_holds(&self, name: &[u8], act: impl Fn(&Arc<Context>, &Arc<Hold>)) -> bool {
         let Ok(name) = LockName::new(name) else { return false };
         let mut any = false;
-        for shared in self.inside.clients() {
-            for hold in shared.watchdog.holds_of(&name) {
-                act(&shared, &hold);
+        for context in self.inside.clients() {
+            for hold in context.watchdog.holds_of(&name) {
+                act(&context, &hold);
                 any = true;
             }
         }

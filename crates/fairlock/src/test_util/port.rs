@@ -20,7 +20,7 @@ pub(super) struct Inside {
 }
 
 struct Member {
-    shared: Weak<Context>,
+    context: Weak<Context>,
     port: Weak<Port>,
 }
 
@@ -45,10 +45,10 @@ impl Inside {
         &self.memory
     }
 
-    pub(super) fn add(&self, id: ClientId, shared: &Arc<Context>, port: &Arc<Port>) {
+    pub(super) fn add(&self, id: ClientId, context: &Arc<Context>, port: &Arc<Port>) {
         let mut clients = lock(&self.clients);
-        clients.retain(|_, member| member.shared.strong_count() > 0);
-        let member = Member { shared: Arc::downgrade(shared), port: Arc::downgrade(port) };
+        clients.retain(|_, member| member.context.strong_count() > 0);
+        let member = Member { context: Arc::downgrade(context), port: Arc::downgrade(port) };
         clients.insert(id, member);
     }
 
@@ -57,7 +57,7 @@ impl Inside {
     }
 
     pub(super) fn clients(&self) -> Vec<Arc<Context>> {
-        lock(&self.clients).values().filter_map(|member| member.shared.upgrade()).collect()
+        lock(&self.clients).values().filter_map(|member| member.context.upgrade()).collect()
     }
 
     /// To one client, or to all; not to those that are cut off.
@@ -68,10 +68,10 @@ impl Inside {
                 let up = || member.port.upgrade().is_some_and(|port| port.is_up());
                 to.is_none_or(|to| to == **id) && up()
             })
-            .filter_map(|(_, member)| member.shared.upgrade())
+            .filter_map(|(_, member)| member.context.upgrade())
             .collect();
-        for shared in reached {
-            shared.hear(event.clone());
+        for context in reached {
+            context.hear(event.clone());
         }
     }
 }

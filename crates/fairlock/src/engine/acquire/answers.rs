@@ -30,13 +30,13 @@ const GIVE_BACK_GRACE: Duration = Duration::from_secs(1);
 /// The wait is over. A store that never answered has not said that the lock is taken: nobody may take
 /// its silence for that.
 pub(super) fn unanswered<T>(
-    shared: &Context,
+    context: &Context,
     wanted: &Wanted,
     copies: Copies,
 ) -> Result<Option<T>, Error> {
     let silent =
-        !copies.answered_once() && (copies.in_doubt() || !shared.is_connected(&wanted.name));
-    if shared.is_closed() || !silent {
+        !copies.answered_once() && (copies.in_doubt() || !context.is_connected(&wanted.name));
+    if context.is_closed() || !silent {
         return Ok(None);
     }
     let kind = if copies.in_doubt() { ErrorKind::Unknown } else { ErrorKind::Unavailable };
@@ -53,14 +53,14 @@ pub(super) fn silence(kind: ErrorKind, name: &LockName) -> Error {
 /// or a hold that was lost: that one is not taken over. It is about to be released, or ends with
 /// its lease.
 pub(super) async fn answered_to_owner(
-    shared: &Arc<Context>,
+    context: &Arc<Context>,
     wanted: &Wanted,
     acquire: Acquire,
     copies: &mut Copies,
 ) -> Result<Reply, Error> {
     let (mut pause, longest) = GIVEN_UP_PAUSE;
     loop {
-        let reply = answered(shared, wanted, acquire.clone(), copies).await?;
+        let reply = answered(context, wanted, acquire.clone(), copies).await?;
         let given_up = matches!(reply.answer.body, Body::HeldBySelf { .. });
         if !given_up || wanted.seat.is_none() || wanted.try_once {
             return Ok(reply);
@@ -72,17 +72,17 @@ pub(super) async fn answered_to_owner(
 
 /// Sends a request until it is answered; once more when the server's clock was misjudged.
 pub(super) async fn answered(
-    shared: &Arc<Context>,
+    context: &Arc<Context>,
     wanted: &Wanted,
     acquire: Acquire,
     copies: &mut Copies,
 ) -> Result<Reply, Error> {
     let (name, seat) = (&wanted.name, wanted.seat.as_deref());
-    let until = shared.store_deadline();
+    let until = context.store_deadline();
     let op = Op::Acquire(acquire);
     seat.inspect(|seat| seat.asks());
     for _ in 0..LATE_MAX {
-        let reply = send::until_answered(shared, name, &op, until, copies).await?;
+        let reply = send::until_answered(context, name, &op, until, copies).await?;
         seat.inspect(|seat| seat.is_answered());
         if reply.answer.body != Body::TooLate {
             return Ok(reply);
@@ -109,37 +109,37 @@ pub(super) fn unexpected(wanted: &Wanted, body: &Body) -> Error {
 /// # Errors
 /// Too few replicas have it: it was given back.
 pub(super) async fn confirm(
-    shared: &Arc<Context>,
+    context: &Arc<Context>,
     wanted: &Wanted,
     owner: &OwnerId,
     grant: &Grant,
     base: Moment,
     doubtful: &[RequestId],
 ) -> Result<Option<Arc<Hold>>, Error> {
-    let lease_ms = wanted.lease_ms(shared);
-    let hold = wanted.hold(shared, owner.clone(), grant, base, doubtful.to_vec());
+    let lease_ms = wanted.lease_ms(context);
+    let hold = wanted.hold(context, owner.clone(), grant, base, doubtful.to_vec());
     let left_ms = hold.valid_until().left().as_millis() as u64;
     if left_ms == 0 {
         return Ok(None);
     }
     let hold = Arc::new(hold);
     let mut full = grant.ttl_ms >= lease_ms;
-    let replicated = shared.store.is_replicated();
+    let replicated = context.store.is_replicated();
     if replicated || left_ms < grant.ttl_ms / 3 {
         let ttl_ms = hold.lease().wanted_ms();
         let op = hold.renewal(ttl_ms);
         let reply = if replicated {
-            match replicas_have(shared, &hold, &op).await {
+            match replicas_have(context, &hold, &op).await {
                 Ok(reply) => reply,
                 Err(error) => {
-                    let given_back = release::give_back(shared, &hold);
+                    let given_back = release::give_back(context, &hold);
                     // Whoever asks next should find it free.
                     let _ = tokio::time::timeout(GIVE_BACK_GRACE, given_back).await;
                     return Err(error);
                 }
             }
         } else {
-            match send::once(shared, &wanted.name, &op, &mut Copies::default()).await {
+            match send::once(context, &wanted.name, &op, &mut Copies::default()).await {
                 Ok(reply) => reply,
                 Err(_) => return Ok(None),
             }
@@ -153,20 +153,20 @@ pub(super) async fn confirm(
         }
         full = true;
     }
-    observe::held(&hold.told(), shared.config.log_names, &wanted.asked);
-    if !shared.is_connected(&wanted.name) {
+    observe::held(&hold.told(), context.config.log_names, &wanted.asked);
+    if !context.is_connected(&wanted.name) {
         // It came with the last words of a connection that is gone: as any other hold.
         hold.suspect();
         full = false;
     }
-    shared.watchdog.watch(&hold, full);
+    context.watchdog.watch(&hold, full);
     Ok(Some(hold))
 }
 
 /// Renews a hold that was just got, and waits for replicas. What they have says more than the grant:
 /// another server may have become the primary since.
-async fn replicas_have(shared: &Arc<Context>, hold: &Hold, op: &Op) -> Result<Reply, Error> {
-    let confirmed = confirmed(shared, &hold.name, op, shared.store_deadline()).await?;
+async fn replicas_have(context: &Arc<Context>, hold: &Hold, op: &Op) -> Result<Reply, Error> {
+    let confirmed = confirmed(context, &hold.name, op, context.store_deadline()).await?;
     match confirmed.missing {
         Some(missing) if confirmed.reply.answer.body == Body::Renewed => {
             Err(missing.on(&hold.name))
@@ -184,7 +184,7 @@ async fn replicas_have(shared: &Arc<Context>, hold: &Hold, op: &Op) -> Result<Re
 /// Takes back, in the background, what was asked for. The result is the end of that for `request`
 /// itself, if there is anything to take back.
 pub(super) fn give_up(
-    shared: &Arc<Context>,
+    context: &Arc<Context>,
     wanted: &Wanted,
     owner: &OwnerId,
     request: RequestId,
@@ -201,7 +201,7 @@ pub(super) fn give_up(
         link: wanted.link.clone(),
     };
     for request in doubtful {
-        release::abandon(shared, gone(*request, true));
+        release::abandon(context, gone(*request, true));
     }
-    (!wanted.try_once || doubt).then(|| release::abandon(shared, gone(request, doubt)))
+    (!wanted.try_once || doubt).then(|| release::abandon(context, gone(request, doubt)))
 }

@@ -10,14 +10,14 @@ use std::sync::Arc;
 
 /// Asks the store for the lock in the name of `owner`.
 pub(super) async fn ask(
-    shared: &Arc<Context>,
+    context: &Arc<Context>,
     wanted: &Wanted,
     owner: OwnerId,
     caller: &mut Caller,
 ) -> Result<Option<Arc<Hold>>, Error> {
     observe::asked_as(&wanted.asked, &owner);
     match wanted.kind {
-        Kind::Plain | Kind::Simple => plain::plain(shared, wanted, owner, caller).await,
-        _ => fair::fair(shared, wanted, owner, caller).await,
+        Kind::Plain | Kind::Simple => plain::plain(context, wanted, owner, caller).await,
+        _ => fair::fair(context, wanted, owner, caller).await,
     }
 }

@@ -10,33 +10,33 @@ use fairlock_core::{Body, Grant, Mode, Op, OwnerId, RequestId};
 use std::sync::Arc;
 
 /// A store in this process, or in a file, gives a free lock without any task or wait.
-pub(crate) fn at_once(shared: &Arc<Context>, wanted: &Wanted) -> Result<Option<Arc<Hold>>, Error> {
-    if !shared.store.is_synchronous() || wanted.seat.is_some() {
+pub(crate) fn at_once(context: &Arc<Context>, wanted: &Wanted) -> Result<Option<Arc<Hold>>, Error> {
+    if !context.store.is_synchronous() || wanted.seat.is_some() {
         return Ok(None);
     }
-    let owner = shared.new_owner()?;
-    let request = shared.new_request()?;
-    let mut op = wanted.op(shared, &owner, request);
+    let owner = context.new_owner()?;
+    let request = context.new_request()?;
+    let mut op = wanted.op(context, &owner, request);
     op.mode = Mode::Try;
-    let Some(reply) = shared.store.call_now(&wanted.name, &Op::Acquire(op)) else {
+    let Some(reply) = context.store.call_now(&wanted.name, &Op::Acquire(op)) else {
         return Ok(None);
     };
     let reply = match reply {
         Ok(reply) => reply,
         Err(failure) => {
             if failure.doubt {
-                release::abandon(shared, unanswered(wanted, owner, request));
+                release::abandon(context, unanswered(wanted, owner, request));
             }
             return Err(failure.error.on(&wanted.name));
         }
     };
-    shared.note_time(&reply);
+    context.note_time(&reply);
     let Body::Granted { token, ttl_ms } = reply.answer.body else { return Ok(None) };
     let grant = Grant { request, token, ttl_ms };
     observe::acquired_at_once(&wanted.told(), &owner);
-    let hold = Arc::new(wanted.hold(shared, owner, &grant, reply.sent, Vec::new()));
-    observe::held(&hold.told(), shared.config.log_names, &wanted.asked);
-    shared.watchdog.watch(&hold, true);
+    let hold = Arc::new(wanted.hold(context, owner, &grant, reply.sent, Vec::new()));
+    observe::held(&hold.told(), context.config.log_names, &wanted.asked);
+    context.watchdog.watch(&hold, true);
     Ok(Some(hold))
 }
 

@@ -17,13 +17,13 @@ pub(crate) type Requested = oneshot::Receiver<Result<Option<Delivery>, Error>>;
 /// future is dropped: then nobody ever sees it, and it is released here.
 pub(crate) struct Delivery {
     hold: Option<Arc<Hold>>,
-    shared: Arc<Context>,
+    context: Arc<Context>,
     pub(super) link: Option<Arc<Link>>,
 }
 
 impl Delivery {
-    pub(crate) fn new(hold: Arc<Hold>, shared: &Arc<Context>) -> Self {
-        Self { hold: Some(hold), shared: Arc::clone(shared), link: None }
+    pub(crate) fn new(hold: Arc<Hold>, context: &Arc<Context>) -> Self {
+        Self { hold: Some(hold), context: Arc::clone(context), link: None }
     }
 
     /// The caller has it, and makes a guard of it.
@@ -35,15 +35,15 @@ impl Delivery {
 impl Drop for Delivery {
     fn drop(&mut self) {
         let Some(hold) = self.hold.take() else { return };
-        if self.shared.is_forked_child() {
+        if self.context.is_forked_child() {
             // It is the parent's.
-            std::mem::forget((hold, Arc::clone(&self.shared)));
+            std::mem::forget((hold, Arc::clone(&self.context)));
             return;
         }
         let (change, unattended) = hold.leave();
         if unattended {
-            self.shared.watchdog.forget(&hold);
+            self.context.watchdog.forget(&hold);
         }
-        release::release_later(&self.shared, hold, change, self.link.take());
+        release::release_later(&self.context, hold, change, self.link.take());
     }
 }

@@ -21,7 +21,7 @@ use tokio::sync::oneshot;
 const OVER_MAX: u32 = 2;
 
 pub(super) async fn fair(
-    shared: &Arc<Context>,
+    context: &Arc<Context>,
     wanted: &Wanted,
     owner: OwnerId,
     caller: &mut Caller,
@@ -30,33 +30,33 @@ pub(super) async fn fair(
     let mut over = 0;
     let mut doubtful = Vec::new();
     loop {
-        let request = shared.new_request()?;
-        let lease_ms = wanted.lease_ms(shared);
+        let request = context.new_request()?;
+        let lease_ms = wanted.lease_ms(context);
         let waiter = Waiter {
             name: wanted.name.clone(),
             owner: owner.clone(),
             lease_ms,
             shared_owner: wanted.seat.is_some(),
         };
-        let (entry, mut outcome) = shared.hub.enter(waiter, request, order);
-        let mut op = wanted.op(shared, &owner, request);
+        let (entry, mut outcome) = context.hub.enter(waiter, request, order);
+        let mut op = wanted.op(context, &owner, request);
         op.order = order;
-        let got = wait_fair(shared, wanted, op, &entry, &mut outcome, caller).await;
-        shared.hub.remove(&entry);
+        let got = wait_fair(context, wanted, op, &entry, &mut outcome, caller).await;
+        context.hub.remove(&entry);
         let remains = entry.remains();
         doubtful.extend(remains.former);
         let outcome = match got {
             Ok(Some(outcome)) => outcome,
             // A grant that came in the very moment of giving up is a grant, unless cancelled.
             Ok(None) if caller.is_closed() => {
-                give_up(shared, wanted, &owner, remains.request, remains.doubt, &doubtful);
+                give_up(context, wanted, &owner, remains.request, remains.doubt, &doubtful);
                 return Ok(None);
             }
             Ok(None) => match outcome.try_recv() {
                 Ok(late @ Outcome::Granted { .. }) => late,
                 _ => {
                     let taken_back =
-                        give_up(shared, wanted, &owner, remains.request, remains.doubt, &doubtful);
+                        give_up(context, wanted, &owner, remains.request, remains.doubt, &doubtful);
                     // Whoever tries next, here or elsewhere, must not find the place of one that
                     // was told "no". A server that does not answer is not waited for.
                     if let Some(taken_back) = taken_back.filter(|_| !remains.doubt) {
@@ -69,7 +69,7 @@ pub(super) async fn fair(
                 // What never reached the store need not be taken back: the end of the client would wait for that.
                 let nothing = error.kind() == ErrorKind::Unavailable && !remains.doubt;
                 if !nothing || !doubtful.is_empty() {
-                    give_up(shared, wanted, &owner, remains.request, remains.doubt, &doubtful);
+                    give_up(context, wanted, &owner, remains.request, remains.doubt, &doubtful);
                 }
                 return Err(error.by(&owner));
             }
@@ -77,7 +77,7 @@ pub(super) async fn fair(
         let (grant, base) = match outcome {
             Outcome::Granted { grant, base } => (grant, base),
             Outcome::Failed(error) => {
-                give_up(shared, wanted, &owner, remains.request, remains.doubt, &doubtful);
+                give_up(context, wanted, &owner, remains.request, remains.doubt, &doubtful);
                 return Err(error);
             }
         };
@@ -85,7 +85,7 @@ pub(super) async fn fair(
         if remains.doubt || grant.request != remains.request {
             doubtful.push(remains.request);
         }
-        match confirm(shared, wanted, &owner, &grant, base, &doubtful).await {
+        match confirm(context, wanted, &owner, &grant, base, &doubtful).await {
             Ok(Some(hold)) => return Ok(Some(hold)),
             Ok(None) => {}
             Err(error) => return Err(error.by(&owner)),
@@ -95,11 +95,11 @@ pub(super) async fn fair(
         doubtful.push(grant.request);
         if wanted.seat.is_some() {
             // The next request of an explicit owner does not take it over, but waits for its end.
-            give_up(shared, wanted, &owner, grant.request, true, &[]);
+            give_up(context, wanted, &owner, grant.request, true, &[]);
         }
         over += 1;
-        if !wanted.is_renewed(shared) && over >= OVER_MAX {
-            give_up(shared, wanted, &owner, remains.request, remains.doubt, &doubtful);
+        if !wanted.is_renewed(context) && over >= OVER_MAX {
+            give_up(context, wanted, &owner, remains.request, remains.doubt, &doubtful);
             let message = "the lease was over before the lock could be used, twice; choose a \
                            longer lease";
             return Err(Error::new(ErrorKind::LeaseTooShort, message).on(&wanted.name).by(&owner));
@@ -110,7 +110,7 @@ pub(super) async fn fair(
 
 /// Sends the request and waits for its turn. `None`: time is up or nobody waits any more.
 async fn wait_fair(
-    shared: &Arc<Context>,
+    context: &Arc<Context>,
     wanted: &Wanted,
     op: Acquire,
     entry: &Arc<Entry>,
@@ -119,13 +119,13 @@ async fn wait_fair(
 ) -> Result<Option<Outcome>, Error> {
     let (request, returning) = (op.request, op.order.is_some());
     let until = wanted.until.filter(|_| !wanted.try_once);
-    let stop = stop(shared, caller, until);
+    let stop = stop(context, caller, until);
     tokio::pin!(stop);
     let mut copies = Copies::default();
     let mut stopped = false;
     let mut overtaken = None;
     let reply = {
-        let call = answered_to_owner(shared, wanted, op, &mut copies);
+        let call = answered_to_owner(context, wanted, op, &mut copies);
         tokio::pin!(call);
         tokio::select! {
             biased;
@@ -145,7 +145,7 @@ async fn wait_fair(
     if overtaken.is_some() {
         return Ok(overtaken);
     }
-    let Some(reply) = reply else { return unanswered(shared, wanted, copies) };
+    let Some(reply) = reply else { return unanswered(context, wanted, copies) };
     let reply = reply?;
     match reply.answer.body {
         Body::Granted { token, ttl_ms } => {
@@ -157,17 +157,17 @@ async fn wait_fair(
         Body::HeldBySelf { .. } if wanted.seat.is_some() => return Ok(None),
         Body::Queued { order, retry_ms, foreign, length } => {
             observe::queued(&wanted.name, &entry.owner, returning, length);
-            if let Some(queue) = shared.hub.queued(entry, order) {
-                heartbeat::begin(shared, queue);
+            if let Some(queue) = context.hub.queued(entry, order) {
+                heartbeat::begin(context, queue);
             }
             if let Some(link) = &wanted.link {
                 link.queued(&entry.owner);
             }
             // The first heartbeat is early where something is expected before the regular one,
             // and where it has to find out on which channel Java will wake us.
-            let soon = shared.beat_every(&wanted.name);
+            let soon = context.beat_every(&wanted.name);
             if foreign || retry_ms.is_some_and(|ms| Duration::from_millis(ms) < soon) {
-                shared.hub.wake(&Topic::Waiter(wanted.name.clone(), entry.owner.clone()));
+                context.hub.wake(&Topic::Waiter(wanted.name.clone(), entry.owner.clone()));
             }
         }
         body => return Err(unexpected(wanted, &body)),

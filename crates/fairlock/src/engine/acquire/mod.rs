@@ -24,10 +24,10 @@ use std::sync::Arc;
 
 /// Gets the lock for `caller`, or finds that it cannot be had; leaves nothing behind when the
 /// caller goes away.
-pub(crate) async fn run(ticket: Ticket, shared: Arc<Context>, wanted: Wanted, mut caller: Caller) {
+pub(crate) async fn run(ticket: Ticket, context: Arc<Context>, wanted: Wanted, mut caller: Caller) {
     let waiting = observe::waiting(&wanted.asked, wanted.kind);
-    let mut result = waiting.within(drive(&shared, &wanted, &mut caller)).await;
-    if shared.is_closed() && matches!(result, Ok(None)) {
+    let mut result = waiting.within(drive(&context, &wanted, &mut caller)).await;
+    if context.is_closed() && matches!(result, Ok(None)) {
         result = Err(Error::closed());
     }
     waiting.ended(&wanted.told(), &result, caller.is_closed());
@@ -41,14 +41,14 @@ pub(crate) async fn run(ticket: Ticket, shared: Arc<Context>, wanted: Wanted, mu
 }
 
 async fn drive(
-    shared: &Arc<Context>,
+    context: &Arc<Context>,
     wanted: &Wanted,
     caller: &mut Caller,
 ) -> Result<Option<Delivery>, Error> {
     if let Some(seat) = &wanted.seat {
         // Boxed, as are other ways that few go: the task of every request is copied twice, and has room for all of them.
-        return Box::pin(owned::drive(shared, wanted, seat, caller)).await;
+        return Box::pin(owned::drive(context, wanted, seat, caller)).await;
     }
-    let hold = ask::ask(shared, wanted, shared.new_owner()?, caller).await?;
-    Ok(hold.map(|hold| Delivery::new(hold, shared)))
+    let hold = ask::ask(context, wanted, context.new_owner()?, caller).await?;
+    Ok(hold.map(|hold| Delivery::new(hold, context)))
 }

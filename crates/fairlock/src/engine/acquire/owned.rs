@@ -30,19 +30,19 @@ enum Way<'a> {
 /// As [`run`](super::run) for an owner of its own: enters the owner's hold, or gets one when no other
 /// request of the owner is about to.
 pub(crate) async fn drive(
-    shared: &Arc<Context>,
+    context: &Arc<Context>,
     wanted: &Wanted,
     seat: &Arc<Seat>,
     caller: &mut Caller,
 ) -> Result<Option<Delivery>, Error> {
     let way = {
         let entering = AtomicBool::new(false);
-        let mut way = pin!(find_way(shared, wanted, seat, &entering));
+        let mut way = pin!(find_way(context, wanted, seat, &entering));
         tokio::select! {
             biased;
             way = &mut way => way?,
-            why = stop(shared, caller, wanted.until) => match why {
-                Stop::Late => late(shared, wanted, seat, way, &entering).await?,
+            why = stop(context, caller, wanted.until) => match why {
+                Stop::Late => late(context, wanted, seat, way, &entering).await?,
                 _ => Way::Busy,
             },
         }
@@ -55,17 +55,17 @@ pub(crate) async fn drive(
         Way::Asks { turn, .. } => turn,
         Way::Busy => return Ok(None),
     };
-    let hold = ask(shared, wanted, seat.owner.clone(), caller).await?;
+    let hold = ask(context, wanted, seat.owner.clone(), caller).await?;
     if let Some(hold) = &hold {
         seat.set_hold(hold);
     }
-    Ok(hold.map(|hold| Delivery::new(hold, shared)))
+    Ok(hold.map(|hold| Delivery::new(hold, context)))
 }
 
 /// Time is up. A store that has not said anything has not said that the lock is taken: it gets some more time,
 /// and after that its silence is an error.
 async fn late<'a>(
-    shared: &Arc<Context>,
+    context: &Arc<Context>,
     wanted: &Wanted,
     seat: &Seat,
     way: Pin<&mut impl Future<Output = Result<Way<'a>, Error>>>,
@@ -77,7 +77,7 @@ async fn late<'a>(
             // Nothing but the answer to this re-entry says anything about it.
             std::future::pending::<()>().await;
         }
-        seat.says_something(|name| shared.is_connected(name)).await;
+        seat.says_something(|name| context.is_connected(name)).await;
     };
     let way = tokio::select! {
         biased;
@@ -94,14 +94,14 @@ async fn late<'a>(
 }
 
 async fn find_way<'a>(
-    shared: &Arc<Context>,
+    context: &Arc<Context>,
     wanted: &Wanted,
     seat: &'a Arc<Seat>,
     entering: &AtomicBool,
 ) -> Result<Way<'a>, Error> {
     // Re-entries need no turn: they name counts, in whatever order they arrive.
     entering.store(true, Ordering::Relaxed);
-    if let Some(entered) = enter_hold(shared, wanted, seat).await? {
+    if let Some(entered) = enter_hold(context, wanted, seat).await? {
         return Ok(Way::Entered(entered));
     }
     entering.store(false, Ordering::Relaxed);
@@ -114,7 +114,7 @@ async fn find_way<'a>(
     let after_an_answer = seat.looks_first();
     // Whoever had the turn before may have got the lock.
     entering.store(true, Ordering::Relaxed);
-    Ok(match enter_hold(shared, wanted, seat).await? {
+    Ok(match enter_hold(context, wanted, seat).await? {
         Some(entered) => Way::Entered(entered),
         None => {
             seat.has_not_asked();
@@ -125,7 +125,7 @@ async fn find_way<'a>(
 
 /// Enters the owner's hold. `None`: it has none.
 async fn enter_hold(
-    shared: &Arc<Context>,
+    context: &Arc<Context>,
     wanted: &Wanted,
     seat: &Seat,
 ) -> Result<Option<Delivery>, Error> {
@@ -146,8 +146,8 @@ async fn enter_hold(
         };
     };
     // From here on dropping `entered` takes the entry back.
-    let entered = Delivery::new(Arc::clone(&hold), shared);
-    match reenter::enter(shared, &hold, change).await {
+    let entered = Delivery::new(Arc::clone(&hold), context);
+    match reenter::enter(context, &hold, change).await {
         Ok(()) => Ok(Some(entered)),
         // Found out just now: as if it had been known before.
         Err(error) if error.kind() == ErrorKind::Lost => Ok(None),

@@ -28,23 +28,24 @@ const PACE: Duration = Duration::from_millis(50);
 /// a message, at the end of the holder's TTL, and once every heartbeat; more often while a foreign
 /// client holds a simple lock, which tells nobody when it lets go.
 pub(super) async fn plain(
-    shared: &Arc<Context>,
+    context: &Arc<Context>,
     wanted: &Wanted,
     owner: OwnerId,
     caller: &mut Caller,
 ) -> Result<Option<Arc<Hold>>, Error> {
-    let request = shared.new_request()?;
+    let request = context.new_request()?;
     let mut copies = Copies::default();
-    let queue = shared.hub.enter_plain(&wanted.name);
+    let queue = context.hub.enter_plain(&wanted.name);
     let until = wanted.until.filter(|_| !wanted.try_once);
     let first = FirstReply::default();
     let ended = {
-        let attempts = plain_attempts(shared, wanted, &owner, request, &queue, &mut copies, &first);
+        let attempts =
+            plain_attempts(context, wanted, &owner, request, &queue, &mut copies, &first);
         tokio::pin!(attempts);
         tokio::select! {
             biased;
             result = &mut attempts => Ok(result),
-            why = stop(shared, caller, until) => tokio::select! {
+            why = stop(context, caller, until) => tokio::select! {
                 biased;
                 result = &mut attempts => Ok(result),
                 () = first.or_not_asked() => Err(why),
@@ -55,18 +56,18 @@ pub(super) async fn plain(
     let result = match ended {
         Ok(result) => result,
         Err(Stop::Late) if !first.was_asked() => {
-            Box::pin(ask_once(shared, wanted, &owner, request, &mut copies)).await
+            Box::pin(ask_once(context, wanted, &owner, request, &mut copies)).await
         }
-        Err(_) => unanswered(shared, wanted, copies),
+        Err(_) => unanswered(context, wanted, copies),
     };
-    shared.hub.leave_plain(&wanted.name);
+    context.hub.leave_plain(&wanted.name);
     let doubtful = if copies.in_doubt() { vec![request] } else { Vec::new() };
     match result {
         Ok(Some((grant, base))) => {
-            let hold = confirm(shared, wanted, &owner, &grant, base, &doubtful).await;
+            let hold = confirm(context, wanted, &owner, &grant, base, &doubtful).await;
             let hold = hold.map_err(|error| error.by(&owner))?;
             if hold.is_none() {
-                give_up(shared, wanted, &owner, request, true, &[]);
+                give_up(context, wanted, &owner, request, true, &[]);
                 let message = "the lease was over before the lock could be used; choose a \
                                longer lease";
                 let error = Error::new(ErrorKind::LeaseTooShort, message);
@@ -75,11 +76,11 @@ pub(super) async fn plain(
             Ok(hold)
         }
         Ok(None) => {
-            give_up(shared, wanted, &owner, request, copies.in_doubt(), &[]);
+            give_up(context, wanted, &owner, request, copies.in_doubt(), &[]);
             Ok(None)
         }
         Err(error) => {
-            give_up(shared, wanted, &owner, request, copies.in_doubt(), &[]);
+            give_up(context, wanted, &owner, request, copies.in_doubt(), &[]);
             Err(error.by(&owner))
         }
     }
@@ -108,15 +109,15 @@ impl FirstReply {
 /// The last word of a waiter whose time is up before it could ask, since another one of this client did: that one
 /// may have heard nothing, and silence does not say that the lock is taken.
 async fn ask_once(
-    shared: &Arc<Context>,
+    context: &Arc<Context>,
     wanted: &Wanted,
     owner: &OwnerId,
     request: RequestId,
     copies: &mut Copies,
 ) -> Result<Option<(Grant, Moment)>, Error> {
-    let op = wanted.op(shared, owner, request);
-    let asking = tokio::time::timeout(SILENCE_GRACE, answered(shared, wanted, op, copies));
-    let Ok(reply) = asking.await else { return unanswered(shared, wanted, *copies) };
+    let op = wanted.op(context, owner, request);
+    let asking = tokio::time::timeout(SILENCE_GRACE, answered(context, wanted, op, copies));
+    let Ok(reply) = asking.await else { return unanswered(context, wanted, *copies) };
     let reply = reply?;
     match reply.answer.body {
         Body::Granted { token, ttl_ms } => {
@@ -129,7 +130,7 @@ async fn ask_once(
 }
 
 async fn plain_attempts(
-    shared: &Arc<Context>,
+    context: &Arc<Context>,
     wanted: &Wanted,
     owner: &OwnerId,
     request: RequestId,
@@ -138,17 +139,17 @@ async fn plain_attempts(
     first: &FirstReply,
 ) -> Result<Option<(Grant, Moment)>, Error> {
     let topic = Topic::Base(wanted.name.clone());
-    let period = shared.beat_every(&wanted.name);
+    let period = context.beat_every(&wanted.name);
     // One waiter of this client asks at a time; the others are woken by its success.
     let _turn = if wanted.try_once { None } else { Some(queue.turn.lock().await) };
     let mut listening: Option<Listening<'_>> = None;
     let mut in_vain: u32 = 0;
     let mut poll = Poll::default();
     loop {
-        let op = wanted.op(shared, owner, request);
+        let op = wanted.op(context, owner, request);
         let asked = Moment::now();
         first.asked.store(true, Ordering::Relaxed);
-        let reply = answered(shared, wanted, op, copies).await?;
+        let reply = answered(context, wanted, op, copies).await?;
         first.replied.notify_one();
         let (ttl_ms, longest) = match reply.answer.body {
             Body::Granted { token, ttl_ms } => {
@@ -169,8 +170,8 @@ async fn plain_attempts(
         };
         if listening.is_none() {
             // Subscribed before it is asked again: no release can fall between.
-            let subscribed = shared.store.listen(topic.clone());
-            listening = Some(Listening { shared, topic: topic.clone() });
+            let subscribed = context.store.listen(topic.clone());
+            listening = Some(Listening { context, topic: topic.clone() });
             subscribed.await.map_err(|failure| failure.error.on(&wanted.name))?;
             continue;
         }
@@ -179,7 +180,7 @@ async fn plain_attempts(
         let woken = tokio::select! {
             biased;
             () = queue.wake.notified() => true,
-            () = shared.store.sleep(wait) => false,
+            () = context.store.sleep(wait) => false,
         };
         in_vain = if woken { in_vain + 1 } else { 0 };
         if in_vain > RACES {
@@ -189,12 +190,12 @@ async fn plain_attempts(
 }
 
 struct Listening<'a> {
-    shared: &'a Arc<Context>,
+    context: &'a Arc<Context>,
     topic: Topic,
 }
 
 impl Drop for Listening<'_> {
     fn drop(&mut self) {
-        self.shared.store.unlisten(self.topic.clone());
+        self.context.store.unlisten(self.topic.clone());
     }
 }

@@ -31,14 +31,15 @@ pub(crate) struct Wanted {
 }
 
 impl Wanted {
-    pub(crate) fn lease_ms(&self, shared: &Context) -> u64 {
-        let lease = self.lease.unwrap_or(shared.config.watchdog_lease);
+    pub(crate) fn lease_ms(&self, context: &Context) -> u64 {
+        let lease = self.lease.unwrap_or(context.config.watchdog_lease);
         self.max_hold.map_or(lease, |most| most.min(lease)).as_millis() as u64
     }
 
     /// Whether the hold lasts for longer than one lease.
-    pub(super) fn is_renewed(&self, shared: &Context) -> bool {
-        self.lease.is_none() && self.max_hold.is_none_or(|most| most > shared.config.watchdog_lease)
+    pub(super) fn is_renewed(&self, context: &Context) -> bool {
+        self.lease.is_none()
+            && self.max_hold.is_none_or(|most| most > context.config.watchdog_lease)
     }
 
     /// What is told of it.
@@ -52,16 +53,16 @@ impl Wanted {
     }
 
     /// The operation that asks for the lock.
-    pub(crate) fn op(&self, shared: &Context, owner: &OwnerId, request: RequestId) -> Acquire {
+    pub(crate) fn op(&self, context: &Context, owner: &OwnerId, request: RequestId) -> Acquire {
         Acquire {
             kind: self.kind,
             owner: owner.clone(),
             request,
-            lease_ms: self.lease_ms(shared),
+            lease_ms: self.lease_ms(context),
             mode: if self.try_once { Mode::Try } else { Mode::Wait },
             order: None,
             not_after_ms: u64::MAX,
-            sure: !shared.store.inbox_up(),
+            sure: !context.store.inbox_up(),
             shared_owner: self.seat.is_some(),
         }
     }
@@ -69,14 +70,14 @@ impl Wanted {
     /// The hold of a grant whose TTL counts from `base`.
     pub(crate) fn hold(
         &self,
-        shared: &Context,
+        context: &Context,
         owner: OwnerId,
         grant: &Grant,
         base: Moment,
         doubtful: Vec<RequestId>,
     ) -> Hold {
-        let ms = self.lease_ms(shared);
-        let renewed = self.is_renewed(shared);
+        let ms = self.lease_ms(context);
+        let renewed = self.is_renewed(context);
         let end = if renewed { self.max_hold } else { Some(Duration::from_millis(ms)) };
         let lease = Lease {
             ms,
@@ -89,8 +90,8 @@ impl Wanted {
             Hold::new(self.name.clone(), self.kind, owner, grant, lease, until, doubtful);
         hold.seat = self.seat.clone();
         // A store inside the process is copied with it.
-        if !shared.is_embedded {
-            hold.stay_at(shared.origin);
+        if !context.is_embedded {
+            hold.stay_at(context.origin);
         }
         hold
     }

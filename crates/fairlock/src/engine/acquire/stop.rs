@@ -38,7 +38,7 @@ impl Stop {
 }
 
 /// Resolves when the wait ends without the lock.
-pub(super) async fn stop(shared: &Context, caller: &mut Caller, until: Option<Moment>) -> Stop {
+pub(super) async fn stop(context: &Context, caller: &mut Caller, until: Option<Moment>) -> Stop {
     let deadline = async {
         match until {
             Some(until) => tokio::time::sleep(until.left()).await,
@@ -49,6 +49,6 @@ pub(super) async fn stop(shared: &Context, caller: &mut Caller, until: Option<Mo
         biased;
         () = caller.closed() => Stop::Gone,
         () = deadline => Stop::Late,
-        () = shared.closed() => Stop::Closed,
+        () = context.closed() => Stop::Closed,
     }
 }

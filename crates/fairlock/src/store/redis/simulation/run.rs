@@ -245,8 +245,8 @@ impl Run {
         let ours =
             |owner: &fairlock_core::OwnerId| owner.client().is_some_and(|id| ids.contains(&id));
         for (peer, living) in &self.clients {
-            let shared = living.client.shared();
-            for what in shared.leftovers().into_iter().chain(living.store.leftovers()) {
+            let context = living.client.context();
+            for what in context.leftovers().into_iter().chain(living.store.leftovers()) {
                 left.push(format!("client {peer} has left {what}"));
             }
         }
@@ -281,20 +281,20 @@ pub(super) fn start(config: Config, id: ClientId) -> (Client, Arc<RedisStore>) {
     let slot: Arc<OnceLock<Weak<Context>>> = Arc::default();
     let hear = Arc::clone(&slot);
     let events: Events = Arc::new(move |event: Event| {
-        if let Some(shared) = hear.get().and_then(Weak::upgrade) {
-            shared.hear(event);
+        if let Some(context) = hear.get().and_then(Weak::upgrade) {
+            context.hear(event);
         }
     });
     let store = RedisStore::start(&config, id, events).expect("an address");
     let runtime = tokio::runtime::Handle::current();
-    let shared = Context::new(config, id, Arc::clone(&store) as _, runtime, false);
-    let _ = slot.set(Arc::downgrade(&shared));
-    let work = tokio::spawn(renew::run(Arc::clone(&shared)));
+    let context = Context::new(config, id, Arc::clone(&store) as _, runtime, false);
+    let _ = slot.set(Arc::downgrade(&context));
+    let work = tokio::spawn(renew::run(Arc::clone(&context)));
     let (stop, stopped) = oneshot::channel();
     tokio::spawn(async move {
         // An error means that the last handle is gone, which is the same thing.
         let _ = stopped.await;
         work.abort();
     });
-    (Client::new(Started { shared, stop }), store)
+    (Client::new(Started { context, stop }), store)
 }
