@@ -210,7 +210,7 @@ impl Client {
     /// How many messages to this client were dropped since it was made: forged, late, or for
     /// requests that are over. No I/O.
     pub fn odd_messages(&self) -> u64 {
-        self.context().hub.odd_messages()
+        self.context().waiters.odd_messages()
     }
 
     /// How many tasks run on the background thread: for tests that look for what is left behind.

@@ -12,7 +12,7 @@ use crate::state::pending::Pending;
 use crate::state::recent::Lately;
 use crate::state::renewals::Watchdog;
 use crate::state::seat::Owners;
-use crate::state::waiters::Hub;
+use crate::state::waiters::Waiters;
 use crate::store::{Reply, Scope, Store};
 use fairlock_core::{ClientId, LockName, Op, OwnerId, RequestId, Rules};
 use std::collections::HashSet;
@@ -31,7 +31,7 @@ pub(crate) struct Context {
     /// The store is inside this process and answers at once.
     pub(crate) is_embedded: bool,
     pub(crate) clock: ServerClock,
-    pub(crate) hub: Hub,
+    pub(crate) waiters: Waiters,
     pub(crate) owners: Arc<Owners>,
     pub(crate) watchdog: Watchdog,
     pub(crate) pending: Arc<Pending>,
@@ -65,7 +65,7 @@ impl Context {
             store,
             is_embedded,
             clock: ServerClock::default(),
-            hub: Hub::default(),
+            waiters: Waiters::default(),
             owners: Arc::default(),
             watchdog: Watchdog::default(),
             pending: Arc::new(Pending::new(Origin::here())),
@@ -172,7 +172,7 @@ impl Context {
     /// What is there of locks, while nobody has or wants one.
     #[cfg(test)]
     pub(crate) fn leftovers(&self) -> Vec<String> {
-        let ((waiters, queues), holds) = (self.hub.waiting(), self.watchdog.holds());
+        let ((waiters, queues), holds) = (self.waiters.waiting(), self.watchdog.holds());
         let counts = [
             (waiters, "waiters"),
             (queues, "queues"),
@@ -218,7 +218,7 @@ impl Context {
             let scope = self.scope_of(clock);
             self.watchdog.suspect(&scope);
             self.watchdog.check(&scope);
-            self.hub.check_everyone(&scope);
+            self.waiters.check_everyone(&scope);
         }
         let warning = Warning::new(Check::Clock, jump.to_string());
         {

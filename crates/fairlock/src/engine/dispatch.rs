@@ -15,16 +15,16 @@ impl Context {
         match event {
             Event::Granted { grant, at_ms, arrived, clock } => {
                 let base = clock.as_deref().unwrap_or(&self.clock).earliest(at_ms, arrived);
-                self.hub.granted_by_message(&grant, base);
+                self.waiters.granted_by_message(&grant, base);
             }
             Event::Forced { owner, token } => {
                 if !self.watchdog.check_hold(&owner, token) {
                     // It is over, or never was.
-                    self.hub.note_odd();
+                    self.waiters.note_odd();
                 }
             }
-            Event::Wake(topic) => self.hub.wake(&topic),
-            Event::Odd => self.hub.note_odd(),
+            Event::Wake(topic) => self.waiters.wake(&topic),
+            Event::Odd => self.waiters.note_odd(),
             Event::Down(scope) => {
                 self.set_connection(ConnectionState::Reconnecting);
                 self.watchdog.suspect(&scope);
@@ -38,10 +38,10 @@ impl Context {
                 }
                 // Guards first: a waiter must not get what a guard still believes it has.
                 self.watchdog.check(&scope);
-                self.hub.check_everyone(&scope);
+                self.waiters.check_everyone(&scope);
                 replay::again(self, &scope);
             }
-            Event::InboxUp(scope) => self.hub.check(&scope),
+            Event::InboxUp(scope) => self.waiters.check(&scope),
             Event::InboxDown => {}
             Event::Checked(found) => self.note_warnings(found),
             Event::Found(check, found) => self.note_found(check, found),

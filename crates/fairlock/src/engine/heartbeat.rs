@@ -61,7 +61,7 @@ async fn run(context: Arc<Context>, queue: Arc<Queue>) {
             // What comes for another reason has proved no expectation wrong.
             () = queue.kick.notified() => early = false,
         }
-        if context.hub.retire(&queue) {
+        if context.waiters.retire(&queue) {
             break;
         }
         // Whatever kicks, and how often: the pace is ours.
@@ -80,14 +80,14 @@ async fn run(context: Arc<Context>, queue: Arc<Queue>) {
             Err(failure) if failure.passing => {
                 let since = *silent_since.get_or_insert(began);
                 if Moment::now().since(since) >= context.config.store_timeout {
-                    context.hub.fail(&queue, &unreachable(&queue, &failure));
+                    context.waiters.fail(&queue, &unreachable(&queue, &failure));
                 }
                 wait = period / 4;
                 // When the connection is back a kick comes; no need to ask before.
                 let _ = tokio::time::timeout(period, context.store.ready(Some(&queue.name))).await;
             }
             Err(failure) => {
-                context.hub.fail(&queue, &failure.error.on(&queue.name));
+                context.waiters.fail(&queue, &failure.error.on(&queue.name));
                 wait = CLOSEST;
             }
         }
@@ -231,7 +231,7 @@ async fn ask(
         return Err(unexpected());
     };
     if let Some(grant) = held {
-        context.hub.granted_by_reply(&grant, reply.sent);
+        context.waiters.granted_by_reply(&grant, reply.sent);
     }
     Ok(Report { queued, retry: retry_ms.map(Duration::from_millis), foreign })
 }
@@ -242,7 +242,7 @@ fn unexpected() -> StoreError {
 
 async fn return_to_place(context: &Arc<Context>, entry: &Arc<Entry>) -> Result<(), StoreError> {
     let fresh = context.new_request().map_err(StoreError::refused)?;
-    let Some((request, order)) = context.hub.renew_request(entry, fresh) else { return Ok(()) };
+    let Some((request, order)) = context.waiters.renew_request(entry, fresh) else { return Ok(()) };
     let op = Op::Acquire(Acquire {
         kind: Kind::Fair,
         owner: entry.owner.clone(),
@@ -262,7 +262,7 @@ async fn return_to_place(context: &Arc<Context>, entry: &Arc<Entry>) -> Result<(
     match reply.answer.body {
         Body::Granted { token, ttl_ms } => {
             observe::returned_to_place(&entry.name, &entry.owner);
-            context.hub.granted_by_reply(&Grant { request, token, ttl_ms }, reply.sent);
+            context.waiters.granted_by_reply(&Grant { request, token, ttl_ms }, reply.sent);
             Ok(())
         }
         Body::Queued { .. } => {

@@ -95,7 +95,7 @@ pub(crate) async fn release(context: &Arc<Context>, hold: &Arc<Hold>, change: Ch
     if let Err(error) = &result {
         note_denial(context, error);
     }
-    if hold.kind == Kind::Fair && context.hub.is_wanted(&hold.name) {
+    if hold.kind == Kind::Fair && context.waiters.is_wanted(&hold.name) {
         // The message to the next one, which may be of this client, came with the reply, on the other connection. Once
         // round the runtime, and it is read, and goes first: its release must not stand behind what this caller asks
         // for next, which often is the same lock again.

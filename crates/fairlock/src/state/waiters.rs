@@ -1,8 +1,8 @@
-//! The hub: who of this client waits for what, and how each hears of its turn.
+//! The waiters: who of this client waits for what, and how each hears of its turn.
 //!
 //! Every lock with waiters has one task of heartbeats. It sends them, takes in what they
 //! say, and brings waiters back that were dropped from the queue. Grants by message come in
-//! through [`Hub::granted_by_message`]; both ways end in the waiter's [`Outcome`].
+//! through [`Waiters::granted_by_message`]; both ways end in the waiter's [`Outcome`].
 
 use crate::base::clock::{Moment, lock};
 use crate::base::error::Error;
@@ -129,20 +129,20 @@ pub(crate) struct PlainQueue {
 }
 
 #[derive(Default)]
-pub(crate) struct Hub {
-    state: Mutex<HubState>,
+pub(crate) struct Waiters {
+    state: Mutex<State>,
     odd_messages: AtomicU64,
 }
 
 #[derive(Default)]
-struct HubState {
+struct State {
     by_request: HashMap<RequestId, Arc<Entry>>,
     // In order: what is woken first must not hang on chance (`random.rs`).
     queues: BTreeMap<LockName, Arc<Queue>>,
     plain: BTreeMap<LockName, (Arc<PlainQueue>, usize)>,
 }
 
-impl Hub {
+impl Waiters {
     /// Makes a waiter known before its request is sent, so that no grant can come too early.
     pub(crate) fn enter(
         &self,
@@ -208,7 +208,7 @@ impl Hub {
         lock(&entry.state).outcome.take().is_some()
     }
 
-    fn forget(&self, state: &mut HubState, entry: &Arc<Entry>) {
+    fn forget(&self, state: &mut State, entry: &Arc<Entry>) {
         let (request, order) = {
             let entry = lock(&entry.state);
             for former in &entry.former {
@@ -233,7 +233,7 @@ impl Hub {
         entry: &Arc<Entry>,
         fresh: RequestId,
     ) -> Option<(RequestId, u64)> {
-        let mut hub = lock(&self.state);
+        let mut all = lock(&self.state);
         let mut state = lock(&entry.state);
         let order = state.order?;
         state.outcome.as_ref()?;
@@ -243,10 +243,10 @@ impl Hub {
         let old = std::mem::replace(&mut state.request, fresh);
         state.former.push(old);
         if state.former.len() > FORMER_MAX {
-            hub.by_request.remove(&state.former.remove(0));
+            all.by_request.remove(&state.former.remove(0));
         }
-        hub.by_request.insert(fresh, Arc::clone(entry));
-        if let Some(queue) = hub.queues.get(&entry.name) {
+        all.by_request.insert(fresh, Arc::clone(entry));
+        if let Some(queue) = all.queues.get(&entry.name) {
             let mut waiters = lock(&queue.waiters);
             waiters.remove(&(order, old));
             waiters.insert((order, fresh), Arc::clone(entry));
@@ -419,7 +419,7 @@ mod tests {
             lease_ms: 30_000,
             shared_owner: false,
         };
-        let (entry, outcome) = context.hub.enter(waiter, request, None);
+        let (entry, outcome) = context.waiters.enter(waiter, request, None);
         let asks = Op::Acquire(Acquire {
             kind: Kind::Fair,
             owner,
@@ -436,7 +436,7 @@ mod tests {
         context.clock.forget();
         guard.release().await.expect("released");
         assert!(entry.is_waiting(), "granted by a message that counts from no time");
-        let queue = context.hub.queued(&entry, order).expect("a new queue");
+        let queue = context.waiters.queued(&entry, order).expect("a new queue");
         crate::engine::heartbeat::begin(context, queue);
         let outcome = tokio::time::timeout(Duration::from_secs(10), outcome).await;
         assert!(matches!(outcome, Ok(Ok(Outcome::Granted { .. }))), "{outcome:?}");
@@ -446,7 +446,7 @@ mod tests {
     /// not believed. What a reply says is so.
     #[test]
     fn former_requests_are_granted_by_replies_alone_and_bounded() {
-        let hub = Hub::default();
+        let waiters = Waiters::default();
         let client = fairlock_core::ClientId::from_random(1);
         let waiter = Waiter {
             name: LockName::new(b"job").expect("a name"),
@@ -460,18 +460,21 @@ mod tests {
             token: fairlock_core::Token::new(1).expect("a token"),
             ttl_ms: 30_000,
         };
-        let (entry, mut outcome) = hub.enter(waiter, request(0), Some(7));
+        let (entry, mut outcome) = waiters.enter(waiter, request(0), Some(7));
         let last = FORMER_MAX as u128 + 1;
         for number in 1..=last {
-            assert!(hub.renew_request(&entry, request(number)).is_some());
+            assert!(waiters.renew_request(&entry, request(number)).is_some());
         }
         assert_eq!(entry.remains().former.len(), FORMER_MAX);
-        assert_eq!((hub.waiting().0, lock(&hub.state).by_request.len()), (1, FORMER_MAX + 1));
-        hub.granted_by_reply(&grant(0), Moment::now());
-        hub.granted_by_message(&grant(1), Some(Moment::now()));
+        assert_eq!(
+            (waiters.waiting().0, lock(&waiters.state).by_request.len()),
+            (1, FORMER_MAX + 1)
+        );
+        waiters.granted_by_reply(&grant(0), Moment::now());
+        waiters.granted_by_message(&grant(1), Some(Moment::now()));
         assert!(outcome.try_recv().is_err(), "one is forgotten, the other is looked after");
-        hub.granted_by_reply(&grant(1), Moment::now());
+        waiters.granted_by_reply(&grant(1), Moment::now());
         assert!(matches!(outcome.try_recv(), Ok(Outcome::Granted { .. })));
-        assert!(lock(&hub.state).by_request.is_empty(), "nothing is left of it");
+        assert!(lock(&waiters.state).by_request.is_empty(), "nothing is left of it");
     }
 }

@@ -117,7 +117,7 @@ impl MemoryStore {
         Page { entries: entries.collect(), next, looked_at }
     }
 
-    /// Outside the mutex: the hub takes locks of its own.
+    /// Outside the mutex: whoever hears it takes locks of its own.
     fn deliver(&self, name: &LockName, effects: Vec<Effect>) {
         for effect in effects {
             match (effect.channel, effect.payload) {

@@ -1,7 +1,7 @@
 //! The seam between the library and what keeps the locks. Sealed: a store is part of this crate.
 //!
 //! A store carries out one operation of [`fairlock_core::Op`] at a time, atomically, and delivers
-//! what it hears ([`Event`]) to the hub. It knows nothing of handles, guards or waiting.
+//! what it hears ([`Event`]) to whoever waits. It knows nothing of handles, guards or waiting.
 
 pub(crate) mod entry;
 #[cfg(all(feature = "sqlite", unix))]

@@ -38,11 +38,11 @@ pub(super) async fn fair(
             lease_ms,
             shared_owner: wanted.seat.is_some(),
         };
-        let (entry, mut outcome) = context.hub.enter(waiter, request, order);
+        let (entry, mut outcome) = context.waiters.enter(waiter, request, order);
         let mut op = wanted.op(context, &owner, request);
         op.order = order;
         let got = wait_fair(context, wanted, op, &entry, &mut outcome, caller).await;
-        context.hub.remove(&entry);
+        context.waiters.remove(&entry);
         let remains = entry.remains();
         doubtful.extend(remains.former);
         let outcome = match got {
@@ -157,7 +157,7 @@ async fn wait_fair(
         Body::HeldBySelf { .. } if wanted.seat.is_some() => return Ok(None),
         Body::Queued { order, retry_ms, foreign, length } => {
             observe::queued(&wanted.name, &entry.owner, returning, length);
-            if let Some(queue) = context.hub.queued(entry, order) {
+            if let Some(queue) = context.waiters.queued(entry, order) {
                 heartbeat::begin(context, queue);
             }
             if let Some(link) = &wanted.link {
@@ -167,7 +167,7 @@ async fn wait_fair(
             // and where it has to find out on which channel Java will wake us.
             let soon = context.beat_every(&wanted.name);
             if foreign || retry_ms.is_some_and(|ms| Duration::from_millis(ms) < soon) {
-                context.hub.wake(&Topic::Waiter(wanted.name.clone(), entry.owner.clone()));
+                context.waiters.wake(&Topic::Waiter(wanted.name.clone(), entry.owner.clone()));
             }
         }
         body => return Err(unexpected(wanted, &body)),

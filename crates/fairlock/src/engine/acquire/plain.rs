@@ -35,7 +35,7 @@ pub(super) async fn plain(
 ) -> Result<Option<Arc<Hold>>, Error> {
     let request = context.new_request()?;
     let mut copies = Copies::default();
-    let queue = context.hub.enter_plain(&wanted.name);
+    let queue = context.waiters.enter_plain(&wanted.name);
     let until = wanted.until.filter(|_| !wanted.try_once);
     let first = FirstReply::default();
     let ended = {
@@ -60,7 +60,7 @@ pub(super) async fn plain(
         }
         Err(_) => unanswered(context, wanted, copies),
     };
-    context.hub.leave_plain(&wanted.name);
+    context.waiters.leave_plain(&wanted.name);
     let doubtful = if copies.in_doubt() { vec![request] } else { Vec::new() };
     match result {
         Ok(Some((grant, base))) => {

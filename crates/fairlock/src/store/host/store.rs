@@ -225,7 +225,7 @@ impl Inner {
             topics.push(Topic::Base(name.clone()));
         }
         let events = Arc::clone(&self.events);
-        // Not here: the hub takes locks of its own.
+        // Not here: whoever hears it takes locks of its own.
         self.runtime.spawn(async move {
             for topic in topics {
                 events(Event::Wake(topic));
@@ -410,7 +410,7 @@ impl Inner {
         Topic::Waiter(name.clone(), self.me.clone())
     }
 
-    /// Outside the file's mutex: the hub takes locks of its own.
+    /// Outside the file's mutex: whoever hears it takes locks of its own.
     fn deliver(&self, name: &LockName, sent: Moment, done: Done) -> Reply {
         observe::answered(name, &done.answer);
         for effect in done.effects {

@@ -1,7 +1,7 @@
 //! The client simulated: all of it, from the handles down to the bytes of its connections, against a server,
 //! a network and a clock that a seed decides about.
 //!
-//! Real are the API, drivers, hub, shepherds, watchdog, reaper, connections, redis-rs and tokio. Simulated
+//! Real are the API, acquisitions, waiters, heartbeats, watchdog, releases, connections, redis-rs and tokio. Simulated
 //! are streams (`wire`), the server (`server`: the core behind the commands; the differential tests
 //! hold it against the Lua), time (tokio's, paused) and chance (`random.rs`). Everything runs on one
 //! thread, so a seed always makes the same run, to the millisecond and to the byte: a seed that fails
