@@ -236,7 +236,7 @@ impl Client {
         let flushed = self.session.on_background(async move {
             let until = context.store_deadline();
             context.pending.settled(until).await;
-            if context.lately.is_any() {
+            if context.recent_releases.is_any() {
                 context.store.follow(until.min(Moment::now().plus(FOLLOW_MAX))).await;
                 context.pending.settled(until).await;
             }

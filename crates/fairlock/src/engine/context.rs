@@ -9,7 +9,7 @@ use crate::settings::checks::{Check, Reaction, Warning};
 use crate::settings::config::Config;
 use crate::settings::connection_state::ConnectionState;
 use crate::state::pending::Pending;
-use crate::state::recent::Lately;
+use crate::state::recent::RecentReleases;
 use crate::state::renewals::Watchdog;
 use crate::state::seat::Owners;
 use crate::state::waiters::Waiters;
@@ -35,7 +35,7 @@ pub(crate) struct Context {
     pub(crate) owners: Arc<Owners>,
     pub(crate) watchdog: Watchdog,
     pub(crate) pending: Arc<Pending>,
-    pub(crate) lately: Lately,
+    pub(crate) recent_releases: RecentReleases,
     /// The runtime of the background thread: all work of the client happens there.
     pub(crate) runtime: Handle,
     pub(crate) connection: watch::Sender<ConnectionState>,
@@ -69,7 +69,7 @@ impl Context {
             owners: Arc::default(),
             watchdog: Watchdog::default(),
             pending: Arc::new(Pending::new(Origin::here())),
-            lately: Lately::default(),
+            recent_releases: RecentReleases::default(),
             runtime,
             connection: watch::Sender::new(ConnectionState::Reconnecting),
             warnings: Mutex::default(),
@@ -153,7 +153,7 @@ impl Context {
     /// The store has answered an operation that gives back a lock or a place.
     pub(crate) fn gave_back(&self, name: &LockName, op: &Op) {
         if self.store.may_fail_over() {
-            self.lately.note(name, op, self.is_connected(name));
+            self.recent_releases.note(name, op, self.is_connected(name));
         }
     }
 

@@ -23,7 +23,7 @@ const AT_ONCE: usize = 64;
 
 /// Gives back once more what is of these locks, in the background. What is not answered is told to the next connection.
 pub(crate) fn again(context: &Arc<Context>, scope: &Scope) {
-    let all = context.lately.found(scope);
+    let all = context.recent_releases.found(scope);
     if all.is_empty() {
         return;
     }

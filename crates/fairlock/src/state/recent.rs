@@ -16,7 +16,7 @@ const KEPT_MAX: usize = 4_096;
 
 /// What was given back lately, the oldest first.
 #[derive(Default)]
-pub(crate) struct Lately {
+pub(crate) struct RecentReleases {
     given: Mutex<VecDeque<Given>>,
 }
 
@@ -29,7 +29,7 @@ struct Given {
     lost: bool,
 }
 
-impl Lately {
+impl RecentReleases {
     /// The store has answered `op`, or cannot be reached: the lock was released, or the request left.
     pub(crate) fn note(&self, name: &LockName, op: &Op, reached: bool) {
         let at = Moment::now();
@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn it_is_bounded() {
-        let lately = Lately::default();
+        let lately = RecentReleases::default();
         let name = |n: usize| LockName::new(n.to_string().as_bytes()).unwrap();
         for n in 0..KEPT_MAX + 5 {
             lately.note(&name(n), &Op::Nudge, true);
@@ -97,7 +97,7 @@ mod tests {
     /// However long nobody can be told.
     #[test]
     fn what_ends_without_a_connection_waits_for_the_next() {
-        let lately = Lately::default();
+        let lately = RecentReleases::default();
         let note = |name: &[u8], reached| {
             lately.note(&LockName::new(name).unwrap(), &Op::Nudge, reached);
             age(&lately);
@@ -111,7 +111,7 @@ mod tests {
     }
 
     /// All of it is old by now.
-    fn age(lately: &Lately) {
+    fn age(recent_releases: &RecentReleases) {
         for given in lock(&lately.given).iter_mut() {
             given.at = given.at.minus_ms(KEPT.as_millis() as u64 + 1);
         }
@@ -122,7 +122,7 @@ mod tests {
     #[test]
     #[cfg(feature = "redis")]
     fn d14_the_return_of_one_node_forgets_nothing_of_another() {
-        let lately = Lately::default();
+        let lately = RecentReleases::default();
         let of = |node: &'static [u8]| {
             Scope::These(Arc::new(move |name: &LockName| name.as_bytes().starts_with(node)))
         };
