@@ -119,12 +119,12 @@ pub use base::error::{Error, ErrorKind};
 pub use base::lost_reason::LostReason;
 #[doc(inline)]
 pub use fairlock_core::{ClientId, IdError, Kind, LockName, OwnerId, Token as FencingToken};
-pub use settings::checks::{Check, Reaction, Warning};
 pub use settings::client_info::ClientInfo;
 pub use settings::config::{Config, ShardedPubSub};
 pub use settings::connection_state::ConnectionState;
 pub use settings::credentials::Credentials;
 pub use settings::replicas::Replicas;
+pub use settings::server_checks::{Check, Reaction, Warning};
 pub use state::outcome::Release;
 pub use state::standing::GuardState;
 pub use store::entry::LockEntry;

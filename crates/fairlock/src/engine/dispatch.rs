@@ -4,8 +4,8 @@ use crate::base::clock::lock;
 use crate::engine::context::Context;
 use crate::engine::replay;
 use crate::observe;
-use crate::settings::checks::Warning;
 use crate::settings::connection_state::ConnectionState;
+use crate::settings::server_checks::Warning;
 use crate::store::Event;
 use std::sync::Arc;
 

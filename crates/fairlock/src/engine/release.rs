@@ -7,7 +7,7 @@ use crate::engine::confirm;
 use crate::engine::context::Context;
 use crate::engine::send::{self, Copies};
 use crate::observe;
-use crate::settings::checks::{Check, Reaction, Warning};
+use crate::settings::server_checks::{Check, Reaction, Warning};
 use crate::state::hold::{Change, Hold};
 use crate::state::outcome::Release;
 use crate::state::pending::{self, Ticket};

@@ -16,8 +16,8 @@
 mod meter;
 
 use crate::base::error::{Error, ErrorKind};
-use crate::settings::checks::Warning;
 use crate::settings::connection_state::ConnectionState;
+use crate::settings::server_checks::Warning;
 use fairlock_core::{Answer, ClientId, Kind, LockName, OwnerId, Token};
 use std::future::Future;
 use std::time::Duration;

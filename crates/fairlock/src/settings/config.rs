@@ -5,9 +5,9 @@ mod tls;
 pub(crate) use self::tls::TlsSettings;
 
 use crate::base::error::Error;
-use crate::settings::checks::{Check, Reaction, Reactions};
 use crate::settings::credentials::{Credentials, Password, Secret};
 use crate::settings::replicas::Replicas;
+use crate::settings::server_checks::{Check, Reaction, Reactions};
 use crate::settings::text::{VALUE_BYTES_MAX, is_printable};
 use fairlock_core::{MAX_LEASE_MS, Rules};
 use std::fmt;

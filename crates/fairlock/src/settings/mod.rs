@@ -1,6 +1,5 @@
 //! What users can set, and what a client says of itself and of its server.
 
-pub(crate) mod checks;
 pub(crate) mod client_info;
 pub(crate) mod config;
 pub(crate) mod connection_state;
@@ -8,5 +7,6 @@ pub(crate) mod credentials;
 #[cfg(all(unix, feature = "redis"))]
 pub(crate) mod exposure;
 pub(crate) mod replicas;
+pub(crate) mod server_checks;
 pub(crate) mod text;
 pub(crate) mod url;

@@ -396,7 +396,7 @@ mod fuzz;
 mod tests {
     use super::*;
     use crate::Replicas;
-    use crate::settings::checks::{Check, Reaction};
+    use crate::settings::server_checks::{Check, Reaction};
 
     fn given(password: &Password) -> &str {
         match password {

@@ -12,8 +12,8 @@ pub(crate) mod redis;
 
 use crate::base::clock::{Moment, ServerClock};
 use crate::base::error::{Error, ErrorKind};
-use crate::settings::checks::{Check, Warning};
 use crate::settings::client_info::ClientInfo;
+use crate::settings::server_checks::{Check, Warning};
 use crate::store::entry::LockEntry;
 #[cfg(feature = "yardstick")]
 pub(crate) use crate::store::redis::Raw;

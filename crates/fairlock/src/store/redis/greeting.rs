@@ -7,9 +7,9 @@ use super::link;
 use super::record::Record;
 use super::rights;
 use crate::base::error::{Error, ErrorKind};
-use crate::settings::checks::{Check, Reaction, Reactions, Warning};
 use crate::settings::config::{Address, Config, ShardedPubSub};
 use crate::settings::replicas::Replicas;
+use crate::settings::server_checks::{Check, Reaction, Reactions, Warning};
 use crate::store::StoreError;
 use redis::{Pipeline, RedisError, Value};
 

@@ -3,9 +3,9 @@
 use super::aside::{Aside, Failed};
 use crate::base::clock::lock;
 use crate::base::error::{Error, ErrorKind};
-use crate::settings::checks::{Check, Reaction, Warning};
 use crate::settings::config::Config;
 use crate::settings::credentials::{Credentials, Found, Password, Secret, no_login};
+use crate::settings::server_checks::{Check, Reaction, Warning};
 use crate::store::StoreError;
 use redis::{ProtocolVersion, RedisConnectionInfo};
 use std::sync::{Arc, Mutex};

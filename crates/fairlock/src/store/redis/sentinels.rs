@@ -15,7 +15,7 @@ use super::route::Route;
 use crate::base::backoff::Backoff;
 use crate::base::clock::{Moment, lock};
 use crate::base::error::{Error, ErrorKind};
-use crate::settings::checks::{Check, Reaction, Warning};
+use crate::settings::server_checks::{Check, Reaction, Warning};
 use crate::store::{Event, Events, StoreError};
 use redis::{AsyncConnectionConfig, PushInfo, PushKind, RedisConnectionInfo, RedisError, Value};
 use std::convert::Infallible;

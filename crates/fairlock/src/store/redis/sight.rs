@@ -8,8 +8,8 @@
 use super::inbox::Inbox;
 use super::link::Link;
 use crate::base::error::{Error, ErrorKind};
-use crate::settings::checks::{Check, Reaction, Warning};
 use crate::settings::config::Config;
+use crate::settings::server_checks::{Check, Reaction, Warning};
 use crate::store::{Event, Events};
 use redis::Value;
 use std::sync::Arc;
