@@ -159,7 +159,7 @@ fn read_file(path: &Path) -> Result<(String, Option<String>), String> {
     let mut bytes = Vec::new();
     let file = File::open(path).map_err(unreadable)?;
     #[cfg(all(unix, feature = "redis"))]
-    let exposed = crate::settings::exposure::of(&file);
+    let exposed = crate::settings::file_permissions::of(&file);
     #[cfg(not(all(unix, feature = "redis")))]
     let exposed = None;
     file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(unreadable)?;

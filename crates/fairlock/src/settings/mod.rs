@@ -5,7 +5,7 @@ pub(crate) mod config;
 pub(crate) mod connection_state;
 pub(crate) mod credentials;
 #[cfg(all(unix, feature = "redis"))]
-pub(crate) mod exposure;
+pub(crate) mod file_permissions;
 pub(crate) mod replicas;
 pub(crate) mod server_checks;
 pub(crate) mod text;
