@@ -5,7 +5,7 @@
 
 use super::bounded::Heard;
 use super::classify::classify;
-use super::greeting;
+use super::handshake;
 use super::link::made;
 use super::login::Login;
 use super::route::Route;
@@ -215,7 +215,7 @@ fn at_address(addr: &SocketAddr, failure: StoreError) -> StoreError {
 async fn is_replica(conn: &mut Connection) -> Result<bool, StoreError> {
     let hello = made(conn.send_packed_command(&redis::cmd("HELLO")).await)?;
     let hello = hello.extract_error().unwrap_or(Value::Nil);
-    Ok(greeting::field(&hello, "role").is_some_and(|role| role != "master"))
+    Ok(handshake::field(&hello, "role").is_some_and(|role| role != "master"))
 }
 
 async fn plain<S>(

@@ -5,7 +5,7 @@ use super::bounded::Heard;
 use super::keys::{self, Keys};
 use super::reply::{answer, grant_message};
 use super::slots::{Addr, SlotMap, slot, slot_of};
-use super::{confirm, greeting, record, scan, sentinels};
+use super::{confirm, handshake, record, scan, sentinels};
 use fairlock_core::{Answer, Body, Grant, LockName, OwnerId, RequestId, Token};
 use fairlock_testkit::fuzz::{cases, corpus, input, noise};
 use fairlock_testkit::rng::Rng;
@@ -66,8 +66,8 @@ fn read(value: &Value) {
         assert!(map.missing() <= 16_384 && map.masters().len() <= 16_384);
     }
     let _ = (sentinels::epoch(value), sentinels::address(value));
-    let _ = greeting::field(value, "version").map(greeting::is_old);
-    let _ = greeting::of_memory(value.clone());
+    let _ = handshake::field(value, "version").map(handshake::is_old);
+    let _ = handshake::of_memory(value.clone());
     let _ = (confirm::connected(value), record::decode(value.clone()));
     if let Value::Array(items) | Value::Push { data: items, .. } = value {
         let _ = sentinels::announced(items, "m1");

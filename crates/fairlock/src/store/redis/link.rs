@@ -3,7 +3,7 @@
 use super::attempt::Attempt;
 use super::classify::{classify, is_permission, text};
 use super::dial::{Connection, Target};
-use super::greeting::Greeting;
+use super::handshake::Handshake;
 use super::keys::Keys;
 use super::place::{Moves, Part, Place};
 use super::record::Record;
@@ -22,7 +22,7 @@ use tokio::sync::{Notify, watch};
 pub(crate) struct Link {
     place: Arc<Place>,
     part: Part,
-    greeting: Greeting,
+    greeting: Handshake,
     connect_timeout: Duration,
     response_timeout: Duration,
     ping_interval: Duration,
@@ -71,7 +71,7 @@ impl Link {
         Arc::new(Self {
             place,
             part,
-            greeting: Greeting::new(config),
+            greeting: Handshake::new(config),
             connect_timeout: config.connect_timeout,
             response_timeout: config.response_timeout,
             ping_interval: config.ping_interval,

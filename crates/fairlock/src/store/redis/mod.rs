@@ -18,7 +18,7 @@ mod ear;
 mod exchange;
 #[cfg(test)]
 mod fuzz;
-mod greeting;
+mod handshake;
 mod inbox;
 mod kept;
 mod keys;

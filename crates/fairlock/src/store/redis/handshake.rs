@@ -17,7 +17,7 @@ use redis::{Pipeline, RedisError, Value};
 const OLDEST: (u32, u32) = (6, 2);
 
 /// What is asked, and what is done about the answers.
-pub(crate) struct Greeting {
+pub(crate) struct Handshake {
     name: String,
     reactions: Reactions,
     /// A Cluster was asked for.
@@ -37,7 +37,7 @@ pub(super) struct Finding {
     blind: bool,
 }
 
-impl Greeting {
+impl Handshake {
     pub(crate) fn new(config: &Config) -> Self {
         Self {
             name: link::connection_name(config),
@@ -319,7 +319,7 @@ mod tests {
             Value::Map(pairs.map(|(key, value)| (text(key), text(value))).to_vec())
         };
         let found = |config: Config, hello: &Value| {
-            let findings = Greeting::new(&config).of_server(hello);
+            let findings = Handshake::new(&config).of_server(hello);
             findings.iter().map(|finding| finding.check).collect::<Vec<_>>()
         };
         let config = || Config::tcp("h", 1);
