@@ -14,7 +14,6 @@ mod confirm;
 mod dial;
 #[cfg(test)]
 mod differential;
-mod ear;
 mod exchange;
 #[cfg(test)]
 mod fuzz;
@@ -25,6 +24,7 @@ mod keys;
 mod link;
 mod login;
 mod mapper;
+mod node_subscription;
 mod place;
 #[cfg(feature = "yardstick")]
 mod raw;

@@ -6,8 +6,8 @@
 //! before it.
 
 use super::cluster::{Cluster, scope};
-use super::ear::Ear;
 use super::keys;
+use super::node_subscription::NodeSubscription;
 use super::reply;
 use super::slots::{Addr, SlotSet, slot};
 use crate::base::clock::{Moment, ServerClock, lock};
@@ -36,7 +36,7 @@ pub(crate) struct Shards {
 #[derive(Default)]
 struct State {
     channels: HashMap<Vec<u8>, Channel>,
-    ears: BTreeMap<Addr, Arc<Ear>>,
+    ears: BTreeMap<Addr, Arc<NodeSubscription>>,
     /// Without users, the one that was left first in front.
     idle: VecDeque<Vec<u8>>,
 }
@@ -145,7 +145,12 @@ impl Shards {
             let former = former.and_then(|former| ears.get(&former).cloned());
             let present = at.map(|at| {
                 Arc::clone(ears.entry(at.clone()).or_insert_with(|| {
-                    Ear::start(&cluster.config, cluster.endpoint(&at), at, Arc::downgrade(self))
+                    NodeSubscription::start(
+                        &cluster.config,
+                        cluster.endpoint(&at),
+                        at,
+                        Arc::downgrade(self),
+                    )
                 }))
             });
             [former, present]
@@ -169,7 +174,7 @@ impl Shards {
         for name in astray {
             self.place(&name);
         }
-        let retired: Vec<Arc<Ear>> = {
+        let retired: Vec<Arc<NodeSubscription>> = {
             let mut state = lock(&self.state);
             let State { channels, ears, .. } = &mut *state;
             let mut retired = Vec::new();

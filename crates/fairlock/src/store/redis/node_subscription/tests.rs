@@ -85,7 +85,7 @@ async fn replies_belong_to_their_commands_after_a_message_that_nobody_asked_for(
         route: Route::new(route::looks(), PATIENCE),
     };
     let addr = Addr::new("127.0.0.1", gate.addr.port());
-    let ear = Ear::start(&config, endpoint, addr, Weak::new());
+    let ear = NodeSubscription::start(&config, endpoint, addr, Weak::new());
     let mut conn = ear.connect().await.unwrap();
     ear.send(&mut conn, &[one("SSUBSCRIBE", b"a")]).await.unwrap();
     assert!(lock(&ear.state).subscribed.contains(&b"a"[..]));

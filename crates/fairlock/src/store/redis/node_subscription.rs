@@ -31,7 +31,7 @@ const RETRY: Duration = Duration::from_millis(250);
 /// How often replies are looked for that belong together again, with growing pauses from 5 ms.
 const SYNC_TRIES: u32 = 6;
 
-pub(super) struct Ear {
+pub(super) struct NodeSubscription {
     config: Config,
     endpoint: Endpoint,
     addr: Addr,
@@ -58,7 +58,7 @@ struct State {
     leaving: HashSet<Vec<u8>>,
 }
 
-impl Ear {
+impl NodeSubscription {
     pub(super) fn start(
         config: &Config,
         endpoint: Endpoint,
