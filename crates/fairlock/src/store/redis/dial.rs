@@ -3,9 +3,9 @@
 //! The streams are ours rather than redis-rs's: what is sent before a stream is ready is decided
 //! here, and to which of the addresses of a name it goes (`route.rs`).
 
-use super::bounded::Heard;
 use super::classify::classify;
 use super::handshake;
+use super::limits::Heard;
 use super::link::made;
 use super::login::Login;
 use super::route::Route;

@@ -1,8 +1,8 @@
 //! Whatever a server sends, and whatever a name may be: nothing panics, what fits no form is refused, and what was
 //! written is read as it was. `scripts/fuzz` goes on for longer.
 
-use super::bounded::Heard;
 use super::keys::{self, Keys};
+use super::limits::Heard;
 use super::reply::{answer, grant_message};
 use super::slots::{Addr, SlotMap, slot, slot_of};
 use super::{confirm, handshake, record, scan, sentinels};

@@ -7,7 +7,6 @@
 
 mod aside;
 mod attempt;
-mod bounded;
 mod classify;
 mod cluster;
 mod confirm;
@@ -21,6 +20,7 @@ mod handshake;
 mod inbox;
 mod kept;
 mod keys;
+mod limits;
 mod link;
 mod login;
 mod mapper;
