@@ -22,7 +22,6 @@
 //!   `graves`: which locks still name them.
 
 mod alarm;
-mod bell;
 mod boot;
 mod clients;
 mod codec;
@@ -42,6 +41,7 @@ mod sweep;
 mod turns;
 mod users;
 mod views;
+mod wake_up;
 mod watch;
 
 #[cfg(test)]

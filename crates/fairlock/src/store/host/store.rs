@@ -5,13 +5,13 @@
 //! a thread that may block, one call of a client at a time.
 
 use super::alarm::Alarm;
-use super::bell::{self, Bell, Message};
 use super::file::{HostFile, OpenOptions};
 use super::folder::{self, Folder};
 use super::graves;
 use super::hand::Hand;
 use super::life::{self, Kernel, Life, Sign};
 use super::sweep;
+use super::wake_up::{self, Message, WakeUp};
 use super::watch::Watches;
 use crate::base::clock::{Moment, lock};
 use crate::base::error::{Error, ErrorKind};
@@ -108,7 +108,7 @@ impl HostStore {
         let mut file = HostFile::open(path, &options)?;
         let folder = Arc::clone(file.folder());
         let at = file.path().to_owned();
-        let bell = Bell::hang(&folder, client).map_err(|error| no_fifo(&at, &error))?;
+        let bell = WakeUp::hang(&folder, client).map_err(|error| no_fifo(&at, &error))?;
         let begun = Life::begin(&folder, client, config.children_keep_alive);
         let life = begun.map_err(|error| no_fifo(&at, &error))?;
         if config.announce {
@@ -185,7 +185,7 @@ impl HostStore {
 }
 
 impl Inner {
-    fn listen_to(&self, bell: Bell) {
+    fn listen_to(&self, bell: WakeUp) {
         // Not the whole of it: the client's end must not wait for the bell.
         let hear = Weak::clone(&self.this);
         let task = self.runtime.spawn(async move {
@@ -213,7 +213,7 @@ impl Inner {
         }
         let Some(former) = lock(&self.bell).take() else { return };
         let _entered = self.runtime.enter();
-        match Bell::hang(&self.folder, self.client) {
+        match WakeUp::hang(&self.folder, self.client) {
             Ok(bell) => self.listen_to(bell),
             // With the next heartbeat again.
             Err(_) => return *lock(&self.bell) = Some(former),
@@ -425,7 +425,7 @@ impl Inner {
                 }
                 (Channel::Inbox(to), Payload::Grant { grant, at_ms }) => {
                     // One that cannot be told finds its turn by its heartbeat, if it lives.
-                    bell::ring(&self.folder, to, &Message::Granted { grant, at_ms });
+                    wake_up::ring(&self.folder, to, &Message::Granted { grant, at_ms });
                 }
                 (Channel::Inbox(to), Payload::Forced { number, token }) => {
                     let Ok(owner) = OwnerId::ours(to, number) else { continue };
@@ -433,7 +433,7 @@ impl Inner {
                         (self.events)(Event::Forced { owner, token });
                     } else {
                         // One that cannot be told finds out when it renews the hold.
-                        bell::ring(&self.folder, to, &Message::Forced { owner, token });
+                        wake_up::ring(&self.folder, to, &Message::Forced { owner, token });
                     }
                 }
                 (Channel::Base, _) => {
@@ -447,7 +447,7 @@ impl Inner {
             }
         }
         if let Some(client) = done.moved {
-            bell::ring(&self.folder, client, &Message::Moved(folder::hash(name)));
+            wake_up::ring(&self.folder, client, &Message::Moved(folder::hash(name)));
         }
         Reply { sent, answer: done.answer, clock: None }
     }

@@ -1,11 +1,11 @@
 //! What dead clients left in the folder and in the file, removed by those who come later, a bounded
 //! amount each time.
 
-use super::bell::Message;
 use super::file::HostFile;
 use super::folder::{ALIVE, BASE, BELL, DEAD, Folder, NEW, name};
 use super::life::{self, Sign};
-use super::{bell, folder};
+use super::wake_up::Message;
+use super::{folder, wake_up};
 use crate::base::clock::lock;
 use fairlock_core::{ClientId, LockName};
 use rustix::fs::OFlags;
@@ -64,7 +64,7 @@ pub(super) fn tell(folder: &Folder, name: &LockName, own: ClientId) {
         if client == own {
             continue;
         }
-        if bell::ring(folder, client, &Message::Free(folder::hash(name))) {
+        if wake_up::ring(folder, client, &Message::Free(folder::hash(name))) {
             told += 1;
         } else if !is_there(folder, client) {
             let _ = folder.remove(&format!("{listeners}/{client}"));

@@ -1,7 +1,7 @@
 //! Any bytes as a row, as a message in a bell, as the file itself.
 
-use super::super::bell::Message;
 use super::super::codec::{checksum, decode};
+use super::super::wake_up::Message;
 use super::bed::*;
 use crate::ErrorKind;
 use fairlock_core::{Mode, Snapshot};

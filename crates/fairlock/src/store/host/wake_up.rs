@@ -119,11 +119,11 @@ pub(super) fn ring(folder: &Folder, to: ClientId, message: &Message) -> bool {
 }
 
 /// The bell of this client.
-pub(super) struct Bell {
+pub(super) struct WakeUp {
     receiver: Receiver,
 }
 
-impl Bell {
+impl WakeUp {
     /// Hangs it up. Inside the runtime that is to hear it.
     pub(super) fn hang(folder: &Folder, client: ClientId) -> io::Result<Self> {
         // Open for both directions, so that it has no end when the last of the others closes it.
