@@ -21,10 +21,10 @@
 //!   death; `bell`: messages between clients; `alarm`: when heartbeats are due; `sweep`: what the dead left;
 //!   `graves`: which locks still name them.
 
-mod alarm;
 mod boot;
 mod clients;
 mod codec;
+mod deadlines;
 mod fault;
 mod file;
 mod folder;

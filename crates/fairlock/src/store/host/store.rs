@@ -4,7 +4,7 @@
 //! 30 us, less than a hop to another thread and back. Only when somebody else has the file it goes on on
 //! a thread that may block, one call of a client at a time.
 
-use super::alarm::Alarm;
+use super::deadlines::Deadlines;
 use super::file::{HostFile, OpenOptions};
 use super::folder::{self, Folder};
 use super::graves;
@@ -74,7 +74,7 @@ struct Inner {
     /// Longest wait for that.
     limit: Duration,
     watches: Arc<Watches>,
-    alarm: Alarm,
+    alarm: Deadlines,
     /// Fair locks that this client waits for, and at which place, as far as the last look showed.
     waits: Mutex<HashMap<LockName, usize>>,
     /// Locks without a queue that it waits for, and how many of its waiters listen.
@@ -116,7 +116,7 @@ impl HostStore {
             file.announce(client, &info).map_err(|failure| failure.error)?;
         }
         let runtime = Handle::current();
-        let alarm = Alarm::set_up(&runtime).map_err(|error| no_alarm(&error))?;
+        let alarm = Deadlines::set_up(&runtime).map_err(|error| no_alarm(&error))?;
         let me = OwnerId::ours(client, 1)?;
         let inner = Arc::new_cyclic(|this| Inner {
             client,

@@ -4,7 +4,7 @@
 //! to be set. A wake-up is most of what an idle waiter costs. This timer also counts the time in which the
 //! machine sleeps, as leases do.
 
-pub(super) use platform::Alarm;
+pub(super) use platform::Deadlines;
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 mod platform {
@@ -28,7 +28,7 @@ mod platform {
     use tokio::task::AbortHandle;
 
     /// The timer, and who sleeps by it.
-    pub(in super::super) struct Alarm {
+    pub(in super::super) struct Deadlines {
         clock: Arc<Clock>,
         rings: AbortHandle,
     }
@@ -47,7 +47,7 @@ mod platform {
         set: Option<Moment>,
     }
 
-    impl Alarm {
+    impl Deadlines {
         /// Inside the runtime whose tasks are to be woken.
         pub(in super::super) fn set_up(runtime: &Handle) -> io::Result<Self> {
             let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
@@ -70,7 +70,7 @@ mod platform {
         }
     }
 
-    impl Drop for Alarm {
+    impl Drop for Deadlines {
         fn drop(&mut self) {
             self.rings.abort();
         }
@@ -160,9 +160,9 @@ mod platform {
     use std::time::Duration;
     use tokio::runtime::Handle;
 
-    pub(in super::super) struct Alarm;
+    pub(in super::super) struct Deadlines;
 
-    impl Alarm {
+    impl Deadlines {
         pub(in super::super) fn set_up(_: &Handle) -> io::Result<Self> {
             Ok(Self)
         }
@@ -175,7 +175,7 @@ mod platform {
 
 #[cfg(test)]
 mod tests {
-    use super::Alarm;
+    use super::Deadlines;
     use crate::base::clock::Moment;
     use std::time::Duration;
     use tokio::runtime::Handle;
@@ -189,7 +189,7 @@ mod tests {
     /// Each sleep ends, and not before its time, whatever was set before it, beside it or was given up.
     #[tokio::test]
     async fn sleepers_wake_up_each_at_its_time() {
-        let alarm = Alarm::set_up(&Handle::current()).unwrap();
+        let alarm = Deadlines::set_up(&Handle::current()).unwrap();
         let far = alarm.sleep(FAR);
         let mut far = std::pin::pin!(far);
         for round in 0..3 {
