@@ -31,7 +31,7 @@ mod folder;
 mod forks;
 mod graves;
 mod hand;
-mod life;
+mod liveness;
 mod mounts;
 mod opening;
 mod place;

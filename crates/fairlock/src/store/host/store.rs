@@ -9,7 +9,7 @@ use super::file::{HostFile, OpenOptions};
 use super::folder::{self, Folder};
 use super::graves;
 use super::hand::Hand;
-use super::life::{self, Kernel, Life, Sign};
+use super::liveness::{self, Kernel, Liveness, Sign};
 use super::sweep;
 use super::wake_up::{self, Message, WakeUp};
 use super::watch::Watches;
@@ -86,7 +86,7 @@ struct Inner {
     this: Weak<Self>,
     events: Events,
     runtime: Handle,
-    _life: Life,
+    _life: Liveness,
 }
 
 impl HostStore {
@@ -109,7 +109,7 @@ impl HostStore {
         let folder = Arc::clone(file.folder());
         let at = file.path().to_owned();
         let bell = WakeUp::hang(&folder, client).map_err(|error| no_fifo(&at, &error))?;
-        let begun = Life::begin(&folder, client, config.children_keep_alive);
+        let begun = Liveness::begin(&folder, client, config.children_keep_alive);
         let life = begun.map_err(|error| no_fifo(&at, &error))?;
         if config.announce {
             let info = ClientInfo::here(config, SystemTime::now());
@@ -309,7 +309,7 @@ impl Inner {
 
     fn bury(&self, world: Kernel<'_>) {
         for client in world.dead() {
-            life::bury(&self.folder, client);
+            liveness::bury(&self.folder, client);
         }
     }
 
@@ -373,7 +373,7 @@ impl Inner {
                 return self.watches.set(&topic, None);
             }
             let watched = self.watches.watched(&topic) == Some(client);
-            if watched || life::look(&self.folder, client) != Sign::Gone {
+            if watched || liveness::look(&self.folder, client) != Sign::Gone {
                 return self.watches.set(&topic, Some(client));
             }
             let op = match request {
@@ -630,7 +630,7 @@ impl Store for HostStore {
     }
 
     fn left_behind(&self) {
-        life::disown(&self.0.folder, self.0.client);
+        liveness::disown(&self.0.folder, self.0.client);
     }
 
     #[cfg(feature = "yardstick")]
@@ -643,7 +643,7 @@ impl Store for HostStore {
         let done = self.patiently(|inner| {
             let _ = lock(&inner.bell).take();
             // What is still held ends with its lease, as it would on a server.
-            life::farewell(&inner.folder, inner.client);
+            liveness::farewell(&inner.folder, inner.client);
             let mut file = lock(&inner.file);
             let done = file.farewell(inner.client);
             // Here, where it is waited for: the program may end before this store is dropped, and would leave

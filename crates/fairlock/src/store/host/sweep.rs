@@ -3,7 +3,7 @@
 
 use super::file::HostFile;
 use super::folder::{ALIVE, BASE, BELL, DEAD, Folder, NEW, name};
-use super::life::{self, Sign};
+use super::liveness::{self, Sign};
 use super::wake_up::Message;
 use super::{folder, wake_up};
 use crate::base::clock::lock;
@@ -135,9 +135,9 @@ fn sweep_name(folder: &Folder, found: &str) -> Option<ClientId> {
     match ending {
         ALIVE => {
             if let Some(client) =
-                client().filter(|client| life::look(folder, *client) == Sign::Gone)
+                client().filter(|client| liveness::look(folder, *client) == Sign::Gone)
             {
-                life::bury(folder, client);
+                liveness::bury(folder, client);
             }
         }
         BELL if client().is_some_and(|client| !is_there(folder, client)) => {
@@ -163,7 +163,7 @@ fn sweep_name(folder: &Folder, found: &str) -> Option<ClientId> {
 
 /// Whether the client runs. One of which nothing can be proven has a bell that is heard.
 fn is_there(folder: &Folder, client: ClientId) -> bool {
-    match life::look(folder, client) {
+    match liveness::look(folder, client) {
         Sign::Alive => true,
         Sign::Gone => false,
         // Opening it for writing fails where nobody reads. Any other failure, as for want of descriptors, is no proof.

@@ -3,7 +3,7 @@
 //! A task for each of them sleeps until the kernel tells that its FIFO has no writer any more.
 
 use super::folder::Folder;
-use super::life;
+use super::liveness;
 use crate::base::clock::lock;
 use crate::store::{Event, Events, Topic};
 use fairlock_core::ClientId;
@@ -77,7 +77,7 @@ impl Watches {
 
     async fn run(self: Arc<Self>, client: ClientId) {
         // Without an alarm (too many files are open, the FIFO was removed) the heartbeat tries again.
-        let (sign, fd) = life::watch(&self.folder, client);
+        let (sign, fd) = liveness::watch(&self.folder, client);
         if let Some(fd) = fd {
             last_writer_gone(fd).await;
         }
@@ -89,7 +89,7 @@ impl Watches {
             }
             post
         };
-        if sign == life::Sign::Unknown {
+        if sign == liveness::Sign::Unknown {
             return;
         }
         for topic in post.into_iter().flat_map(|post| post.topics) {

@@ -191,11 +191,11 @@ fn threads(path: &Path) {
 /// taken.
 fn descriptors(path: &Path) {
     use super::super::folder::Folder;
-    use super::super::{life::Life, opening, sweep, users};
+    use super::super::{liveness::Liveness, opening, sweep, users};
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let mut file = open(path).unwrap();
     let folder = Folder::open(path, &options()).unwrap();
-    let _life = Life::begin(&folder, client(1), false).unwrap();
+    let _life = Liveness::begin(&folder, client(1), false).unwrap();
     let info = crate::ClientInfo::here(&crate::Config::memory(), SystemTime::now());
     file.announce(client(1), &info).unwrap();
     let limit = getrlimit(Resource::Nofile);

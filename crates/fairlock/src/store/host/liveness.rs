@@ -32,11 +32,11 @@ pub(super) enum Sign {
 
 /// The life of this client: over when it is dropped, and every copy that a child has is closed.
 #[derive(Debug)]
-pub(super) struct Life {
+pub(super) struct Liveness {
     _fd: OwnedFd,
 }
 
-impl Life {
+impl Liveness {
     /// Begins it. With `inherited`, processes that this one starts keep it up.
     pub(super) fn begin(folder: &Folder, client: ClientId, inherited: bool) -> io::Result<Self> {
         let fd =
