@@ -22,6 +22,7 @@
 //!   `graves`: which locks still name them.
 
 mod boot;
+mod cleanup;
 mod clients;
 mod codec;
 mod deadlines;
@@ -37,7 +38,6 @@ mod opening;
 mod place;
 mod schema;
 mod store;
-mod sweep;
 mod turns;
 mod users;
 mod views;

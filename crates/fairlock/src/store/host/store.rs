@@ -4,13 +4,13 @@
 //! 30 us, less than a hop to another thread and back. Only when somebody else has the file it goes on on
 //! a thread that may block, one call of a client at a time.
 
+use super::cleanup;
 use super::deadlines::Deadlines;
 use super::file::{HostFile, OpenOptions};
 use super::folder::{self, Folder};
 use super::graves;
 use super::hand::Hand;
 use super::liveness::{self, Kernel, Liveness, Sign};
-use super::sweep;
 use super::wake_up::{self, Message, WakeUp};
 use super::watch::Watches;
 use crate::base::clock::{Moment, lock};
@@ -144,7 +144,7 @@ impl HostStore {
         let swept = Arc::clone(&inner);
         // Without a thread whoever comes next sweeps.
         let _ = inner.hand.run(move || {
-            sweep::sweep(&swept.folder, &swept.file, |name| swept.end_gone(name));
+            cleanup::sweep(&swept.folder, &swept.file, |name| swept.end_gone(name));
         });
         Ok((Arc::new(Self(inner)), (now, now_ms)))
     }
@@ -221,7 +221,7 @@ impl Inner {
         former.abort();
         let mut topics: Vec<_> = lock(&self.waits).keys().map(|name| self.topic(name)).collect();
         for name in lock(&self.listened).keys() {
-            sweep::listen(&self.folder, name, self.client);
+            cleanup::listen(&self.folder, name, self.client);
             topics.push(Topic::Base(name.clone()));
         }
         let events = Arc::clone(&self.events);
@@ -440,7 +440,7 @@ impl Inner {
                     if lock(&self.listened).contains_key(name) {
                         (self.events)(Event::Wake(Topic::Base(name.clone())));
                     }
-                    sweep::tell(&self.folder, name, self.client);
+                    cleanup::tell(&self.folder, name, self.client);
                 }
                 // Nobody else than fairlock uses the file.
                 (Channel::Waiter(_), _) | (Channel::Inbox(_), Payload::Zero) => {}
@@ -588,7 +588,7 @@ impl Store for HostStore {
             let users = listened.entry(name.clone()).or_default();
             *users += 1;
             if *users == 1 {
-                sweep::listen(&self.0.folder, &name, self.0.client);
+                cleanup::listen(&self.0.folder, &name, self.0.client);
             }
         }
         Box::pin(async { Ok(()) })
@@ -601,7 +601,7 @@ impl Store for HostStore {
         *users -= 1;
         if *users == 0 {
             listened.remove(name);
-            sweep::unlisten(&self.0.folder, name, self.0.client);
+            cleanup::unlisten(&self.0.folder, name, self.0.client);
             drop(listened);
             self.0.watches.set(&topic, None);
         }

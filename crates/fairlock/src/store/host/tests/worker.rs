@@ -191,7 +191,7 @@ fn threads(path: &Path) {
 /// taken.
 fn descriptors(path: &Path) {
     use super::super::folder::Folder;
-    use super::super::{liveness::Liveness, opening, sweep, users};
+    use super::super::{cleanup, liveness::Liveness, opening, users};
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let mut file = open(path).unwrap();
     let folder = Folder::open(path, &options()).unwrap();
@@ -218,7 +218,7 @@ fn descriptors(path: &Path) {
     assert!(std::fs::File::open("/dev/null").is_err(), "there is a descriptor");
     told("in use", users::has_boot_in_use(path));
     let file = std::sync::Mutex::new(file);
-    sweep::sweep(&folder, &file, |_| None);
+    cleanup::sweep(&folder, &file, |_| None);
     let rows = file.lock().unwrap().announced(None, 10).unwrap();
     told("not swept", rows == [client(1)]);
     setrlimit(Resource::Nofile, limit).unwrap();
