@@ -394,7 +394,7 @@ fn forged_messages_in_the_inbox() {
         for (odd, message) in messages.iter().enumerate() {
             let heard = raw.call(&[b"PUBLISH", inbox.as_bytes(), message]).int();
             assert_eq!(heard, 1, "the inbox is open");
-            until("it is counted", async || client.odd_messages() == odd as u64 + 1).await;
+            until("it is counted", async || client.dropped_messages() == odd as u64 + 1).await;
         }
         assert!(!waiter.is_finished());
         guard.ensure_valid().unwrap();
@@ -407,10 +407,10 @@ fn forged_messages_in_the_inbox() {
         guard.release().await.unwrap();
         let (_, grant) = spy.message_within(SOON).expect("the grant");
         let next = soon("the grant", waiter).await.unwrap().unwrap();
-        let odd = client.odd_messages();
+        let odd = client.dropped_messages();
         for (more, message) in [&grant[..], &grant[..grant.len() - 1]].into_iter().enumerate() {
             raw.call(&[b"PUBLISH", inbox.as_bytes(), message]);
-            until("it is counted", async || client.odd_messages() == odd + more as u64 + 1).await;
+            until("it is counted", async || client.dropped_messages() == odd + more as u64 + 1).await;
         }
         let holder = lock.inspect().await.unwrap().holder.unwrap();
         assert_eq!((&holder.owner, holder.count), (next.owner(), 1));
@@ -434,16 +434,16 @@ fn forged_messages_in_the_channel_of_a_lock() {
         let huge = "0".repeat(1 << 20);
         for (odd, message) in ["", "1", "00", "0\n", "g1", &huge].iter().enumerate() {
             raw.call(&["PUBLISH", channel, message]);
-            until("it is counted", async || client.odd_messages() == odd as u64 + 1).await;
+            until("it is counted", async || client.dropped_messages() == odd as u64 + 1).await;
         }
-        let odd = client.odd_messages();
+        let odd = client.dropped_messages();
         for _ in 0..1_000 {
             raw.call(&["PUBLISH", channel, "0"]);
         }
         client.ping().await.unwrap();
         assert!(!waiter.is_finished());
         assert_eq!(everything(&mut raw), before, "being woken for nothing changes nothing");
-        assert_eq!(client.odd_messages(), odd);
+        assert_eq!(client.dropped_messages(), odd);
         guard.release().await.unwrap();
         soon("the wake-up", waiter).await.unwrap().release().await.unwrap();
     });
@@ -463,9 +463,9 @@ fn a_grant_that_is_over_is_no_grant() {
         let record = raw.call(&["HGET", "fairlock_state:{job}", &owner]);
         let request = record.text().split(' ').next().unwrap().to_owned();
         let inbox = format!("fairlock_inbox:{}", client.id());
-        let odd = client.odd_messages();
+        let odd = client.dropped_messages();
         raw.call(&["PUBLISH", &inbox, &format!("g1 {request} 5 1000 6000")]);
-        until("it is counted", async || client.odd_messages() == odd + 1).await;
+        until("it is counted", async || client.dropped_messages() == odd + 1).await;
         assert!(!waiter.is_finished());
         queue_is(&lock, 1).await;
         guard.release().await.unwrap();

@@ -110,10 +110,10 @@ fn d15_a_forged_message_of_force_loses_nothing() {
         }
         assert_eq!((guard.state(), guard.lost_reason()), (GuardState::Held, None));
         // Of a hold that is over, or never was.
-        let odd = client.odd_messages();
+        let odd = client.dropped_messages();
         let other = format!("f1 {} 1", guard.owner());
         raw.call(&["PUBLISH", &format!("fairlock_inbox:{}", client.id()), &other]);
-        while client.odd_messages() == odd {
+        while client.dropped_messages() == odd {
             assert!(began.elapsed() < Duration::from_secs(5), "it was not counted");
             tokio::time::sleep(Duration::from_millis(1)).await;
         }

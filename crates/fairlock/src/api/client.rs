@@ -209,8 +209,14 @@ impl Client {
 
     /// How many messages to this client were dropped since it was made: forged, late, or for
     /// requests that are over. No I/O.
+    pub fn dropped_messages(&self) -> u64 {
+        self.context().waiters.dropped_messages()
+    }
+
+    /// The former name of [`dropped_messages`](Self::dropped_messages).
+    #[deprecated = "it is called dropped_messages"]
     pub fn odd_messages(&self) -> u64 {
-        self.context().waiters.odd_messages()
+        self.dropped_messages()
     }
 
     /// How many tasks run on the background thread: for tests that look for what is left behind.

@@ -20,11 +20,11 @@ impl Context {
             Event::Forced { owner, token } => {
                 if !self.watchdog.check_hold(&owner, token) {
                     // It is over, or never was.
-                    self.waiters.note_odd();
+                    self.waiters.note_dropped();
                 }
             }
             Event::Wake(topic) => self.waiters.wake(&topic),
-            Event::Odd => self.waiters.note_odd(),
+            Event::Invalid => self.waiters.note_dropped(),
             Event::Down(scope) => {
                 self.set_connection(ConnectionState::Reconnecting);
                 self.watchdog.suspect(&scope);

@@ -380,7 +380,7 @@ pub(crate) fn answered(name: &LockName, answer: &Answer) {
 }
 
 /// A message was dropped.
-pub(crate) fn odd_message() {
+pub(crate) fn message_dropped() {
     count!(ODD);
     event!(DEBUG, "a message was dropped: forged, late, or for a request that is over");
 }

@@ -131,7 +131,7 @@ pub(crate) struct PlainQueue {
 #[derive(Default)]
 pub(crate) struct Waiters {
     state: Mutex<State>,
-    odd_messages: AtomicU64,
+    dropped_messages: AtomicU64,
 }
 
 #[derive(Default)]
@@ -273,13 +273,13 @@ impl Waiters {
     pub(crate) fn granted_by_message(&self, grant: &Grant, base: Option<Moment>) {
         let Some(entry) = lock(&self.state).by_request.get(&grant.request).cloned() else {
             // Given up, already known, or forged: nothing to answer.
-            return self.note_odd();
+            return self.note_dropped();
         };
         match base {
             // A guard that is over already is none: this process slept through its turn, and the lock may be idle for
             // want of it. A heartbeat brings the waiter back.
             Some(base) if valid_until(base, grant.ttl_ms).left().is_zero() => {
-                self.note_odd();
+                self.note_dropped();
                 lock(&entry.state).look_soon = true;
                 self.kick(&entry.name);
             }
@@ -385,14 +385,14 @@ impl Waiters {
         (state.by_request.iter().filter(waits).count(), state.queues.len() + state.plain.len())
     }
 
-    pub(crate) fn note_odd(&self) {
-        self.odd_messages.fetch_add(1, Ordering::Relaxed);
-        observe::odd_message();
+    pub(crate) fn note_dropped(&self) {
+        self.dropped_messages.fetch_add(1, Ordering::Relaxed);
+        observe::message_dropped();
     }
 
     /// Messages that were dropped: forged, late, or for requests that are over.
-    pub(crate) fn odd_messages(&self) -> u64 {
-        self.odd_messages.load(Ordering::Relaxed)
+    pub(crate) fn dropped_messages(&self) -> u64 {
+        self.dropped_messages.load(Ordering::Relaxed)
     }
 }
 

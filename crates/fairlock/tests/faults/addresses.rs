@@ -119,8 +119,8 @@ fn f50_the_same_name_in_two_databases() {
         }
         // A grant that a heartbeat's reply brought first is over when its message comes; nothing else is odd.
         for [holder, waiter] in [&here, &there] {
-            assert_eq!(holder.odd_messages(), 0);
-            assert!(waiter.odd_messages() <= 1, "{}", waiter.odd_messages());
+            assert_eq!(holder.dropped_messages(), 0);
+            assert!(waiter.dropped_messages() <= 1, "{}", waiter.dropped_messages());
         }
     });
 }

@@ -82,7 +82,7 @@ fn f59_messages_are_repeated() {
         assert!(calls <= 4 + 8, "{calls} scripts");
         assert_eq!(proxy.counts().pushes_duplicated, 30);
         eventually("the copies are counted", SLACK, || {
-            clients.iter().map(Client::odd_messages).sum::<u64>() == 30
+            clients.iter().map(Client::dropped_messages).sum::<u64>() == 30
         });
         bed.history.assert_sound();
     });
@@ -137,7 +137,7 @@ fn f59_forged_grants() {
                 };
                 bed.call(&["PUBLISH", &channel, &forged]);
             }
-            eventually("all are counted", 5 * SLACK, || two.odd_messages() == FLOOD as u64);
+            eventually("all are counted", 5 * SLACK, || two.dropped_messages() == FLOOD as u64);
             assert!(!place.is_over());
             // Renewals and heartbeats go on: at most four and six a second.
             let calls = bed.script_calls() - calls;

@@ -108,9 +108,9 @@ fn noise_in_a_bell_is_counted() {
         let (one, two) = (bed.client().await, bed.client().await);
         let bell = bed.dir.path().join("locks-clients").join(format!("{}.bell", two.id()));
         for noise in [&b"x"[..], &[0; 64], &[0xff; 1_000]] {
-            let before = two.odd_messages();
+            let before = two.dropped_messages();
             std::fs::write(&bell, noise).unwrap();
-            crate::support::until("it is counted", async || two.odd_messages() > before).await;
+            crate::support::until("it is counted", async || two.dropped_messages() > before).await;
             let guard = one.fair_lock("job").lock().await.unwrap();
             let waiter = crate::support::wait_behind(&two.fair_lock("job"), 1).await;
             guard.release().await.unwrap();

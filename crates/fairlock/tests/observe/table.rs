@@ -284,7 +284,7 @@ async fn an_odd_message(server: &Server) {
     let inbox = format!("fairlock_inbox:{}", client.id());
     server.client().call(&["PUBLISH", &inbox, "forged"]);
     until("it is counted", || count("fairlock_odd_messages_total", &[]) == 1.0).await;
-    assert_eq!(client.odd_messages(), 1);
+    assert_eq!(client.dropped_messages(), 1);
 }
 
 /// Said once, however often it is found.

@@ -131,7 +131,7 @@ impl WakeUp {
         Ok(Self { receiver: Receiver::from_file(File::from(fd))? })
     }
 
-    /// Hears messages, for ever. What is none is told as [`Event::Odd`].
+    /// Hears messages, for ever. What is none is told as [`Event::Invalid`].
     pub(super) async fn hear(self, hear: impl Fn(Result<Message, Event>, Moment)) -> io::Error {
         let mut buffer = [0; READ_BYTES];
         loop {
@@ -148,7 +148,7 @@ impl WakeUp {
             for bytes in buffer[..read].chunks(BYTES) {
                 let message = Message::parse(bytes);
                 let odd = message.is_none();
-                hear(message.ok_or(Event::Odd), arrived);
+                hear(message.ok_or(Event::Invalid), arrived);
                 if odd {
                     // Something of another length: what follows it cannot be told apart. Whatever is
                     // there goes; the heartbeats find what was lost.

@@ -311,11 +311,11 @@ impl Inbox {
                     let topic = lock(&self.topics).get(channel).map(|w| w.topic.clone());
                     match topic {
                         Some(topic) if payload == b"0" => Event::Wake(topic),
-                        _ => Event::Odd,
+                        _ => Event::Invalid,
                     }
                 }
             }
-            _ => Event::Odd,
+            _ => Event::Invalid,
         };
         (self.events)(event);
     }

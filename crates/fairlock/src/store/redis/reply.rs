@@ -234,7 +234,7 @@ pub(crate) fn inbox_message(
     }
     match forced_message(payload) {
         Some((owner, token)) => Event::Forced { owner, token },
-        None => Event::Odd,
+        None => Event::Invalid,
     }
 }
 

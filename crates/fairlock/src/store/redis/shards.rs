@@ -248,7 +248,7 @@ impl Shards {
         let event = match topic {
             Some(None) => reply::inbox_message(payload, arrived, || Some(self.clock_of(from))),
             Some(Some(topic)) if payload == b"0" => Event::Wake(topic),
-            _ => Event::Odd,
+            _ => Event::Invalid,
         };
         (self.events)(event);
     }
