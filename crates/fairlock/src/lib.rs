@@ -42,7 +42,7 @@
 //! | to see who holds and who waits | [`Lock::inspect`]: [`LockStatus`], [`Holder`], [`QueuedWaiter`], [`ClientInfo`] |
 //! | to find out which locks there are | [`Client::locks`]: [`Locks`], [`LockEntry`] |
 //! | names and ids, for logs and tables | [`LockName`], [`OwnerId`], [`ClientId`], [`Kind`]; [`IdError`] for those that cannot be |
-//! | to know what is wrong with a server | [`Client::warnings`]: [`Warning`]; [`Check`] and [`Reaction`] in [`Config::on`] |
+//! | to know what is wrong with a server | [`Client::warnings`]: [`Warning`]; [`Check`] and [`Reaction`] in [`Config::on_check`] |
 //! | to react to an error | [`Error`], with an [`ErrorKind`] to match on |
 //! | locks on a Cluster beside old clients of Redisson | [`Config::sharded_pubsub`], [`ShardedPubSub`] |
 //! | locks without `async` | the module `blocking`, feature `blocking` |

@@ -565,12 +565,19 @@ impl Config {
     ///
     /// ```
     /// use fairlock::{Check, Config, Reaction};
-    /// let config = Config::tcp("127.0.0.1", 6379).on(Check::Eviction, Reaction::Refuse);
+    /// let config = Config::tcp("127.0.0.1", 6379).on_check(Check::Eviction, Reaction::Refuse);
     /// ```
     #[must_use]
-    pub fn on(mut self, check: Check, reaction: Reaction) -> Self {
+    pub fn on_check(mut self, check: Check, reaction: Reaction) -> Self {
         self.on.set(check, reaction);
         self
+    }
+
+    /// The former name of [`on_check`](Self::on_check).
+    #[deprecated = "it is called on_check"]
+    #[must_use]
+    pub fn on(self, check: Check, reaction: Reaction) -> Self {
+        self.on_check(check, reaction)
     }
 
     /// Checks the settings against each other.

@@ -5,7 +5,7 @@ use std::fmt;
 
 /// Something about a server that locks do not get on with; looked for whenever a connection is made, and
 /// [`Clock`](Self::Clock) in every reply.
-/// [`Config::on`](crate::Config::on) says what is to be done about it.
+/// [`Config::on_check`](crate::Config::on_check) says what is to be done about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Check {

@@ -127,7 +127,7 @@ pub(crate) enum Event {
     /// `0` on a topic: look again.
     Wake(Topic),
     /// A message that fits no form, or an unknown channel.
-    Odd,
+    Invalid,
     /// The command connection of these locks is lost.
     Down(Scope),
     /// The command connection of these locks is there (again), or they are on another server now. Whole:

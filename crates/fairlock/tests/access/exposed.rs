@@ -22,7 +22,7 @@ async fn a_password_file_that_others_can_read_is_told() {
     let mode = |mode| fs::set_permissions(&file, Permissions::from_mode(mode)).unwrap();
     let config = |reaction| {
         let config = Config::tcp("127.0.0.1", server.port()).username("ann").password_file(&link);
-        config.on(Check::PasswordFile, reaction)
+        config.on_check(Check::PasswordFile, reaction)
     };
     let warned = async |reaction| {
         let client = Client::with_config(config(reaction)).await.unwrap();

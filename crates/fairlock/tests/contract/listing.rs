@@ -174,7 +174,7 @@ pub(super) async fn only_what_may_be_seen(store: Store) {
         raw.call(&["ACL", "SETUSER", "bob", "reset", "on", ">right", "allchannels", "allkeys"]);
         raw.call(&["ACL", "SETUSER", "bob", "+@all", command]);
         // What locks need as well would be refused when the client connects.
-        let config = config("bob").on(Check::Rights, Reaction::Ignore);
+        let config = config("bob").on_check(Check::Rights, Reaction::Ignore);
         let client = Client::with_config(config).await.unwrap();
         let error = client.locks().next_page().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Denied, "{command}: {error}");

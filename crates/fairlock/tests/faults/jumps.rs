@@ -33,7 +33,7 @@ async fn f64_f65_a_jump_of_the_servers_clock_is_told() {
     let Some(server) = server else { return };
     let client = async |reaction| {
         let config = Config::from_url(&server.url()).unwrap().watchdog_lease(LEASE);
-        Client::with_config(config.on(Check::Clock, reaction)).await.unwrap()
+        Client::with_config(config.on_check(Check::Clock, reaction)).await.unwrap()
     };
     let (warns, refuses) = (client(Reaction::Warn).await, client(Reaction::Refuse).await);
     let ignores = client(Reaction::Ignore).await;

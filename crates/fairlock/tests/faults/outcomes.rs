@@ -88,7 +88,7 @@ fn p8_every_kind_of_error() {
             "ACL", "SETUSER", "weak", "on", ">pw", "~*", "&*", "+@all", "-eval", "-evalsha",
         ]);
         let weak = config(&url).username("weak").password("pw");
-        let weak = weak.on(Check::Rights, Reaction::Ignore);
+        let weak = weak.on_check(Check::Rights, Reaction::Ignore);
         let weak = Client::with_config(weak).await.unwrap();
         for lock in locks(&weak, "job") {
             let words = &["denies access", "permission"][..];

@@ -94,7 +94,7 @@ fn d05_a_waiter_whose_inbox_is_elsewhere_keeps_its_place() {
 
         // Whoever cannot do with that is refused.
         let balancer = Balancer::start(move |n| if n == 0 { first } else { others }).await;
-        let strict = config(&balancer.url()).on(Check::Inbox, Reaction::Refuse);
+        let strict = config(&balancer.url()).on_check(Check::Inbox, Reaction::Refuse);
         let strict = Client::with_config(strict).await;
         assert_eq!(strict.unwrap_err().kind(), ErrorKind::Misuse);
     });

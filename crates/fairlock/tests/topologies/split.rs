@@ -76,7 +76,7 @@ async fn d07_who_sees_the_majority_again_leaves_the_old_master() {
     let sentinels = || places([one.addr, old.sentinel.addr(), two.addr]);
 
     // Who wants a majority gets no connection.
-    let strict = patient_at(sentinels()).on(Check::Sentinels, Reaction::Refuse);
+    let strict = patient_at(sentinels()).on_check(Check::Sentinels, Reaction::Refuse);
     let refused = Client::with_config(strict.clone()).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Unavailable);
     assert!(refused.to_string().contains("1 of 3 Sentinels"), "{refused}");
@@ -116,7 +116,7 @@ async fn d07_what_the_configuration_can_promise_is_said() {
         let warning = warned.warnings().into_iter().find(|found| found.check() == Check::Failover);
         let warning = warning.expect("a warning").to_string();
         assert!(warning.contains("min-replicas-to-write"), "{warning}");
-        let refused = patient(&url).on(Check::Failover, Reaction::Refuse);
+        let refused = patient(&url).on_check(Check::Failover, Reaction::Refuse);
         let refused = Client::with_config(refused).await.unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Misuse);
         let confirmed = connect(patient(&url).replicas(Replicas::AtLeast(1))).await;

@@ -327,8 +327,10 @@ mod tests {
         let all = [Check::Version, Check::Replica, Check::Cluster];
         assert_eq!(found(config(), &hello("6.0.1", "cluster", "replica")), all);
         for check in all {
-            let rest =
-                found(config().on(check, Reaction::Ignore), &hello("6.0.1", "cluster", "replica"));
+            let rest = found(
+                config().on_check(check, Reaction::Ignore),
+                &hello("6.0.1", "cluster", "replica"),
+            );
             assert_eq!(rest, all.into_iter().filter(|other| *other != check).collect::<Vec<_>>());
         }
         let cluster = Config::cluster([("h", 1)]);
