@@ -8,7 +8,7 @@ use crate::api::status::{self, Holder, LockStatus};
 use crate::api::turn::Turn;
 use crate::base::clock::Moment;
 use crate::base::error::Error;
-use crate::engine::acquire::{self, Wanted};
+use crate::engine::acquire::{self, Request};
 use crate::engine::send::{self, Copies};
 use crate::observe;
 use crate::settings::config::MIN_LEASE;
@@ -50,7 +50,7 @@ pub struct Lock {
 }
 
 /// A request for a lock that has begun.
-enum Request {
+enum Begun {
     Granted(Guard),
     Sent(acquire::Requested),
 }
@@ -179,8 +179,8 @@ impl Lock {
         coop::consume_budget().await;
         let (link, signals) = Link::new();
         match self.request(None, false, Some(link))? {
-            Request::Granted(guard) => Ok(Turn::granted(self.session.clone(), guard)),
-            Request::Sent(requested) => {
+            Begun::Granted(guard) => Ok(Turn::granted(self.session.clone(), guard)),
+            Begun::Sent(requested) => {
                 Turn::enter(self.session.clone(), self.name()?.clone(), requested, signals).await
             }
         }
@@ -280,8 +280,8 @@ impl Lock {
         // yet, so whoever is dropped here leaves nothing behind.
         coop::consume_budget().await;
         match self.request(until, try_once, None)? {
-            Request::Granted(guard) => Ok(Some(guard)),
-            Request::Sent(requested) => {
+            Begun::Granted(guard) => Ok(Some(guard)),
+            Begun::Sent(requested) => {
                 let delivery = match requested.await {
                     Ok(result) => result?,
                     Err(_) => return Err(self.about(Error::closed())),
@@ -298,11 +298,11 @@ impl Lock {
         until: Option<Moment>,
         try_once: bool,
         link: Option<Arc<Link>>,
-    ) -> Result<Request, Error> {
+    ) -> Result<Begun, Error> {
         let context = self.session.context();
         let name = self.name()?.clone();
         context.usable().map_err(|error| self.about(error))?;
-        let mut wanted = Wanted {
+        let mut wanted = Request {
             asked: observe::Asked::now(context.config.log_names, &name, self.kind),
             name,
             kind: self.kind,
@@ -319,13 +319,13 @@ impl Lock {
             self.owner.as_ref().map(|owner| context.owners.seat(&wanted.name, owner.id()));
         let at_once = acquire::at_once(context, &wanted).map_err(|error| self.about(error))?;
         if let Some(hold) = at_once {
-            return Ok(Request::Granted(Guard::new(hold, self.session.clone())));
+            return Ok(Begun::Granted(Guard::new(hold, self.session.clone())));
         }
         let (caller, requested) = oneshot::channel();
         let runtime = context.background().map_err(|error| self.about(error))?;
         let ticket = Ticket::new(&context.pending);
         runtime.spawn(acquire::run(ticket, Arc::clone(context), wanted, caller));
-        Ok(Request::Sent(requested))
+        Ok(Begun::Sent(requested))
     }
 
     fn name(&self) -> Result<&LockName, Error> {

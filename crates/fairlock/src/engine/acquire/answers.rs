@@ -1,6 +1,6 @@
 //! Sending a request until it is answered, and what to make of the answer.
 
-use super::Wanted;
+use super::Request;
 use crate::base::clock::Moment;
 use crate::base::error::{Error, ErrorKind};
 use crate::engine::confirm::confirmed;
@@ -31,7 +31,7 @@ const GIVE_BACK_GRACE: Duration = Duration::from_secs(1);
 /// its silence for that.
 pub(super) fn unanswered<T>(
     context: &Context,
-    wanted: &Wanted,
+    wanted: &Request,
     copies: Copies,
 ) -> Result<Option<T>, Error> {
     let silent =
@@ -54,7 +54,7 @@ pub(super) fn silence(kind: ErrorKind, name: &LockName) -> Error {
 /// its lease.
 pub(super) async fn answered_to_owner(
     context: &Arc<Context>,
-    wanted: &Wanted,
+    wanted: &Request,
     acquire: Acquire,
     copies: &mut Copies,
 ) -> Result<Reply, Error> {
@@ -73,7 +73,7 @@ pub(super) async fn answered_to_owner(
 /// Sends a request until it is answered; once more when the server's clock was misjudged.
 pub(super) async fn answered(
     context: &Arc<Context>,
-    wanted: &Wanted,
+    wanted: &Request,
     acquire: Acquire,
     copies: &mut Copies,
 ) -> Result<Reply, Error> {
@@ -92,7 +92,7 @@ pub(super) async fn answered(
     Err(Error::new(ErrorKind::Unavailable, message).on(name))
 }
 
-pub(super) fn unexpected(wanted: &Wanted, body: &Body) -> Error {
+pub(super) fn unexpected(wanted: &Request, body: &Body) -> Error {
     let message = match body {
         Body::HeldBySelf { .. } => {
             "this owner holds the lock already through another request: was the key written by hand?"
@@ -110,7 +110,7 @@ pub(super) fn unexpected(wanted: &Wanted, body: &Body) -> Error {
 /// Too few replicas have it: it was given back.
 pub(super) async fn confirm(
     context: &Arc<Context>,
-    wanted: &Wanted,
+    wanted: &Request,
     owner: &OwnerId,
     grant: &Grant,
     base: Moment,
@@ -185,7 +185,7 @@ async fn replicas_have(context: &Arc<Context>, hold: &Hold, op: &Op) -> Result<R
 /// itself, if there is anything to take back.
 pub(super) fn give_up(
     context: &Arc<Context>,
-    wanted: &Wanted,
+    wanted: &Request,
     owner: &OwnerId,
     request: RequestId,
     doubt: bool,

@@ -1,6 +1,6 @@
 //! Asks for a lock of any kind.
 
-use super::{Caller, Wanted, fair, plain};
+use super::{Caller, Request, fair, plain};
 use crate::base::error::Error;
 use crate::engine::context::Context;
 use crate::observe;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 /// Asks the store for the lock in the name of `owner`.
 pub(super) async fn ask(
     context: &Arc<Context>,
-    wanted: &Wanted,
+    wanted: &Request,
     owner: OwnerId,
     caller: &mut Caller,
 ) -> Result<Option<Arc<Hold>>, Error> {

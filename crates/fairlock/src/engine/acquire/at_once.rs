@@ -1,6 +1,6 @@
 //! The way without any wait: a store that answers at once gives a free lock in the task that asks.
 
-use super::Wanted;
+use super::Request;
 use crate::base::error::Error;
 use crate::engine::context::Context;
 use crate::engine::release::{self, Abandoned};
@@ -10,7 +10,10 @@ use fairlock_core::{Body, Grant, Mode, Op, OwnerId, RequestId};
 use std::sync::Arc;
 
 /// A store in this process, or in a file, gives a free lock without any task or wait.
-pub(crate) fn at_once(context: &Arc<Context>, wanted: &Wanted) -> Result<Option<Arc<Hold>>, Error> {
+pub(crate) fn at_once(
+    context: &Arc<Context>,
+    wanted: &Request,
+) -> Result<Option<Arc<Hold>>, Error> {
     if !context.store.is_synchronous() || wanted.seat.is_some() {
         return Ok(None);
     }
@@ -41,7 +44,7 @@ pub(crate) fn at_once(context: &Arc<Context>, wanted: &Wanted) -> Result<Option<
 }
 
 /// A request that was to be answered at once, and was not.
-fn unanswered(wanted: &Wanted, owner: OwnerId, request: RequestId) -> Abandoned {
+fn unanswered(wanted: &Request, owner: OwnerId, request: RequestId) -> Abandoned {
     Abandoned {
         name: wanted.name.clone(),
         kind: wanted.kind,

@@ -2,7 +2,7 @@
 
 use super::answers::{answered_to_owner, confirm, give_up, unanswered, unexpected};
 use super::stop::{ANSWER_GRACE, stop};
-use super::{Caller, Wanted};
+use super::{Caller, Request};
 use crate::base::error::{Error, ErrorKind};
 use crate::engine::context::Context;
 use crate::engine::heartbeat;
@@ -22,7 +22,7 @@ const OVER_MAX: u32 = 2;
 
 pub(super) async fn fair(
     context: &Arc<Context>,
-    wanted: &Wanted,
+    wanted: &Request,
     owner: OwnerId,
     caller: &mut Caller,
 ) -> Result<Option<Arc<Hold>>, Error> {
@@ -111,7 +111,7 @@ pub(super) async fn fair(
 /// Sends the request and waits for its turn. `None`: time is up or nobody waits any more.
 async fn wait_fair(
     context: &Arc<Context>,
-    wanted: &Wanted,
+    wanted: &Request,
     op: Acquire,
     entry: &Arc<Entry>,
     outcome: &mut oneshot::Receiver<Outcome>,

@@ -14,7 +14,7 @@ mod stop;
 
 pub(crate) use at_once::at_once;
 pub(crate) use delivery::{Caller, Delivery, Requested};
-pub(crate) use request::Wanted;
+pub(crate) use request::Request;
 
 use crate::base::error::Error;
 use crate::engine::context::Context;
@@ -24,7 +24,12 @@ use std::sync::Arc;
 
 /// Gets the lock for `caller`, or finds that it cannot be had; leaves nothing behind when the
 /// caller goes away.
-pub(crate) async fn run(ticket: Ticket, context: Arc<Context>, wanted: Wanted, mut caller: Caller) {
+pub(crate) async fn run(
+    ticket: Ticket,
+    context: Arc<Context>,
+    wanted: Request,
+    mut caller: Caller,
+) {
     let waiting = observe::waiting(&wanted.asked, wanted.kind);
     let mut result = waiting.within(drive(&context, &wanted, &mut caller)).await;
     if context.is_closed() && matches!(result, Ok(None)) {
@@ -42,7 +47,7 @@ pub(crate) async fn run(ticket: Ticket, context: Arc<Context>, wanted: Wanted, m
 
 async fn drive(
     context: &Arc<Context>,
-    wanted: &Wanted,
+    wanted: &Request,
     caller: &mut Caller,
 ) -> Result<Option<Delivery>, Error> {
     if let Some(seat) = &wanted.seat {

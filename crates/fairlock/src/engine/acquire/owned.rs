@@ -4,7 +4,7 @@
 use super::answers::silence;
 use super::ask::ask;
 use super::stop::{SILENCE_GRACE, Stop, stop};
-use super::{Caller, Delivery, Wanted};
+use super::{Caller, Delivery, Request};
 use crate::base::error::{Error, ErrorKind};
 use crate::engine::context::Context;
 use crate::engine::reenter;
@@ -31,7 +31,7 @@ enum Way<'a> {
 /// request of the owner is about to.
 pub(crate) async fn drive(
     context: &Arc<Context>,
-    wanted: &Wanted,
+    wanted: &Request,
     seat: &Arc<Seat>,
     caller: &mut Caller,
 ) -> Result<Option<Delivery>, Error> {
@@ -66,7 +66,7 @@ pub(crate) async fn drive(
 /// and after that its silence is an error.
 async fn late<'a>(
     context: &Arc<Context>,
-    wanted: &Wanted,
+    wanted: &Request,
     seat: &Seat,
     way: Pin<&mut impl Future<Output = Result<Way<'a>, Error>>>,
     entering: &AtomicBool,
@@ -95,7 +95,7 @@ async fn late<'a>(
 
 async fn find_way<'a>(
     context: &Arc<Context>,
-    wanted: &Wanted,
+    wanted: &Request,
     seat: &'a Arc<Seat>,
     entering: &AtomicBool,
 ) -> Result<Way<'a>, Error> {
@@ -126,7 +126,7 @@ async fn find_way<'a>(
 /// Enters the owner's hold. `None`: it has none.
 async fn enter_hold(
     context: &Arc<Context>,
-    wanted: &Wanted,
+    wanted: &Request,
     seat: &Seat,
 ) -> Result<Option<Delivery>, Error> {
     let Some(hold) = seat.hold() else { return Ok(None) };

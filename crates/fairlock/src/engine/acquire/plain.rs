@@ -2,7 +2,7 @@
 
 use super::answers::{GIVEN_UP_PAUSE, answered, confirm, give_up, unanswered, unexpected};
 use super::stop::{SILENCE_GRACE, Stop, stop};
-use super::{Caller, Wanted};
+use super::{Caller, Request};
 use crate::base::backoff::{Poll, jitter};
 use crate::base::clock::Moment;
 use crate::base::error::{Error, ErrorKind};
@@ -29,7 +29,7 @@ const PACE: Duration = Duration::from_millis(50);
 /// client holds a simple lock, which tells nobody when it lets go.
 pub(super) async fn plain(
     context: &Arc<Context>,
-    wanted: &Wanted,
+    wanted: &Request,
     owner: OwnerId,
     caller: &mut Caller,
 ) -> Result<Option<Arc<Hold>>, Error> {
@@ -110,7 +110,7 @@ impl FirstReply {
 /// may have heard nothing, and silence does not say that the lock is taken.
 async fn ask_once(
     context: &Arc<Context>,
-    wanted: &Wanted,
+    wanted: &Request,
     owner: &OwnerId,
     request: RequestId,
     copies: &mut Copies,
@@ -131,7 +131,7 @@ async fn ask_once(
 
 async fn plain_attempts(
     context: &Arc<Context>,
-    wanted: &Wanted,
+    wanted: &Request,
     owner: &OwnerId,
     request: RequestId,
     queue: &crate::state::waiters::PlainQueue,

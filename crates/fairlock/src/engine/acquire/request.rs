@@ -12,7 +12,7 @@ use std::time::Duration;
 
 /// What is wanted.
 #[derive(Clone)]
-pub(crate) struct Wanted {
+pub(crate) struct Request {
     pub(crate) name: LockName,
     pub(crate) kind: Kind,
     /// The explicit lease, if any.
@@ -30,7 +30,7 @@ pub(crate) struct Wanted {
     pub(crate) seat: Option<Arc<Seat>>,
 }
 
-impl Wanted {
+impl Request {
     pub(crate) fn lease_ms(&self, context: &Context) -> u64 {
         let lease = self.lease.unwrap_or(context.config.watchdog_lease);
         self.max_hold.map_or(lease, |most| most.min(lease)).as_millis() as u64

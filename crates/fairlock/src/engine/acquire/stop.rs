@@ -1,6 +1,6 @@
 //! The end of a wait without the lock.
 
-use super::{Caller, Wanted};
+use super::{Caller, Request};
 use crate::base::clock::Moment;
 use crate::engine::context::Context;
 use std::time::Duration;
@@ -27,7 +27,7 @@ pub(super) enum Stop {
 impl Stop {
     /// How long a reply that is under way is waited for. An explicit owner may have had one, and ask
     /// again while a hold of its own ends.
-    pub(super) fn grace(self, wanted: &Wanted) -> Duration {
+    pub(super) fn grace(self, wanted: &Request) -> Duration {
         match self {
             Self::Late if wanted.seat.as_ref().is_none_or(|seat| !seat.was_answered()) => {
                 SILENCE_GRACE

@@ -43,7 +43,7 @@ pub(crate) struct Inbox {
     doubted: Notify,
     /// The server is there again.
     found: Notify,
-    topics: Mutex<BTreeMap<Vec<u8>, Wanted>>,
+    topics: Mutex<BTreeMap<Vec<u8>, Request>>,
     current: watch::Sender<Option<Line>>,
     attempt: Attempt,
 }
@@ -65,7 +65,7 @@ enum End {
     Silent,
 }
 
-struct Wanted {
+struct Request {
     topic: Topic,
     users: usize,
 }
@@ -324,7 +324,7 @@ impl Inbox {
         let channel = keys::topic(&topic);
         let first = {
             let mut topics = lock(&self.topics);
-            let wanted = topics.entry(channel.clone()).or_insert(Wanted { topic, users: 0 });
+            let wanted = topics.entry(channel.clone()).or_insert(Request { topic, users: 0 });
             wanted.users += 1;
             wanted.users == 1
         };
