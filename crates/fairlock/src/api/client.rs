@@ -11,7 +11,7 @@ use crate::engine::start::{self, Started};
 use crate::settings::config::{Address, Config};
 use crate::settings::connection_state::ConnectionState;
 use crate::settings::server_checks::Warning;
-use crate::state::pending::{self, LAST_WORDS};
+use crate::state::in_flight::{self, LAST_WORDS};
 use fairlock_core::{ClientId, Kind};
 use std::fmt;
 use std::sync::Arc;
@@ -83,7 +83,7 @@ impl Client {
             _ => start::start(config)?,
         };
         let client = Self::new(started);
-        pending::wait_at_end(&client.context().pending);
+        in_flight::wait_at_end(&client.context().in_flight);
         if !lazy {
             first_contact.await.map_err(|_| Error::closed())??;
         }
@@ -241,10 +241,10 @@ impl Client {
         let context = Arc::clone(self.context());
         let flushed = self.session.on_background(async move {
             let until = context.store_deadline();
-            context.pending.settled(until).await;
+            context.in_flight.settled(until).await;
             if context.recent_releases.is_any() {
                 context.store.follow(until.min(Moment::now().plus(FOLLOW_MAX))).await;
-                context.pending.settled(until).await;
+                context.in_flight.settled(until).await;
             }
             let _ =
                 tokio::time::timeout(until.left().min(LAST_WORDS), context.store.farewell()).await;

@@ -8,8 +8,8 @@ use crate::base::lost_reason::LostReason;
 use crate::engine::{detach, reenter, release};
 use crate::settings::config::MIN_LEASE;
 use crate::state::hold::{Change, Hold};
+use crate::state::in_flight::Ticket;
 use crate::state::outcome::Release;
-use crate::state::pending::Ticket;
 use crate::state::standing::GuardState;
 use fairlock_core::{LockName, MAX_LEASE_MS, OwnerId, Token as FencingToken};
 use std::convert::identity;
@@ -274,7 +274,7 @@ impl Guard {
             return Ok(outcome);
         }
         let (context, hold) = (Arc::clone(self.session.context()), Arc::clone(&self.hold));
-        let ticket = Ticket::new(&context.pending);
+        let ticket = Ticket::new(&context.in_flight);
         let outcome = self.session.on_background(async move {
             let outcome = release::release(&context, &hold, change).await;
             drop(ticket);

@@ -4,7 +4,7 @@ use crate::base::error::Error;
 use crate::base::process;
 use crate::engine::context::Context;
 use crate::engine::start::Started;
-use crate::state::pending;
+use crate::state::in_flight;
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
@@ -74,7 +74,7 @@ impl Drop for Life {
         }
         self.context.close();
         if !process::in_background() && !self.context.runs_here() {
-            pending::ended_here(&self.context.pending);
+            in_flight::ended_here(&self.context.in_flight);
         }
         if let Some(stop) = self.stop.take() {
             // The thread may have ended by itself.

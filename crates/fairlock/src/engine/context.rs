@@ -8,7 +8,7 @@ use crate::observe;
 use crate::settings::config::Config;
 use crate::settings::connection_state::ConnectionState;
 use crate::settings::server_checks::{Check, Reaction, Warning};
-use crate::state::pending::Pending;
+use crate::state::in_flight::InFlight;
 use crate::state::recent::RecentReleases;
 use crate::state::renewals::Watchdog;
 use crate::state::seat::Owners;
@@ -34,7 +34,7 @@ pub(crate) struct Context {
     pub(crate) waiters: Waiters,
     pub(crate) owners: Arc<Owners>,
     pub(crate) watchdog: Watchdog,
-    pub(crate) pending: Arc<Pending>,
+    pub(crate) in_flight: Arc<InFlight>,
     pub(crate) recent_releases: RecentReleases,
     /// The runtime of the background thread: all work of the client happens there.
     pub(crate) runtime: Handle,
@@ -68,7 +68,7 @@ impl Context {
             waiters: Waiters::default(),
             owners: Arc::default(),
             watchdog: Watchdog::default(),
-            pending: Arc::new(Pending::new(Origin::here())),
+            in_flight: Arc::new(InFlight::new(Origin::here())),
             recent_releases: RecentReleases::default(),
             runtime,
             connection: watch::Sender::new(ConnectionState::Reconnecting),
@@ -177,7 +177,7 @@ impl Context {
             (waiters, "waiters"),
             (queues, "queues"),
             (holds, "holds that are watched"),
-            (self.pending.count(), "clean-ups under way"),
+            (self.in_flight.count(), "clean-ups under way"),
             (lock(&self.nudging).len(), "locks that are nudged"),
         ];
         let there = counts.iter().filter(|(count, _)| *count > 0);

@@ -9,8 +9,8 @@ use crate::engine::send::{self, Copies};
 use crate::observe;
 use crate::settings::server_checks::{Check, Reaction, Warning};
 use crate::state::hold::{Change, Hold};
+use crate::state::in_flight::{self, Ticket};
 use crate::state::outcome::Release;
-use crate::state::pending::{self, Ticket};
 use crate::state::signals::{Link, unconfirmed};
 use crate::state::standing::GuardState;
 use fairlock_core::{Body, Kind, LockName, Op, OwnerId, RequestId};
@@ -70,7 +70,7 @@ pub(crate) fn release_later(
     change: Change,
     link: Option<Arc<Link>>,
 ) {
-    let (ticket, owned) = (Ticket::new(&context.pending), Arc::clone(context));
+    let (ticket, owned) = (Ticket::new(&context.in_flight), Arc::clone(context));
     context.runtime.spawn(async move {
         let outcome = release(&owned, &hold, change).await;
         if let (Release::Unknown, Some(link)) = (outcome, link) {
@@ -78,7 +78,7 @@ pub(crate) fn release_later(
         }
         drop(ticket);
     });
-    pending::wait_at_end(&context.pending);
+    in_flight::wait_at_end(&context.in_flight);
 }
 
 /// Sends a release until it is answered, at most until the hold is over by itself.
@@ -152,7 +152,7 @@ async fn replicas_know(context: &Arc<Context>, hold: &Hold, op: &Op) -> bool {
 
 /// Gives back, in the background, a hold that nobody was told of, with all requests that led to it.
 pub(crate) fn give_back(context: &Arc<Context>, hold: &Arc<Hold>) -> JoinHandle<()> {
-    let (ticket, hold) = (Ticket::new(&context.pending), Arc::clone(hold));
+    let (ticket, hold) = (Ticket::new(&context.in_flight), Arc::clone(hold));
     let owned = Arc::clone(context);
     context.runtime.spawn(async move {
         let context = &owned;
@@ -287,7 +287,7 @@ impl Abandoned {
 /// Takes a request back in the background, repeated until answered. That goes on when the result
 /// is dropped.
 pub(crate) fn abandon(context: &Arc<Context>, gone: Abandoned) -> JoinHandle<()> {
-    let (ticket, owned) = (Ticket::new(&context.pending), Arc::clone(context));
+    let (ticket, owned) = (Ticket::new(&context.in_flight), Arc::clone(context));
     context.runtime.spawn(async move {
         take_back(&owned, gone).await;
         drop(ticket);

@@ -8,7 +8,7 @@
 use crate::base::clock::Moment;
 use crate::engine::context::Context;
 use crate::engine::send::{self, Copies};
-use crate::state::pending::Ticket;
+use crate::state::in_flight::Ticket;
 use crate::state::standing::GuardState;
 use crate::store::Scope;
 use fairlock_core::{LockName, Op};
@@ -28,7 +28,7 @@ pub(crate) fn again(context: &Arc<Context>, scope: &Scope) {
         return;
     }
     // The end of the client waits for it.
-    let ticket = Ticket::new(&context.pending);
+    let ticket = Ticket::new(&context.in_flight);
     let context = Arc::clone(context);
     context.runtime.clone().spawn(async move {
         let _ticket = ticket;

@@ -12,7 +12,7 @@ use crate::engine::context::Context;
 use crate::engine::renew;
 use crate::settings::config::{Address, Config};
 use crate::settings::connection_state::ConnectionState;
-use crate::state::pending::LAST_WORDS;
+use crate::state::in_flight::LAST_WORDS;
 use crate::store::memory::MemoryStore;
 use crate::store::{Event, Events};
 use fairlock_core::ClientId;
@@ -90,7 +90,7 @@ pub(crate) fn start(config: Config) -> Result<(Started, FirstContact), Error> {
                 // An error means that the last handle is gone, which is the same thing.
                 let _ = stopped.await;
                 // Nobody who dropped a handle waits for this: what was dropped before is still released.
-                work.pending.settled(Moment::now().plus(LAST_WORDS)).await;
+                work.in_flight.settled(Moment::now().plus(LAST_WORDS)).await;
                 // Nor for this: a server that does not answer forgets by itself.
                 let _ = tokio::time::timeout(FAREWELL, work.store.farewell()).await;
             });

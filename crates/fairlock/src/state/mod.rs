@@ -1,8 +1,8 @@
 //! What a client knows: its holds, waiters, owners, and what is under way. None of it calls a store.
 
 pub(crate) mod hold;
+pub(crate) mod in_flight;
 pub(crate) mod outcome;
-pub(crate) mod pending;
 pub(crate) mod recent;
 pub(crate) mod renewals;
 pub(crate) mod seat;

@@ -19,7 +19,7 @@ pub(crate) use request::Request;
 use crate::base::error::Error;
 use crate::engine::context::Context;
 use crate::observe;
-use crate::state::pending::Ticket;
+use crate::state::in_flight::Ticket;
 use std::sync::Arc;
 
 /// Gets the lock for `caller`, or finds that it cannot be had; leaves nothing behind when the

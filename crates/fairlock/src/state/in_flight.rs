@@ -11,14 +11,14 @@ use std::time::Duration;
 pub(crate) const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// How many clean-ups are under way, and a way to wait for them.
-pub(crate) struct Pending {
+pub(crate) struct InFlight {
     /// Where they are: not in a forked child.
     origin: Origin,
     count: Mutex<usize>,
     done: Condvar,
 }
 
-impl Pending {
+impl InFlight {
     pub(crate) fn new(origin: Origin) -> Self {
         Self { origin, count: Mutex::default(), done: Condvar::new() }
     }
@@ -48,12 +48,12 @@ impl Pending {
 }
 
 /// Counts one clean-up for as long as it lives.
-pub(crate) struct Ticket(Arc<Pending>);
+pub(crate) struct Ticket(Arc<InFlight>);
 
 impl Ticket {
-    pub(crate) fn new(pending: &Arc<Pending>) -> Self {
-        *lock(&pending.count) += 1;
-        Self(Arc::clone(pending))
+    pub(crate) fn new(in_flight: &Arc<InFlight>) -> Self {
+        *lock(&in_flight.count) += 1;
+        Self(Arc::clone(in_flight))
     }
 }
 
@@ -73,7 +73,7 @@ thread_local! {
     static AT_END: AtEnd = const { AtEnd(RefCell::new(Vec::new())) };
 }
 
-struct AtEnd(RefCell<Vec<Weak<Pending>>>);
+struct AtEnd(RefCell<Vec<Weak<InFlight>>>);
 
 impl Drop for AtEnd {
     fn drop(&mut self) {
@@ -88,7 +88,7 @@ impl Drop for AtEnd {
 
 /// On the main thread: from now on its end waits for what this client has under way then. If it is
 /// ending already, waits now.
-pub(crate) fn wait_at_end(client: &Arc<Pending>) {
+pub(crate) fn wait_at_end(client: &Arc<InFlight>) {
     if is_main_thread() {
         wait_at_end_of_thread(client);
     }
@@ -96,7 +96,7 @@ pub(crate) fn wait_at_end(client: &Arc<Pending>) {
 
 /// The last handle of a client was dropped on this thread. That does not wait, but what was released just
 /// before must not be lost because the program is over the next moment: the end of this thread waits.
-pub(crate) fn ended_here(client: &Arc<Pending>) {
+pub(crate) fn ended_here(client: &Arc<InFlight>) {
     /// Whether the destructors of thread-locals run when a thread ends, of the main thread, too.
     const END_IS_SEEN: bool = cfg!(any(
         all(target_os = "linux", target_env = "gnu"),
@@ -114,7 +114,7 @@ pub(crate) fn ended_here(client: &Arc<Pending>) {
     }
 }
 
-fn wait_at_end_of_thread(client: &Arc<Pending>) {
+fn wait_at_end_of_thread(client: &Arc<InFlight>) {
     let noted = AT_END.try_with(|at_end| {
         let mut clients = at_end.0.borrow_mut();
         let this = Arc::downgrade(client);
