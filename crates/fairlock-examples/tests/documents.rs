@@ -243,7 +243,7 @@ fn settings() -> Vec<Setting> {
 
 /// What happens by default, as the documents say it: those that only warn are named, as the code orders them.
 fn reactions() -> String {
-    let source = read("crates/fairlock/src/settings/checks.rs");
+    let source = read("crates/fairlock/src/settings/server_checks.rs");
     let (_, body) = source.split_once("fn default_reaction").unwrap();
     let (warned, _) = body.split_once("=> Reaction::Warn").unwrap();
     let mut names: Vec<_> =
