@@ -22,7 +22,6 @@ use crate::exit::Code;
 use crate::keeper::Keeper;
 use crate::orphans;
 use crate::proc;
-use crate::secrets;
 use crate::stragglers::{self, OWNER_VAR, Whose};
 
 /// How often a group that was told to end is looked at. Nobody reports the end of a grandchild.
@@ -75,15 +74,15 @@ pub(crate) struct Child {
 }
 
 impl Child {
-    /// Prepares the command for the lock's owner, with these additions to the environment: nothing of it
-    /// has run before [`begin`](Self::begin).
+    /// Prepares the command for the lock's owner; nothing of it runs before [`begin`](Self::begin). Its
+    /// environment is ours, with the changes in `hidden` (`None` removes a variable) and `vars`.
     ///
     /// Called on the main thread only: the kernel's parent-death signal (see `exec.rs`) is sent
     /// when the THREAD ends that started the child.
     pub(crate) async fn prepare(
         command: &[OsString],
         owner: &OsStr,
-        hidden: &[String],
+        hidden: &[(&str, Option<OsString>)],
         vars: &[(&str, &OsStr)],
     ) -> io::Result<Self> {
         // Before the start, so that no change can be missed. It also replaces an inherited
@@ -92,7 +91,7 @@ impl Child {
         let mut shim = this_program();
         shim.arg("__exec").arg(process::getpid().as_raw_pid().to_string());
         shim.arg("--").args(command).process_group(0);
-        for (name, value) in secrets::child_environment(hidden) {
+        for (name, value) in hidden {
             match value {
                 Some(value) => shim.env(name, value),
                 None => shim.env_remove(name),

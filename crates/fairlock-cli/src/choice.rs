@@ -15,8 +15,9 @@ use crate::args::{self, Scope};
 use crate::exit::{Code, Failure};
 use crate::message;
 use crate::place;
-use crate::secrets::{self, ChildUrl, PASSWORD_VAR, URL_VAR};
+use crate::secrets::{PASSWORD_VAR, URL_VAR};
 use crate::settings::Settings;
+use crate::url::{self, ChildUrl};
 
 /// Environment variable with the configuration file that replaces the usual ones.
 const CONFIG_VAR: &str = "FAIRLOCK_CONFIG";
@@ -146,7 +147,7 @@ impl Choice {
 
     /// Who can read the password in the URL that should not, and what to do about it.
     pub(crate) fn exposed(&self) -> Option<String> {
-        if secrets::child_url(self.url.as_ref()) == ChildUrl::Unchanged {
+        if url::child_url(self.url.as_ref()) == ChildUrl::Unchanged {
             return None;
         }
         match (&self.source, self.readable_by_others) {
@@ -171,7 +172,7 @@ impl Choice {
             Source::Default(_) => "the default store".to_owned(),
         };
         let code = Code::of(error.kind());
-        let shown = message::printable(secrets::legible(&self.url).as_ref());
+        let shown = message::printable(url::legible(&self.url).as_ref());
         let reason = match meant(&self.url) {
             Some(meant) => format!("it has no scheme; did you mean `{meant}`?"),
             None => error.to_string(),
@@ -247,7 +248,7 @@ impl Choice {
 
     /// Without a password.
     pub(crate) fn shown_url(&self) -> String {
-        match secrets::child_url(self.url.as_ref()) {
+        match url::child_url(self.url.as_ref()) {
             ChildUrl::Unchanged => message::printable(self.url.as_ref()),
             ChildUrl::Stripped(clean) => message::printable(clean.as_ref()),
             ChildUrl::Removed => "(a URL with a password)".to_owned(),

@@ -8,8 +8,8 @@ use clap::FromArgMatches as _;
 use fairlock_testkit::fuzz::{cases, corpus, input, texts};
 
 use crate::args::Cli;
-use crate::secrets::{self, ChildUrl};
 use crate::settings::Settings;
+use crate::url::{self, ChildUrl};
 use crate::{duration, help, message};
 
 /// Arguments are separated by a byte that none can have.
@@ -83,11 +83,11 @@ fn urls_for_commands() {
         "unix:/run/r.sock?user=ann&password=CANARY",
     ];
     texts("urls for commands", 20_000, &urls, |text| {
-        let _ = (message::redact(text), secrets::variables(text));
-        if let ChildUrl::Stripped(clean) = secrets::child_url(text.as_ref()) {
+        let _ = (message::redact(text), url::variables(text));
+        if let ChildUrl::Stripped(clean) = url::child_url(text.as_ref()) {
             assert!(clean.len() < text.len(), "{text}: {clean}");
             // Twice is never needed.
-            assert_eq!(secrets::child_url(clean.as_ref()), ChildUrl::Unchanged, "{text}: {clean}");
+            assert_eq!(url::child_url(clean.as_ref()), ChildUrl::Unchanged, "{text}: {clean}");
         }
     });
 }

@@ -45,6 +45,7 @@ mod terminal;
 mod top;
 mod trust;
 mod unlock;
+mod url;
 mod wait;
 mod whom;
 

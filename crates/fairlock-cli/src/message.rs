@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::os::unix::ffi::OsStrExt;
 
-use crate::secrets;
+use crate::url::is_password;
 
 /// Writes one line. A stderr that is gone is nobody's reason to fail.
 pub(crate) fn report(text: &str) {
@@ -43,7 +43,7 @@ pub(crate) fn redact(text: &str) -> String {
         for (at, option) in options.into_iter().flat_map(|o| o.split('&')).enumerate() {
             clean.push(if at == 0 { '?' } else { '&' });
             match option.split_once('=') {
-                Some((key, _)) if secrets::is_password(option) => {
+                Some((key, _)) if is_password(option) => {
                     clean.extend([key, "=***"]);
                 }
                 _ => clean.push_str(option),

@@ -29,6 +29,7 @@ use crate::signal::Signals;
 use crate::store::{self, Store};
 use crate::stragglers::OWNERS_VAR;
 use crate::terminal::Terminal;
+use crate::url;
 use crate::wait::Wait;
 
 /// Runs the command under the lock; the code is the command's own if all went well.
@@ -59,7 +60,7 @@ pub(crate) async fn run(mut args: Run) -> Result<Code, Failure> {
         store = store.kept_by_children();
     }
     store.warn(args.quiet);
-    let hidden = secrets::variables(store.choice().url());
+    let hidden = url::variables(store.choice().url());
     let mut signals = install(Signals::install())?;
     // Connecting is a part of the wait.
     let began = clock::now();
@@ -226,7 +227,8 @@ async fn start(
     let token = OsString::from(guard.token().to_string());
     let vars: [(&str, &OsStr); 3] =
         [("FAIRLOCK_NAME", &args.name), ("FAIRLOCK_TOKEN", &token), (OWNERS_VAR, &owners)];
-    Child::prepare(&args.command, &owner, hidden, &vars).await.map_err(|error| {
+    let hidden = secrets::child_environment(hidden);
+    Child::prepare(&args.command, &owner, &hidden, &vars).await.map_err(|error| {
         let reason = format!("the command cannot be started: {error}");
         Failure::new(Code::NOT_EXECUTABLE, reason)
     })

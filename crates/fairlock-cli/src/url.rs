@@ -1,0 +1,191 @@
+//! Passwords in URLs: where they are, and the URL without them.
+//!
+//! Pure, and imports nothing of this program: every message is redacted with it.
+
+use std::ffi::OsStr;
+
+/// What the command gets to see as `FAIRLOCK_URL`.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum ChildUrl {
+    /// It holds no password.
+    Unchanged,
+    /// The same without the password.
+    Stripped(String),
+    /// It cannot be told where the password ends.
+    Removed,
+}
+
+/// A URL that is wrong, as far as it is safe to repeat: what stands at an odd place in it may be a password, or
+/// the rest of one.
+pub(crate) fn legible(url: &str) -> String {
+    let stripped = match child_url(url.as_ref()) {
+        ChildUrl::Unchanged => url.to_owned(),
+        ChildUrl::Stripped(clean) if url.contains('?') => {
+            format!("{}?***", clean.split('?').next().unwrap_or_default())
+        }
+        ChildUrl::Stripped(clean) => clean,
+        ChildUrl::Removed => return "***".to_owned(),
+    };
+    let (base, query) = stripped.split_once('?').map_or((&*stripped, None), |(b, q)| (b, Some(q)));
+    let query = query.map_or(String::new(), |query| format!("?{query}"));
+    let (scheme, rest) = match base.split_once("://") {
+        Some((scheme, rest)) => (format!("{scheme}://"), rest),
+        None => (String::new(), base),
+    };
+    // `user:password` without what should follow: a port is a number. Paths have colons where they like.
+    let (authority, path) = rest.split_at(rest.find(['/', '#']).unwrap_or(rest.len()));
+    let is_file =
+        scheme.is_empty() && ["sqlite:", "unix:", "memory:"].iter().any(|s| base.starts_with(s));
+    let place = |place: &str| match place.rsplit_once(':') {
+        Some((host, port))
+            if !is_file && !host.ends_with(']') && !port.bytes().all(|b| b.is_ascii_digit()) =>
+        {
+            format!("{host}:***")
+        }
+        Some(("", _)) => "***".to_owned(),
+        _ => place.to_owned(),
+    };
+    let authority: Vec<_> = authority.split(',').map(place).collect();
+    format!("{scheme}{}{path}{query}", authority.join(","))
+}
+
+/// Takes the password out of a URL.
+pub(crate) fn child_url(url: &OsStr) -> ChildUrl {
+    let Some(url) = url.to_str() else { return ChildUrl::Removed };
+    let (base, query) = match url.split_once('?') {
+        Some((base, query)) => (base, Some(query)),
+        None => (url, None),
+    };
+    let Some(mut clean) = without_userinfo_password(base) else { return ChildUrl::Removed };
+    // `unix:` URLs have no authority and carry user and password in the query.
+    if let Some(query) = query {
+        if query.contains('@') {
+            // Most likely the rest of a password with an unescaped question mark.
+            return ChildUrl::Removed;
+        }
+        let kept: Vec<&str> = query.split('&').filter(|pair| !is_password(pair)).collect();
+        if !kept.is_empty() {
+            clean.push('?');
+            clean.push_str(&kept.join("&"));
+        }
+    }
+    if clean == url { ChildUrl::Unchanged } else { ChildUrl::Stripped(clean) }
+}
+
+/// `None` when there is an `@` where none belongs: an unescaped password.
+fn without_userinfo_password(base: &str) -> Option<String> {
+    let Some((scheme, rest)) = base.split_once("://") else {
+        return (!base.contains('@')).then(|| base.to_owned());
+    };
+    let (authority, path) = rest.split_at(rest.find(['/', '#']).unwrap_or(rest.len()));
+    if path.contains('@') {
+        return None;
+    }
+    let host = match authority.rsplit_once('@') {
+        None => authority.to_owned(),
+        Some((userinfo, host)) => match userinfo.split_once(':') {
+            None => authority.to_owned(),
+            Some(("", _)) => host.to_owned(),
+            Some((user, _)) => format!("{user}@{host}"),
+        },
+    };
+    Some(format!("{scheme}://{host}{path}"))
+}
+
+/// Whether a URL's option holds a password: `password`, `pass`, `sentinel-password`, and what may come; but
+/// not those that say where one is.
+pub(crate) fn is_password(pair: &str) -> bool {
+    let key = pair.split_once('=').map_or(pair, |(key, _)| key).to_ascii_lowercase();
+    key.contains("pass") && !key.ends_with("-file") && !key.ends_with("-env")
+}
+
+/// The variables in which a URL says that there are passwords. (One with percent encoding is not found:
+/// names of variables need none.)
+pub(crate) fn variables(url: &str) -> Vec<String> {
+    let query = url.split_once('?').map_or("", |(_, query)| query);
+    let named = |pair: &str| match pair.split_once('=') {
+        Some(("password-env" | "sentinel-password-env", name)) => Some(name.to_owned()),
+        _ => None,
+    };
+    query.split('&').filter_map(named).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_without_a_password_stay() {
+        for url in [
+            "redis://host",
+            "redis://host:6379/2",
+            "redis://user@host",
+            "redis://host/0?protocol=resp3",
+            "unix:/run/redis.sock",
+            "unix:///run/redis.sock?db=1&user=x",
+            "redis://ann@host?password-file=/run/pw",
+            "redis+sentinel://host/m?password-env=PW&sentinel-password-file=/run/pw",
+            "memory:",
+            "",
+        ] {
+            assert_eq!(child_url(OsStr::new(url)), ChildUrl::Unchanged, "{url}");
+        }
+    }
+
+    #[test]
+    fn passwords_are_taken_out() {
+        for (url, clean) in [
+            ("redis://:pw@host/1", "redis://host/1"),
+            ("rediss://user:pw@host:1", "rediss://user@host:1"),
+            ("redis://user:p@w@host", "redis://user@host"),
+            ("redis://user:a:b@host", "redis://user@host"),
+            ("unix:///r.sock?db=1&pass=pw", "unix:///r.sock?db=1"),
+            ("unix:/r.sock?password=pw", "unix:/r.sock"),
+            ("unix:/r.sock?PASS=pw", "unix:/r.sock"),
+            (
+                "redis+sentinel://u:pw@a,[::1]:1/m/2?sentinel-username=s&sentinel-password=pw",
+                "redis+sentinel://u@a,[::1]:1/m/2?sentinel-username=s",
+            ),
+        ] {
+            assert_eq!(child_url(OsStr::new(url)), ChildUrl::Stripped(clean.to_owned()), "{url}");
+        }
+    }
+
+    #[test]
+    fn d27_a_wrong_url_is_repeated_without_what_may_be_a_password() {
+        for (url, shown) in [
+            ("localhost:6379", "localhost:6379"),
+            ("http://host:80/x", "http://host:80/x"),
+            ("redis:host", "redis:***"),
+            ("sqlite:relative:odd", "sqlite:relative:odd"),
+            ("redis+sentinel://a:1,b:2/m?x=y", "redis+sentinel://a:1,b:2/m?x=y"),
+            ("http://u:CANARY@h", "http://u@h"),
+            ("redis://:CANARY", "redis://:***"),
+            ("redis://ann:CANARY", "redis://ann:***"),
+            ("redis://:12345", "redis://***"),
+            ("ann:CANARY@h", "***"),
+            ("ann:CANARY", "ann:***"),
+            ("redis://h?password=CAN&ARY", "redis://h?***"),
+            ("redis://u:p?CANARY@h", "***"),
+            ("redis://[::1]:6379", "redis://[::1]:6379"),
+        ] {
+            assert_eq!(legible(url), shown, "{url}");
+        }
+    }
+
+    #[test]
+    fn variables_with_passwords_are_found() {
+        let url =
+            "redis+sentinel://h/m?password-env=A&x=B&sentinel-password-env=C&password-file=/d";
+        assert_eq!(variables(url), ["A", "C"]);
+        assert!(variables("redis://h").is_empty());
+    }
+
+    /// Better no URL than half a password.
+    #[test]
+    fn doubtful_urls_are_removed() {
+        for url in ["redis://u:p/w@host", "redis://u:p?w@host", "redis://u:p#w@host", "u:pw@host"] {
+            assert_eq!(child_url(OsStr::new(url)), ChildUrl::Removed, "{url}");
+        }
+    }
+}
