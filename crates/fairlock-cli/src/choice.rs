@@ -11,9 +11,9 @@ use fairlock::{Error, Replicas};
 use serde_json::{Value, json};
 
 use crate::account::Account;
-use crate::args::{self, Scope};
 use crate::exit::{Code, Failure};
 use crate::message;
+use crate::options::{self, Scope};
 use crate::place;
 use crate::secrets::{PASSWORD_VAR, URL_VAR};
 use crate::settings::Settings;
@@ -110,7 +110,7 @@ enum Source {
 
 impl Choice {
     /// Decides. Reads files, makes none, and knows no network.
-    pub(crate) fn of(args: &args::Store) -> Result<Self, Failure> {
+    pub(crate) fn of(args: &options::Store) -> Result<Self, Failure> {
         let named = named(args.url.as_ref())?;
         let config = match &args.config {
             Some(path) => Some(path.clone()),

@@ -15,12 +15,18 @@ use std::process::Command;
 
 use rustix::process;
 
-use crate::args;
 use crate::exit::{Code, Failure};
 use crate::message;
 
+#[derive(clap::Args, Debug)]
+pub(crate) struct Args {
+    parent: i32,
+    #[arg(last = true, required = true)]
+    command: Vec<OsString>,
+}
+
 /// Becomes the command; returns only when that fails.
-pub(crate) fn exec(args: &args::Exec) -> Failure {
+pub(crate) fn exec(args: &Args) -> Failure {
     #[cfg(target_os = "linux")]
     if let Err(error) = process::set_parent_process_death_signal(Some(process::Signal::KILL)) {
         return Failure::new(

@@ -1,4 +1,4 @@
-//! Help, wrong usage, shell completions and manual pages: all from the definitions in `args.rs`.
+//! Help, wrong usage, shell completions and manual pages: all from the definitions that `args.rs` assembles.
 //!
 //! A section of text below the options (`after_help`) begins with a line that ends in a colon; what
 //! is indented belongs to it. So it can be read here and become a section of a manual page.
@@ -15,8 +15,10 @@ use crate::args::{self, Cli};
 use crate::choice::{self, Choice};
 use crate::exit::{Code, Failure};
 use crate::flock;
+use crate::options;
 use crate::output;
 use crate::style::Style;
+use crate::usage;
 
 /// The common cases come before the options.
 const TEMPLATE: &str = "\
@@ -57,9 +59,6 @@ fi
 /// How wide help is at most, in characters.
 const WIDTH_MAX: usize = 100;
 
-/// The first column of an example ends here.
-const GAP: &str = "  ";
-
 /// The command line as clap sees it.
 pub(crate) fn command() -> clap::Command {
     Cli::command()
@@ -76,7 +75,7 @@ pub(crate) fn refuse(error: &clap::Error) -> Result<Code, Failure> {
         ErrorKind::DisplayHelp => {
             let style = Style::of(&io::stdout());
             // The one that is used when no option says otherwise.
-            let store = match Choice::of(&args::Store::default()) {
+            let store = match Choice::of(&options::Store::default()) {
                 Ok(choice) => choice.explain(),
                 Err(failure) => format!("none: {failure}"),
             };
@@ -137,19 +136,12 @@ fn tip(error: ErrorKind, tips: &str, typed: &[&str]) -> String {
     format!("; a lock's name that begins with `-` is given as `{way}{word}`")
 }
 
-/// What to type instead: the first example of the subcommand that was meant, else of the program.
-pub(crate) fn advice(typed: &[&str]) -> String {
+/// What to type instead, of the command that was meant, else of the program.
+fn advice(typed: &[&str]) -> String {
     let all = command();
     let meant = typed.iter().find_map(|word| all.find_subcommand(word));
-    let example = meant.unwrap_or(&all).get_before_help().map(ToString::to_string);
-    let example = example.as_deref().and_then(first_example).unwrap_or("fairlock demo");
-    let of = meant.map_or(String::new(), |command| format!(" {}", command.get_name()));
-    format!("e.g. {example}; see fairlock{of} --help")
-}
-
-fn first_example(text: &str) -> Option<&str> {
-    let line = text.lines().find_map(|line| line.strip_prefix(GAP))?;
-    line.split(GAP).next().map(str::trim)
+    let examples = meant.unwrap_or(&all).get_before_help().map(ToString::to_string);
+    usage::advice(meant.map(clap::Command::get_name), &examples.unwrap_or_default())
 }
 
 fn bold_headings(text: &str, style: Style) -> String {
@@ -268,7 +260,7 @@ mod tests {
             let advice = advice(&[name]);
             let of_itself = format!("e.g. fairlock {name}");
             assert!(advice.starts_with(&of_itself), "{name}: {advice}");
-            assert!(!advice.contains(GAP), "{advice}");
+            assert!(!advice.contains("  "), "{advice}");
         }
         assert!(
             advice(&["frobnicate"]).starts_with("e.g. fairlock run nightly -- ./backup.sh; see")

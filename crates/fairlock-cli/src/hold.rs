@@ -9,28 +9,14 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use tokio::time;
 
-use crate::args::Run;
 use crate::exit::{Code, Failure};
 use crate::loss;
 use crate::message;
 use crate::output;
 use crate::release::{Outcome, in_doubt, release};
+use crate::run::args::Run;
 use crate::signal::Signals;
 use crate::status;
-
-/// The line on stdout, for `--help`.
-pub(crate) const HELP: &str = "\
-Without a command:
-  The lock is held until HUP, INT, QUIT, TERM, USR1 or USR2, then released; exit code 128 + n.
-  When it is lost, the end comes at once, with the code for that; so does one of which nobody knows
-  whether the lock was released. Stdin is not read: for a hold that ends with its writer, let `cat`
-  be the command. When the lock is acquired, one line goes to stdout, a JSON object:
-    schema     1; fields may be added under the same number
-    event      \"acquired\"
-    name       the lock's name, as text; bytes that are not UTF-8 are replaced
-    name_hex   the name's bytes in hexadecimal when it is not UTF-8, else null
-    owner      id of the hold, as in `fairlock status`
-    token      fencing token, a number";
 
 /// Longest time between two looks at the guard: timers stand still while the machine sleeps, and
 /// leases do not.

@@ -9,7 +9,7 @@
 //! closes, it kills the group and what has left it (`stragglers.rs`); `fairlock` ends it first when all is
 //! well. It costs one small process that sleeps.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io::{self, Write as _};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -22,7 +22,6 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{self, Pid, Signal};
 
-use crate::args;
 use crate::clock;
 use crate::exit::{Code, Failure};
 use crate::proc;
@@ -96,8 +95,14 @@ impl Keeper {
     }
 }
 
+#[derive(clap::Args, Debug)]
+pub(crate) struct Args {
+    group: i32,
+    owner: OsString,
+}
+
 /// `fairlock __keep GROUP OWNER`: does what this file is about.
-pub(crate) fn keep(args: &args::Keep) -> Result<Code, Failure> {
+pub(crate) fn keep(args: &Args) -> Result<Code, Failure> {
     let group = Pid::from_raw(args.group).ok_or_else(|| Failure::usage("not a process group"))?;
     until_over(io::stdin());
     let _ = process::kill_process_group(group, Signal::KILL);

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use fairlock::{Guard, LostReason};
 
-use crate::args::Run;
 use crate::duration;
 use crate::exit::Failure;
 use crate::message;
+use crate::run::args::Run;
 
 /// Why the command has to end now, as the end of a sentence about the lock.
 pub(crate) fn why(guard: &Guard, args: &Run) -> String {

@@ -26,6 +26,7 @@ mod loss;
 mod message;
 mod nested;
 mod once;
+mod options;
 mod orphans;
 mod output;
 mod place;
@@ -46,6 +47,7 @@ mod top;
 mod trust;
 mod unlock;
 mod url;
+mod usage;
 mod wait;
 mod whom;
 

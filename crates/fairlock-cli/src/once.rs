@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use fairlock::{Client, Guard, Lock, LockStatus};
 
-use crate::args::Run;
 use crate::clock;
 use crate::duration;
 use crate::exit::{Code, Failure};
 use crate::message;
 use crate::release::{Outcome, leave};
+use crate::run::args::Run;
 
 /// A shorter rest of the time is not worth a word: the store takes none.
 const REST_MIN: Duration = Duration::from_millis(100);

@@ -10,9 +10,9 @@ use fairlock::{ClientId, Lock, LockStatus};
 use rustix::termios;
 use tokio::time;
 
-use crate::args::Run;
 use crate::duration;
 use crate::message;
+use crate::run::args::Run;
 use crate::whom;
 
 /// How often a terminal's line is renewed; each time costs the server one read-only call.

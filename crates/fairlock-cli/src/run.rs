@@ -1,5 +1,7 @@
 //! `fairlock run`: wait, run the command, release. Without a command: `hold.rs`.
 
+pub(crate) mod args;
+
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -11,12 +13,10 @@ use fairlock::{Client, Guard, GuardState};
 use rustix::process::Signal;
 use tokio::time;
 
-use crate::args::{OnLost, Run};
 use crate::child::{Change, Child};
 use crate::clock;
 use crate::duration;
 use crate::exit::{Code, Failure};
-use crate::help;
 use crate::hold;
 use crate::loss;
 use crate::message;
@@ -30,13 +30,15 @@ use crate::store::{self, Store};
 use crate::stragglers::OWNERS_VAR;
 use crate::terminal::Terminal;
 use crate::url;
+use crate::usage;
 use crate::wait::Wait;
+use args::{OnLost, Run};
 
 /// Runs the command under the lock; the code is the command's own if all went well.
 pub(crate) async fn run(mut args: Run) -> Result<Code, Failure> {
     if args.command.is_empty() && env::args_os().next_back().is_some_and(|last| last == "--") {
         // As when a variable that should hold the command is empty.
-        let advice = help::advice(&["run"]);
+        let advice = usage::advice(Some("run"), args::EXAMPLES);
         return Err(Failure::usage(format!("no COMMAND follows `--`; {advice}")));
     }
     let mut store = Store::resolve(&args.store)?.of_several_processes()?;

@@ -22,10 +22,10 @@ use fairlock::Replicas;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use crate::args::Scope;
 use crate::duration;
 use crate::exit::Failure;
 use crate::message;
+use crate::options::Scope;
 use crate::trust::{self, Refusal};
 
 /// What one file says.

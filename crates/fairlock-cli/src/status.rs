@@ -2,7 +2,7 @@
 //!
 //! The JSON form is a contract (`HELP`): fields are added, never renamed or removed.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
@@ -11,19 +11,27 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use fairlock::{ClientInfo, LockStatus};
 use serde_json::{Value, json};
 
-use crate::args;
 use crate::choice::Choice;
 use crate::duration;
 use crate::exit::{Code, Failure};
 use crate::message;
 use crate::once;
+use crate::options::{self, Kind};
 use crate::output;
 use crate::signal::Signals;
 use crate::store::{self, Store};
 use crate::style::Style;
 
+const EXAMPLES: &str = "\
+Examples:
+  fairlock status nightly                  who holds it, who waits
+  fairlock status                          which store is used, and why
+  fairlock status --json nightly           for programs
+  fairlock status -q --exit-code nightly   exit code 0 when it is free, 1 when it is held
+";
+
 /// Exit codes and fields of the JSON form, for `--help`.
-pub(crate) const HELP: &str = "\
+const HELP: &str = "\
 Exit codes:
   0        the store answered, whether the lock is held or free; with --exit-code only if it is free
   1        with --exit-code: the lock is held
@@ -55,8 +63,35 @@ With --json, one object on one line:
   CLIENT is what a client says of itself, unchecked; null when it says nothing, and for all but the
   first 100 clients: {\"host\", \"user\", \"label\": text or null, \"pid\", \"version\", \"since_ms\"}";
 
+#[derive(clap::Args, Debug)]
+#[command(before_help = EXAMPLES, after_help = HELP)]
+pub(crate) struct Args {
+    /// The lock's name, any bytes. Without one: which store is used, and why.
+    #[arg(value_name = "NAME")]
+    name: Option<OsString>,
+
+    /// One JSON object; its fields are described below.
+    #[arg(long)]
+    json: bool,
+
+    /// The exit code tells: 0 free, 1 held.
+    #[arg(long, requires = "name")]
+    exit_code: bool,
+
+    /// Print nothing but errors.
+    #[arg(short, long, conflicts_with = "json", requires = "exit_code")]
+    quiet: bool,
+
+    /// The kind of lock. Fair shows plain ones too; a simple one is kept elsewhere.
+    #[arg(long, value_enum, default_value_t = Kind::Fair, requires = "name")]
+    kind: Kind,
+
+    #[command(flatten)]
+    store: options::Store,
+}
+
 /// Asks the store once and prints the answer.
-pub(crate) async fn status(args: args::Status) -> Result<Code, Failure> {
+pub(crate) async fn status(args: Args) -> Result<Code, Failure> {
     // It only looks: nobody will look for it.
     let store = Store::resolve(&args.store)?.looked_at();
     store.warn(args.quiet);
@@ -93,12 +128,7 @@ fn of_store(choice: &Choice, json: bool) -> Result<Code, Failure> {
     output::print(&text)
 }
 
-async fn ask(
-    store: Store,
-    quiet: bool,
-    kind: args::Kind,
-    name: &OsStr,
-) -> Result<LockStatus, Failure> {
+async fn ask(store: Store, quiet: bool, kind: Kind, name: &OsStr) -> Result<LockStatus, Failure> {
     let client = store.connect(quiet).await?;
     // The fair lock's view holds the plain one's: they share the hash, and a plain lock's queue is
     // empty.

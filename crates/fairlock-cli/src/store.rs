@@ -7,11 +7,11 @@ use std::time::Duration;
 use fairlock::{Client, Config, Error, ErrorKind, Lock, Replicas};
 use tokio::time;
 
-use crate::args::{self, Kind};
 use crate::choice::{Choice, Logins, Reach};
 use crate::duration;
 use crate::exit::{Code, Failure};
 use crate::message;
+use crate::options::{self, Kind};
 use crate::secrets;
 
 /// How long the end of the program may take to take back what is still in the queue. The library
@@ -43,7 +43,7 @@ pub(crate) struct Store {
 
 impl Store {
     /// Decides on the store; no network here, and nothing is made.
-    pub(crate) fn resolve(args: &args::Store) -> Result<Self, Failure> {
+    pub(crate) fn resolve(args: &options::Store) -> Result<Self, Failure> {
         let choice = Choice::of(args)?;
         // The name is for the server's operator, who finds it in CLIENT LIST.
         let config = Config::from_url(choice.url()).map_err(|error| choice.wrong(&error))?;

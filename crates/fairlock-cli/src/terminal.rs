@@ -16,7 +16,6 @@ use std::process::{Command, Stdio};
 use rustix::process::{self, Pid, Signal};
 use rustix::termios;
 
-use crate::args;
 use crate::child::{Child, this_program_for_others};
 use crate::exit::{Code, Failure};
 use crate::proc;
@@ -116,8 +115,13 @@ impl Terminal {
     }
 }
 
+#[derive(clap::Args, Debug)]
+pub(crate) struct Args {
+    group: i32,
+}
+
 /// `fairlock __foreground GROUP`: gives the terminal on stdin to a group.
-pub(crate) fn foreground(args: &args::Group) -> Result<Code, Failure> {
+pub(crate) fn foreground(args: &Args) -> Result<Code, Failure> {
     let group = Pid::from_raw(args.group).ok_or_else(|| Failure::usage("not a process group"))?;
     termios::tcsetpgrp(std::io::stdin(), group)
         .map(|()| Code::OK)

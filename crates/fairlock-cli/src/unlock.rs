@@ -1,20 +1,26 @@
 //! `fairlock unlock`: takes a lock away from whoever holds it.
 
+use std::ffi::OsString;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
 
 use fairlock::Lock;
 
-use crate::args;
 use crate::exit::{Code, Failure};
-use crate::help;
 use crate::message;
+use crate::options::{self, Kind, STORE};
 use crate::output;
 use crate::status;
 use crate::store::{self, Store};
+use crate::usage;
 
-/// For `--help`.
-pub(crate) const HELP: &str = "\
+const EXAMPLES: &str = "\
+Examples:
+  fairlock unlock --force nightly         asks first on a terminal
+  fairlock unlock --force --yes nightly   does not ask
+";
+
+const HELP: &str = "\
 Exit codes:
   0        the lock was held and is free now
   1        nothing was freed: nobody held it, or the question was answered with no
@@ -25,13 +31,45 @@ Exit codes:
 On a terminal:
   When stdin and stderr are terminals, the holder is shown and one is asked, unless --yes is given.";
 
+#[derive(clap::Args, Debug)]
+#[command(before_help = EXAMPLES, after_help = HELP)]
+pub(crate) struct Args {
+    /// The lock's name, any bytes.
+    #[arg(value_name = "NAME")]
+    name: OsString,
+
+    /// Required: whoever holds the lock is not asked, only told that it is lost.
+    #[arg(long)]
+    force: bool,
+
+    /// Do not ask on a terminal.
+    #[arg(short, long)]
+    yes: bool,
+
+    /// Print nothing but errors, and the question on a terminal.
+    #[arg(short, long)]
+    quiet: bool,
+
+    /// Java clients with Redisson use the same names: their keys never get an end from this command. Default:
+    /// the configuration file, then the URL, then not.
+    #[arg(long, help_heading = STORE, hide_short_help = true)]
+    java_fleet: bool,
+
+    /// The kind of lock, which decides where it is kept and who is woken.
+    #[arg(long, value_enum, default_value_t = Kind::Fair)]
+    kind: Kind,
+
+    #[command(flatten)]
+    store: options::Store,
+}
+
 /// Frees the lock. Signals keep their default action: the command is sent whole or not at all.
-pub(crate) async fn unlock(args: args::Unlock) -> Result<Code, Failure> {
+pub(crate) async fn unlock(args: Args) -> Result<Code, Failure> {
     let name = message::printable(&args.name);
     if !args.force {
         return Err(Failure::usage(format!(
             "{name}: the holder may still be at work; say --force to take the lock away; {}",
-            help::advice(&["unlock"])
+            usage::advice(Some("unlock"), EXAMPLES)
         )));
     }
     let store = Store::resolve(&args.store)?.looked_at().java_fleet(args.java_fleet)?;

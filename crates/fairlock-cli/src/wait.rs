@@ -5,7 +5,6 @@ use std::time::Duration;
 use fairlock::{ClientId, ErrorKind, Guard, Lock};
 use tokio::time;
 
-use crate::args::Run;
 use crate::clock;
 use crate::duration;
 use crate::exit::{Code, Failure};
@@ -13,6 +12,7 @@ use crate::message;
 use crate::once;
 use crate::progress;
 use crate::release::release;
+use crate::run::args::Run;
 use crate::signal::Signals;
 use crate::whom;
 

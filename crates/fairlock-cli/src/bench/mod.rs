@@ -24,11 +24,11 @@ use fairlock::{Client, LockName};
 use serde_json::{Value, json};
 use tokio::time;
 
-use crate::args;
 use crate::choice::Reach;
 use crate::duration;
 use crate::exit::{Code, Failure};
 use crate::message;
+use crate::options;
 use crate::output;
 use crate::progress::Line;
 use crate::signal::Signals;
@@ -162,7 +162,7 @@ pub(crate) struct Args {
     quiet: bool,
 
     #[command(flatten)]
-    store: args::Store,
+    store: options::Store,
 }
 
 fn span(text: &str) -> Result<Duration, String> {
@@ -427,19 +427,20 @@ fn no_picture(path: &Path, error: &io::Error) -> Failure {
 
 #[cfg(test)]
 mod tests {
-    use clap::FromArgMatches as _;
+    use clap::Parser;
 
     use super::*;
-    use crate::args::{Cli, Command};
+
+    #[derive(Parser)]
+    struct Typed {
+        #[command(flatten)]
+        args: Args,
+    }
 
     /// As if typed behind `fairlock bench`.
     pub(super) fn args(options: &str) -> Args {
-        let words = ["fairlock", "bench"].into_iter().chain(options.split_whitespace());
-        let matches = crate::help::command().try_get_matches_from(words).expect("a command line");
-        match Cli::from_arg_matches(&matches).expect("a command line").command {
-            Command::Bench(args) => args,
-            other => panic!("{other:?}"),
-        }
+        let words = ["bench"].into_iter().chain(options.split_whitespace());
+        Typed::try_parse_from(words).expect("a command line").args
     }
 
     #[test]

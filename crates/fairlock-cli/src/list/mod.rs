@@ -12,10 +12,10 @@ use std::os::unix::ffi::OsStrExt as _;
 use fairlock::{Client, Error, ErrorKind, Kind, LockEntry, Locks};
 use serde_json::{Value, json};
 
-use crate::args;
 use crate::exit::{Code, Failure};
 use crate::look::{self, Name, Seen, Target};
 use crate::message;
+use crate::options;
 use crate::signal::Signals;
 use crate::status;
 use crate::store::{self, Store};
@@ -72,19 +72,14 @@ pub(crate) struct Args {
 
     /// Only locks of this kind, or of one that cannot be told from it. With names: their kind.
     #[arg(long, value_enum)]
-    kind: Option<args::Kind>,
+    kind: Option<options::Kind>,
 
     /// Look at so many keys of a server a second at most, up to 1000000.
-    #[arg(long, value_name = "N", default_value_t = Locks::KEYS_PER_SECOND, value_parser = rate())]
+    #[arg(long, value_name = "N", default_value_t = Locks::KEYS_PER_SECOND, value_parser = options::rate())]
     rate: u32,
 
     #[command(flatten)]
-    store: args::Store,
-}
-
-/// What a rate may be.
-pub(crate) fn rate() -> clap::builder::RangedI64ValueParser<u32> {
-    clap::value_parser!(u32).range(1..=i64::from(Locks::KEYS_PER_SECOND_MAX))
+    store: options::Store,
 }
 
 /// Prints the locks that were asked for.
@@ -194,9 +189,9 @@ struct Filter {
 impl Filter {
     fn new(args: &Args) -> Self {
         let kind = args.kind.map(|kind| match kind {
-            args::Kind::Fair => Kind::Fair,
-            args::Kind::Plain => Kind::Plain,
-            args::Kind::Simple => Kind::Simple,
+            options::Kind::Fair => Kind::Fair,
+            options::Kind::Plain => Kind::Plain,
+            options::Kind::Simple => Kind::Simple,
         });
         let free = args.all || !args.names.is_empty();
         Self { held: args.held, waiting: args.waiting, free, kind }

@@ -21,12 +21,11 @@ use rustix::process::Signal;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time;
 
-use crate::args;
 use crate::clock;
 use crate::duration;
 use crate::exit::{Code, Failure};
-use crate::list;
 use crate::look::Name;
+use crate::options;
 use crate::signal::Signals;
 use crate::store::{self, Store};
 use app::{Act, App, Sort};
@@ -105,11 +104,11 @@ pub(crate) struct Args {
     max: u32,
 
     /// Search so many keys of a server a second at most, up to 1000000.
-    #[arg(long, value_name = "N", default_value_t = RATE, value_parser = list::rate())]
+    #[arg(long, value_name = "N", default_value_t = RATE, value_parser = options::rate())]
     rate: u32,
 
     #[command(flatten)]
-    store: args::Store,
+    store: options::Store,
 }
 
 fn interval(text: &str) -> Result<Duration, String> {

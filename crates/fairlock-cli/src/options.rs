@@ -1,0 +1,76 @@
+//! Options that several commands have, as typed: no file is read and no environment looked at here.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use fairlock::Locks;
+
+/// The heading of the options that say where the locks are.
+pub(crate) const STORE: &str = "Where the locks are";
+
+/// Where the locks are.
+#[derive(Args, Debug, Default)]
+pub(crate) struct Store {
+    /// The store: sqlite:PATH, redis://, rediss:// (TLS), valkey://, unix: or memory:. Default: $FAIRLOCK_URL, then
+    /// the configuration file, then a store for this host.
+    // An OsString without a parser: clap never quotes it, whatever is wrong with it.
+    #[arg(long, value_name = "URL", help_heading = STORE)]
+    pub(crate) url: Option<OsString>,
+
+    /// File with the password, one line. Default: $FAIRLOCK_PASSWORD, then the configuration file,
+    /// then the one in the URL.
+    #[arg(long, value_name = "FILE", help_heading = STORE, hide_short_help = true)]
+    pub(crate) password_file: Option<PathBuf>,
+
+    /// User at the Sentinels. Default: $FAIRLOCK_SENTINEL_USERNAME, then the configuration file, then the one in the
+    /// URL.
+    #[arg(long, value_name = "NAME", help_heading = STORE, hide_short_help = true)]
+    pub(crate) sentinel_username: Option<OsString>,
+
+    /// File with the password for the Sentinels. Default: $FAIRLOCK_SENTINEL_PASSWORD, then the configuration file,
+    /// then the one in the URL.
+    #[arg(long, value_name = "FILE", help_heading = STORE, hide_short_help = true)]
+    pub(crate) sentinel_password_file: Option<PathBuf>,
+
+    /// Refuse a store that excludes fewer than this.
+    #[arg(long, value_enum, help_heading = STORE, hide_short_help = true)]
+    pub(crate) scope: Option<Scope>,
+
+    /// Configuration file instead of the user's and the system's. Default: $FAIRLOCK_CONFIG.
+    #[arg(long, value_name = "FILE", help_heading = STORE, hide_short_help = true)]
+    pub(crate) config: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Kind {
+    /// First come, first served.
+    Fair,
+    /// Reentrant, without a queue.
+    Plain,
+    /// A string key, as redis-py and many small clients lock.
+    Simple,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Scope {
+    /// All processes of this host.
+    Host,
+    /// All hosts that use the same server.
+    Fleet,
+}
+
+impl Scope {
+    /// As it is typed.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Host => "host",
+            Self::Fleet => "fleet",
+        }
+    }
+}
+
+/// How many keys of a server may be searched in a second.
+pub(crate) fn rate() -> clap::builder::RangedI64ValueParser<u32> {
+    clap::value_parser!(u32).range(1..=i64::from(Locks::KEYS_PER_SECOND_MAX))
+}
