@@ -10,13 +10,13 @@ use serde_json::{Value, json};
 use tokio::time;
 
 use crate::exit::{Code, Failure};
+use crate::locks::form;
 use crate::loss;
 use crate::message;
 use crate::output;
 use crate::release::{Outcome, in_doubt, release};
 use crate::run::args::Run;
 use crate::signal::Signals;
-use crate::status;
 
 /// Longest time between two looks at the guard: timers stand still while the machine sleeps, and
 /// leases do not.
@@ -70,7 +70,7 @@ fn line(args: &Run, guard: &Guard) -> Value {
         "schema": 1,
         "event": "acquired",
         "name": args.name.to_string_lossy(),
-        "name_hex": args.name.to_str().is_none().then(|| status::hex(args.name.as_bytes())),
+        "name_hex": args.name.to_str().is_none().then(|| form::hex(args.name.as_bytes())),
         "owner": guard.owner().to_string(),
         "token": guard.token().get(),
     })

@@ -7,10 +7,9 @@
 use std::io::{self, IsTerminal as _};
 use std::time::Duration;
 
-use fairlock::{Client, Guard, Lock, LockStatus};
+use fairlock::{Client, Guard, Lock};
 
 use crate::clock;
-use crate::duration;
 use crate::exit::{Code, Failure};
 use crate::message;
 use crate::release::{Outcome, leave};
@@ -55,12 +54,6 @@ pub(crate) fn skipped(args: &Run, holder: Option<String>) -> Failure {
     let holder = holder.unwrap_or_else(|| "held by another".to_owned());
     let name = message::printable(&args.name);
     Failure::new(args.conflict_exit_code, format!("{name}: skipped: {holder}"))
-}
-
-/// `done, next start in 43m00s`; `None` for a lock that is free or in use.
-pub(crate) fn done(status: &LockStatus) -> Option<String> {
-    let left = status.ttl.filter(|_| status.is_done())?;
-    Some(format!("done, next start in {}", duration::human(left)))
 }
 
 /// Leaves the lock to the store, if the command that has ended with `code` counts and some of the time is left;

@@ -1,16 +1,16 @@
-//! How the wait goes: a line that is rewritten in place for a person at a terminal (and for a bench), and
-//! elsewhere a line now and then for whoever reads the log.
+//! Shows how the wait goes: on a terminal in one line that is rewritten in place, elsewhere in a line now and
+//! then for a log.
 
 use std::convert::Infallible;
 use std::future;
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::{self, IsTerminal as _};
 use std::time::{Duration, Instant};
 
 use fairlock::{ClientId, Lock, LockStatus};
-use rustix::termios;
 use tokio::time;
 
 use crate::duration;
+use crate::line::{Line, width};
 use crate::message;
 use crate::run::args::Run;
 use crate::whom;
@@ -24,9 +24,6 @@ const INSPECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// When the first line is written where no terminal is: a wait that is shorter is nobody's worry. The next ones
 /// come after twice, four times this, and so on, so that a wait of a day leaves fourteen lines in a log.
 const FIRST_LINE: Duration = Duration::from_secs(10);
-
-/// Width assumed when the terminal does not tell.
-const DEFAULT_WIDTH: usize = 80;
 
 /// Shows the place in the queue, the holder and the time waited, until dropped.
 pub(crate) async fn show(lock: &Lock, client: ClientId, args: &Run) -> Infallible {
@@ -138,29 +135,6 @@ fn fit(parts: &[String], width: usize) -> String {
         used += separator.len() + length;
     }
     line.chars().take(width).collect()
-}
-
-/// Columns of the terminal that can be written to without a wrap.
-fn width() -> usize {
-    let size = termios::tcgetwinsize(io::stderr()).ok().map(|size| usize::from(size.ws_col));
-    size.filter(|&width| width > 0).unwrap_or(DEFAULT_WIDTH) - 1
-}
-
-/// One line of the terminal that is rewritten in place and wiped at the end.
-pub(crate) struct Line;
-
-impl Line {
-    pub(crate) fn write(&self, text: &str) {
-        // A line that wraps could not be rewritten.
-        let fitting: String = text.chars().take(width()).collect();
-        let _ = write!(io::stderr(), "\r\x1b[K{fitting}");
-    }
-}
-
-impl Drop for Line {
-    fn drop(&mut self) {
-        let _ = write!(io::stderr(), "\r\x1b[K");
-    }
 }
 
 #[cfg(test)]

@@ -1,21 +1,20 @@
 //! `fairlock status`: who holds a lock, who waits for it, and in which store.
 //!
-//! The JSON form is a contract (`HELP`): fields are added, never renamed or removed.
+//! The JSON form (`HELP`, `locks/form.rs`) is a contract: fields are added, never renamed or removed.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use fairlock::{ClientInfo, LockStatus};
-use serde_json::{Value, json};
+use fairlock::LockStatus;
+use serde_json::json;
 
 use crate::choice::Choice;
-use crate::duration;
 use crate::exit::{Code, Failure};
+use crate::locks::form;
+use crate::locks::text::{age, done, holder, who};
 use crate::message;
-use crate::once;
 use crate::options::{self, Kind};
 use crate::output;
 use crate::signal::Signals;
@@ -105,7 +104,7 @@ pub(crate) async fn status(args: Args) -> Result<Code, Failure> {
         status = ask(store, args.quiet, args.kind, name) => status?,
     };
     if args.json {
-        let mut form = json_form(name, &status);
+        let mut form = form::of(name, &status);
         form["store"] = of_store.1;
         output::print(&format!("{form}\n"))?;
     } else if !args.quiet {
@@ -137,30 +136,10 @@ async fn ask(store: Store, quiet: bool, kind: Kind, name: &OsStr) -> Result<Lock
     Ok(status?)
 }
 
-/// Who holds the lock, in one line and, if it says so itself, a second one; `None` if it is free.
-pub(crate) fn holder(status: &LockStatus) -> Option<String> {
-    let holder = status.holder.as_ref()?;
-    let mut text = format!("held by {}", holder.owner);
-    // Writing to a string cannot fail.
-    if holder.count != 1 {
-        let _ = write!(text, ", {} holds", holder.count);
-    }
-    if let Some(age) = age(status, holder.since) {
-        let _ = write!(text, ", for {age}");
-    }
-    if let Some(ttl) = status.ttl {
-        let _ = write!(text, ", runs out in {} unless renewed", duration::human(ttl));
-    }
-    if let Some(client) = status.client(&holder.owner) {
-        let _ = write!(text, "\n  {}", who(client));
-    }
-    Some(text)
-}
-
 fn human_form(name: &OsStr, status: &LockStatus, style: Style) -> String {
     let mut text = style.bold(&message::printable(name));
     text.push_str(": ");
-    match once::done(status).or_else(|| holder(status)) {
+    match done(status).or_else(|| holder(status)) {
         None => text.push_str(&style.green("free")),
         Some(line) => text.push_str(&line.replacen("held", &style.yellow("held"), 1)),
     }
@@ -190,78 +169,4 @@ fn human_form(name: &OsStr, status: &LockStatus, style: Style) -> String {
         let _ = writeln!(text, "  and {unlisted} more in the queue");
     }
     text
-}
-
-/// For how long, by the store's own clock.
-pub(crate) fn age(status: &LockStatus, since: Option<SystemTime>) -> Option<String> {
-    status.at.duration_since(since?).ok().map(duration::human)
-}
-
-/// `ann@web-1, pid 42, nightly`: the label comes last, it may be anything.
-pub(crate) fn who(client: &ClientInfo) -> String {
-    let user = client.user.as_deref().unwrap_or("?");
-    let host = client.host.as_deref().unwrap_or("?");
-    let mut text = format!("{user}@{host}, pid {}", client.pid);
-    if let Some(label) = &client.label {
-        let _ = write!(text, ", {label}");
-    }
-    text
-}
-
-pub(crate) fn json_form(name: &OsStr, status: &LockStatus) -> Value {
-    let client = |owner| status.client(owner).map(client_form);
-    json!({
-        "schema": 1,
-        "name": name.to_string_lossy(),
-        "name_hex": name.to_str().is_none().then(|| hex(name.as_bytes())),
-        "at_ms": epoch_ms(status.at),
-        "held": status.holder.is_some(),
-        "done": status.is_done(),
-        "holder": status.holder.as_ref().map(|holder| json!({
-            "owner": holder.owner.to_string(),
-            "ours": holder.ours,
-            "count": holder.count,
-            "since_ms": holder.since.map(epoch_ms),
-            "client": client(&holder.owner),
-        })),
-        "ttl_ms": status.ttl.map(millis),
-        // Below 2^53, so that every JSON reader keeps it exact.
-        "token": status.token.as_ref().map(|token| token.get()),
-        "queue": status.queue.iter().map(|waiter| json!({
-            "place": waiter.place,
-            "owner": waiter.owner.to_string(),
-            "ours": waiter.ours,
-            "alive": waiter.alive,
-            "since_ms": waiter.since.map(epoch_ms),
-            "client": client(&waiter.owner),
-        })).collect::<Vec<_>>(),
-        "queue_len": status.queue_len,
-    })
-}
-
-fn client_form(client: &ClientInfo) -> Value {
-    json!({
-        "host": client.host,
-        "pid": client.pid,
-        "user": client.user,
-        "label": client.label,
-        "version": client.version,
-        "since_ms": epoch_ms(client.since),
-    })
-}
-
-fn epoch_ms(time: SystemTime) -> u64 {
-    time.duration_since(UNIX_EPOCH).map_or(0, millis)
-}
-
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}
-
-/// Bytes as text that keeps all of them.
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }

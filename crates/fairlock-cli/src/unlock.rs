@@ -7,10 +7,10 @@ use std::os::unix::ffi::OsStrExt as _;
 use fairlock::Lock;
 
 use crate::exit::{Code, Failure};
+use crate::locks::text::holder;
 use crate::message;
 use crate::options::{self, Kind, STORE};
 use crate::output;
-use crate::status;
 use crate::store::{self, Store};
 use crate::usage;
 
@@ -99,7 +99,7 @@ enum Done {
 async fn free(lock: &Lock, name: &str, asks: bool) -> Result<Done, Failure> {
     if asks {
         let status = lock.inspect().await?;
-        let Some(holder) = status::holder(&status) else { return Ok(Done::NotHeld) };
+        let Some(holder) = holder(&status) else { return Ok(Done::NotHeld) };
         if !confirmed(&format!("{name}: {holder}\nTake the lock away from it? [y/N] "))? {
             return Ok(Done::LeftAlone);
         }

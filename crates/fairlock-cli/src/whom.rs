@@ -2,17 +2,16 @@
 
 use fairlock::{ClientId, LockStatus, OwnerId, QueuedWaiter};
 
-use crate::once;
-use crate::status;
+use crate::locks::text::{age, done, who};
 
 /// `held by ann@web-1, pid 42, backup.sh, for 3m10s`, or that its work is done; `None` when it is free.
 pub(crate) fn holder(status: &LockStatus) -> Option<String> {
     let holder = status.holder.as_ref()?;
-    if let Some(done) = once::done(status) {
+    if let Some(done) = done(status) {
         return Some(done);
     }
     let mut text = format!("held by {}", owner(status, &holder.owner));
-    if let Some(age) = status::age(status, holder.since) {
+    if let Some(age) = age(status, holder.since) {
         text.push_str(&format!(", for {age}"));
     }
     Some(text)
@@ -29,7 +28,7 @@ pub(crate) fn predecessor(status: &LockStatus, client: ClientId) -> Option<Strin
     let place = waiter(status, client)?.place;
     let before = status.queue.iter().rfind(|waiter| waiter.place < place)?;
     let mut text = format!("after {}", owner(status, &before.owner));
-    if let Some(age) = status::age(status, before.since) {
+    if let Some(age) = age(status, before.since) {
         text.push_str(&format!(", waiting for {age}"));
     }
     if before.alive == Some(false) {
@@ -45,7 +44,7 @@ fn waiter(status: &LockStatus, client: ClientId) -> Option<&QueuedWaiter> {
 /// What a client says of itself; its id, where it says nothing.
 fn owner(status: &LockStatus, owner: &OwnerId) -> String {
     match status.client(owner) {
-        Some(client) => status::who(client),
+        Some(client) => who(client),
         None if owner.is_ours() => owner.to_string(),
         None => format!("another program ({owner})"),
     }

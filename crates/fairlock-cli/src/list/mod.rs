@@ -13,11 +13,11 @@ use fairlock::{Client, Error, ErrorKind, Kind, LockEntry, Locks};
 use serde_json::{Value, json};
 
 use crate::exit::{Code, Failure};
-use crate::look::{self, Name, Seen, Target};
+use crate::locks::form;
+use crate::locks::look::{self, Name, Seen, Target};
 use crate::message;
 use crate::options;
 use crate::signal::Signals;
-use crate::status;
 use crate::store::{self, Store};
 use table::Table;
 
@@ -289,7 +289,7 @@ impl Printer {
 }
 
 fn json_form(seen: &Seen) -> Value {
-    let mut form = status::json_form(seen.name.as_os_str(), &seen.status);
+    let mut form = form::of(seen.name.as_os_str(), &seen.status);
     if let Value::Object(fields) = &mut form {
         fields.remove("queue");
         let kind = match look::kind_word(seen.kind) {
@@ -308,7 +308,7 @@ fn denied_form(target: &Target, found: Option<&LockEntry>, error: &Error) -> Val
     json!({
         "schema": 1,
         "name": name.to_string_lossy(),
-        "name_hex": name.to_str().is_none().then(|| status::hex(name.as_bytes())),
+        "name_hex": name.to_str().is_none().then(|| form::hex(name.as_bytes())),
         "at_ms": null,
         "held": found.map(|entry| entry.held),
         "done": null,

@@ -5,8 +5,8 @@ use std::mem;
 use fairlock::LockEntry;
 
 use crate::duration;
-use crate::look::{self, Seen, Target};
-use crate::status;
+use crate::locks::look::{self, Seen, Target};
+use crate::locks::text::{age, who};
 
 /// Rows that are held back, to sort them and to make the columns as wide as they need. Those after
 /// them come as they are found, in columns of the same width.
@@ -100,7 +100,7 @@ impl Table {
 fn row(seen: &Seen) -> Row {
     let status = &seen.status;
     let holder = status.holder.as_ref().map(|holder| match status.client(&holder.owner) {
-        Some(client) => status::who(client),
+        Some(client) => who(client),
         None => holder.owner.to_string(),
     });
     let since = status.holder.as_ref().and_then(|holder| holder.since);
@@ -108,7 +108,7 @@ fn row(seen: &Seen) -> Row {
     [
         seen.name.printable(),
         look::kind_word(seen.kind).to_owned(),
-        status::age(status, since).unwrap_or_else(none),
+        age(status, since).unwrap_or_else(none),
         status.ttl.map_or_else(none, duration::human),
         status.queue_len.to_string(),
         status.token.map_or_else(none, |token| token.to_string()),

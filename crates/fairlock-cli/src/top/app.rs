@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::facts::{Changes, Facts};
-use crate::look::Name;
+use crate::locks::look::Name;
 
 /// Longest filter, in characters.
 const FILTER_MAX: usize = 64;

@@ -5,9 +5,9 @@ use std::time::{Duration, SystemTime};
 
 use fairlock::{Error, Kind, LockStatus, OwnerId};
 
-use crate::look::{Name, Seen, Target};
+use crate::locks::look::{Name, Seen, Target};
+use crate::locks::text;
 use crate::message;
-use crate::status;
 
 /// One look at a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,7 +47,7 @@ pub(super) struct Waiter {
 impl Facts {
     pub(super) fn new(seen: Seen) -> Self {
         let Seen { name, kind, status } = seen;
-        let who = |owner: &OwnerId| status.client(owner).map(status::who);
+        let who = |owner: &OwnerId| status.client(owner).map(text::who);
         let holder = status.holder.as_ref().map(|holder| Holder {
             id: holder.owner.to_string(),
             who: who(&holder.owner),

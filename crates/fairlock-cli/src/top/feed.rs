@@ -12,7 +12,7 @@ use super::app::{Force, Looked};
 use super::facts::Facts;
 use super::tracked::Tracked;
 use crate::clock;
-use crate::look::{self, Name, Target};
+use crate::locks::look::{self, Name, Target};
 use crate::message;
 
 /// Waiters of the selected lock that are listed.

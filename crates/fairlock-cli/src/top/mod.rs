@@ -24,7 +24,7 @@ use tokio::time;
 use crate::clock;
 use crate::duration;
 use crate::exit::{Code, Failure};
-use crate::look::Name;
+use crate::locks::look::Name;
 use crate::options;
 use crate::signal::Signals;
 use crate::store::{self, Store};

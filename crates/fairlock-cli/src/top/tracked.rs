@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use fairlock::Kind;
 
-use crate::look::{Name, Target};
+use crate::locks::look::{Name, Target};
 
 /// How long a lock that was found stays in view after it was in use.
 const FREE_STAYS: Duration = Duration::from_secs(10);

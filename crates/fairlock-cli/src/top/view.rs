@@ -11,7 +11,7 @@ use ratatui::widgets::{Block, Clear, Paragraph, Row as TableRow, Table, TableSta
 use super::app::{App, Force, Mode, Row};
 use super::facts::{Facts, Holder};
 use crate::duration;
-use crate::look;
+use crate::locks::look;
 
 /// Smallest height at which the selected lock's queue is shown.
 const DETAILS_FROM: u16 = 14;

@@ -1,0 +1,31 @@
+//! A line of the terminal that is rewritten in place.
+
+use std::io::{self, Write as _};
+
+use rustix::termios;
+
+/// Width assumed when the terminal does not tell.
+const DEFAULT_WIDTH: usize = 80;
+
+/// Columns of the terminal that can be written to without a wrap.
+pub(crate) fn width() -> usize {
+    let size = termios::tcgetwinsize(io::stderr()).ok().map(|size| usize::from(size.ws_col));
+    size.filter(|&width| width > 0).unwrap_or(DEFAULT_WIDTH) - 1
+}
+
+/// One line of the terminal that is rewritten in place and wiped at the end.
+pub(crate) struct Line;
+
+impl Line {
+    pub(crate) fn write(&self, text: &str) {
+        // A line that wraps could not be rewritten.
+        let fitting: String = text.chars().take(width()).collect();
+        let _ = write!(io::stderr(), "\r\x1b[K{fitting}");
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        let _ = write!(io::stderr(), "\r\x1b[K");
+    }
+}

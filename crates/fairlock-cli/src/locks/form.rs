@@ -1,0 +1,68 @@
+//! The JSON form of a lock. A contract: fields are added, never renamed or removed.
+
+use std::ffi::OsStr;
+use std::fmt::Write as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use fairlock::{ClientInfo, LockStatus};
+use serde_json::{Value, json};
+
+/// `schema` to `queue_len`, as the help of `fairlock status` lists them.
+pub(crate) fn of(name: &OsStr, status: &LockStatus) -> Value {
+    let client = |owner| status.client(owner).map(client_form);
+    json!({
+        "schema": 1,
+        "name": name.to_string_lossy(),
+        "name_hex": name.to_str().is_none().then(|| hex(name.as_bytes())),
+        "at_ms": epoch_ms(status.at),
+        "held": status.holder.is_some(),
+        "done": status.is_done(),
+        "holder": status.holder.as_ref().map(|holder| json!({
+            "owner": holder.owner.to_string(),
+            "ours": holder.ours,
+            "count": holder.count,
+            "since_ms": holder.since.map(epoch_ms),
+            "client": client(&holder.owner),
+        })),
+        "ttl_ms": status.ttl.map(millis),
+        // Below 2^53, so that every JSON reader keeps it exact.
+        "token": status.token.as_ref().map(|token| token.get()),
+        "queue": status.queue.iter().map(|waiter| json!({
+            "place": waiter.place,
+            "owner": waiter.owner.to_string(),
+            "ours": waiter.ours,
+            "alive": waiter.alive,
+            "since_ms": waiter.since.map(epoch_ms),
+            "client": client(&waiter.owner),
+        })).collect::<Vec<_>>(),
+        "queue_len": status.queue_len,
+    })
+}
+
+fn client_form(client: &ClientInfo) -> Value {
+    json!({
+        "host": client.host,
+        "pid": client.pid,
+        "user": client.user,
+        "label": client.label,
+        "version": client.version,
+        "since_ms": epoch_ms(client.since),
+    })
+}
+
+fn epoch_ms(time: SystemTime) -> u64 {
+    time.duration_since(UNIX_EPOCH).map_or(0, millis)
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Bytes as text that keeps all of them.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
