@@ -5,8 +5,10 @@ use std::env;
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 
-use crate::run::args::Run;
-use crate::{bench, exec, exit, keeper, list, status, terminal, top, unlock};
+use crate::base::exit;
+use crate::commands::run::args::Run;
+use crate::commands::{bench, list, status, top, unlock};
+use crate::process::{exec, keeper, terminal};
 
 /// Locks for commands and services: first come, first served, with fencing tokens.
 #[derive(Debug, Parser)]
@@ -68,13 +70,13 @@ pub(crate) enum Command {
 #[derive(Debug, Parser)]
 #[command(name = "fairlock", disable_help_subcommand = true)]
 pub(crate) enum Errand {
-    /// The guarded command's first life: see `exec.rs`.
+    /// The guarded command's first life: see `process/exec.rs`.
     #[command(name = "__exec")]
     Exec(exec::Args),
-    /// Gives the terminal back: see `terminal.rs`.
+    /// Gives the terminal back: see `process/terminal.rs`.
     #[command(name = "__foreground")]
     Foreground(terminal::Args),
-    /// Kills the command's group if fairlock dies: see `keeper.rs`.
+    /// Kills the command's group if fairlock dies: see `process/keeper.rs`.
     #[command(name = "__keep")]
     Keep(keeper::Args),
 }

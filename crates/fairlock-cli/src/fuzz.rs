@@ -8,9 +8,10 @@ use clap::FromArgMatches as _;
 use fairlock_testkit::fuzz::{cases, corpus, input, texts};
 
 use crate::args::Cli;
-use crate::settings::Settings;
-use crate::url::{self, ChildUrl};
-use crate::{duration, help, message};
+use crate::base::url::{self, ChildUrl};
+use crate::base::{duration, message};
+use crate::help;
+use crate::settings::configuration::Settings;
 
 /// Arguments are separated by a byte that none can have.
 #[test]

@@ -3,6 +3,8 @@
 //! A section of text below the options (`after_help`) begins with a line that ends in a colon; what
 //! is indented belongs to it. So it can be read here and become a section of a manual page.
 
+mod flock;
+
 use std::env;
 use std::io;
 
@@ -12,13 +14,12 @@ use clap_complete::Shell;
 use roff::{Roff, roman};
 
 use crate::args::{self, Cli};
-use crate::choice::{self, Choice};
-use crate::exit::{Code, Failure};
-use crate::flock;
-use crate::options;
-use crate::output;
-use crate::style::Style;
-use crate::usage;
+use crate::base::exit::{Code, Failure};
+use crate::base::output;
+use crate::base::style::Style;
+use crate::base::usage;
+use crate::settings::choice::{self, Choice};
+use crate::settings::options;
 
 /// The common cases come before the options.
 const TEMPLATE: &str = "\

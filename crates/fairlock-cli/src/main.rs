@@ -1,56 +1,28 @@
 //! The `fairlock` command: run a command under a distributed lock, look at locks, free them.
 //!
-//! It uses nothing but the public API of the `fairlock` library. The contract with scripts is in
-//! `exit.rs` (codes), `args.rs` (options), `status.rs` and `hold.rs` (the JSON forms); `choice.rs`
-//! says which store is used.
+//! It uses nothing but the public API of the `fairlock` library. Each module imports only those below it:
+//!
+//! - `main`, `help`, `args`: starts what is meant; help and wrong usage; the command line, assembled;
+//! - `commands`: one module each, with its options;
+//! - `locks`: how locks are looked at and shown;
+//! - `process`: the guarded command, signals, the terminal;
+//! - `store`: the connection;
+//! - `settings`: which store is used, and how;
+//! - `base`: exit codes and failures, messages, times.
+//!
+//! The contract with scripts is in `base/exit.rs` (codes), the commands' `Args` (options), `locks/form.rs` and
+//! `commands/run/args.rs` (the JSON forms).
 
-mod account;
 mod args;
-mod bench;
-mod child;
-mod choice;
-mod clock;
-mod demo;
-mod duration;
-mod exec;
-mod exit;
-mod flock;
+mod base;
+mod commands;
 #[cfg(test)]
 mod fuzz;
 mod help;
-mod hold;
-mod keeper;
-mod line;
-mod list;
 mod locks;
-mod loss;
-mod message;
-mod nested;
-mod once;
-mod options;
-mod orphans;
-mod output;
-mod place;
-mod plan;
-mod proc;
-mod progress;
-mod release;
-mod run;
-mod secrets;
+mod process;
 mod settings;
-mod signal;
-mod status;
 mod store;
-mod stragglers;
-mod style;
-mod terminal;
-mod top;
-mod trust;
-mod unlock;
-mod url;
-mod usage;
-mod wait;
-mod whom;
 
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -59,7 +31,9 @@ use std::process::ExitCode;
 use clap::{FromArgMatches as _, Parser as _};
 
 use crate::args::{Cli, Command, Errand};
-use crate::exit::{Code, Failure};
+use crate::base::exit::{Code, Failure};
+use crate::commands::{bench, demo, list, run, status, top, unlock};
+use crate::process::{exec, keeper, signal, terminal};
 
 fn main() -> ExitCode {
     let code = if Errand::is_meant() {

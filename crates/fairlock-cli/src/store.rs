@@ -7,12 +7,12 @@ use std::time::Duration;
 use fairlock::{Client, Config, Error, ErrorKind, Lock, Replicas};
 use tokio::time;
 
-use crate::choice::{Choice, Logins, Reach};
-use crate::duration;
-use crate::exit::{Code, Failure};
-use crate::message;
-use crate::options::{self, Kind};
-use crate::secrets;
+use crate::base::duration;
+use crate::base::exit::{Code, Failure};
+use crate::base::message;
+use crate::settings::choice::{Choice, Logins, Reach};
+use crate::settings::options::{self, Kind};
+use crate::settings::secrets;
 
 /// How long the end of the program may take to take back what is still in the queue. The library
 /// repeats a leave until it is answered; a store that is gone will drop us by itself in seconds.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use fairlock::{Client, Error, ErrorKind, Kind, LockEntry, LockStatus};
 use tokio::task::JoinSet;
 
-use crate::message;
+use crate::base::message;
 
 /// Looks that are under way at a time: they share a connection, so this is a pipeline.
 pub(crate) const AT_ONCE_MAX: usize = 100;

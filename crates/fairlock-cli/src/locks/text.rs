@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use fairlock::{ClientInfo, LockStatus};
 
-use crate::duration;
+use crate::base::duration;
 
 /// Who holds the lock, in one line and, if it says so itself, a second one; `None` if it is free.
 pub(crate) fn holder(status: &LockStatus) -> Option<String> {

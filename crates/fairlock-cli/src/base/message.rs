@@ -1,0 +1,127 @@
+//! What this program says on stderr: one line, `fairlock: ...`, without secrets.
+
+use std::ffi::OsStr;
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
+use std::os::unix::ffi::OsStrExt;
+
+use super::url::is_password;
+
+/// Writes one line. A stderr that is gone is nobody's reason to fail.
+pub(crate) fn report(text: &str) {
+    // One write, so that lines of several processes on one terminal do not mix.
+    let line = format!("fairlock: {}\n", one_line(&redact(text)));
+    let _ = io::stderr().write_all(line.as_bytes());
+}
+
+/// A name as people may read it: never more than one line, never a terminal control sequence.
+pub(crate) fn printable(name: &OsStr) -> String {
+    one_line(&String::from_utf8_lossy(name.as_bytes()))
+}
+
+/// Replaces what stands between `://` and `@`, and passwords in options, in anything that looks like
+/// a URL. Our own messages hold no secret; clap's quote arguments, and a URL may be one that landed
+/// in the wrong place.
+pub(crate) fn redact(text: &str) -> String {
+    let mut clean = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find("://") {
+        let (before, after) = rest.split_at(at + 3);
+        clean.push_str(before);
+        let (url, after) =
+            after.split_at(after.find([' ', '\n', '\'', '"']).unwrap_or(after.len()));
+        // The last `@`: a password may contain one that was not escaped.
+        let url = match url.rfind('@') {
+            Some(at) => {
+                clean.push_str("***");
+                &url[at..]
+            }
+            None => url,
+        };
+        let (base, options) = url.split_once('?').map_or((url, None), |(b, o)| (b, Some(o)));
+        clean.push_str(base);
+        for (at, option) in options.into_iter().flat_map(|o| o.split('&')).enumerate() {
+            clean.push(if at == 0 { '?' } else { '&' });
+            match option.split_once('=') {
+                Some((key, _)) if is_password(option) => {
+                    clean.extend([key, "=***"]);
+                }
+                _ => clean.push_str(option),
+            }
+        }
+        rest = after;
+    }
+    clean.push_str(rest);
+    clean
+}
+
+/// Joins lines, dropping their indentation, and escapes control characters.
+fn one_line(text: &str) -> String {
+    let mut line = String::with_capacity(text.len());
+    for c in text.trim_end().lines().map(str::trim).collect::<Vec<_>>().join(" ").chars() {
+        match c {
+            c if c.is_control() || is_disguise(c) => {
+                // Writing to a string cannot fail.
+                let _ = write!(line, "{}", c.escape_default());
+            }
+            c => line.push(c),
+        }
+    }
+    line
+}
+
+/// What nobody sees: it changes the direction of the text around it, breaks lines where no control character
+/// is, or has no width, so that two names look like one. (The library lets none of these into what clients say of
+/// themselves; names of locks are bytes, and come through here.)
+fn is_disguise(c: char) -> bool {
+    matches!(c,
+        '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
+        | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+        | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}'
+        | '\u{fff0}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passwords_in_urls_are_replaced() {
+        for (text, clean) in [
+            ("no url", "no url"),
+            ("redis://host:6379/0", "redis://host:6379/0"),
+            ("redis://:pw@host", "redis://***@host"),
+            (
+                "bad 'redis://u:p@s@h/1' and rediss://x:y@z",
+                "bad 'redis://***@h/1' and rediss://***@z",
+            ),
+            ("redis://u:p/w@h", "redis://***@h"),
+            (
+                "'redis+sentinel://u:p@a,b/m?sentinel-password=pw&x=1' y",
+                "'redis+sentinel://***@a,b/m?sentinel-password=***&x=1' y",
+            ),
+            ("redis://h?a&PASSWORD=b&c", "redis://h?a&PASSWORD=***&c"),
+            ("redis://host mail me@home", "redis://host mail me@home"),
+        ] {
+            assert_eq!(redact(text), clean);
+        }
+    }
+
+    #[test]
+    fn names_cannot_steer_the_terminal() {
+        assert_eq!(printable(OsStr::new("a\u{1b}[2Jb\nc")), "a\\u{1b}[2Jb c");
+        assert_eq!(printable(OsStr::from_bytes(b"a\xff")), "a\u{fffd}");
+        assert_eq!(printable(OsStr::new("a\u{202e}b")), "a\\u{202e}b");
+    }
+
+    /// Two names that look alike are two locks.
+    #[test]
+    fn d33_what_has_no_width_is_shown() {
+        for hidden in
+            ['\u{200b}', '\u{200d}', '\u{2060}', '\u{feff}', '\u{ad}', '\u{fe0f}', '\u{e0061}']
+        {
+            let shown = printable(OsStr::new(&format!("a{hidden}b")));
+            assert_eq!(shown, format!("a\\u{{{:x}}}b", u32::from(hidden)));
+        }
+    }
+}

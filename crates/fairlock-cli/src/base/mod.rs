@@ -1,0 +1,11 @@
+//! What everything else stands on: exit codes and failures, messages, times. Imports nothing above it.
+
+pub(crate) mod clock;
+pub(crate) mod duration;
+pub(crate) mod exit;
+pub(crate) mod line;
+pub(crate) mod message;
+pub(crate) mod output;
+pub(crate) mod style;
+pub(crate) mod url;
+pub(crate) mod usage;

@@ -1,0 +1,459 @@
+//! `fairlock bench`: what a store gives from this machine, beside the round trip and the raw script rate of its own
+//! server in the same run.
+//!
+//! - `plan`: what is measured, for how long, on which locks;
+//! - `work`: the workloads;
+//! - `times`: many durations in little memory;
+//! - `report`: the table and the JSON form; `plot`: the picture.
+//!
+//! The JSON form is a contract (`HELP`): fields are added, never renamed or removed.
+
+mod plan;
+mod plot;
+mod report;
+mod times;
+mod work;
+
+use std::fs::{self, File};
+use std::io::{self, IsTerminal as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use fairlock::yardstick::Yardstick;
+use fairlock::{Client, LockName};
+use serde_json::{Value, json};
+use tokio::time;
+
+use crate::base::duration;
+use crate::base::exit::{Code, Failure};
+use crate::base::line::Line;
+use crate::base::message;
+use crate::base::output;
+use crate::process::signal::Signals;
+use crate::settings::choice::Reach;
+use crate::settings::options;
+use crate::store::{self, Store};
+use plan::{Plan, Step};
+use report::Results;
+use work::Tasks;
+
+/// How long all measurements may take: what is found out after ten minutes was found out before, and by then it is
+/// a test of endurance for everybody else on the server.
+const TIME: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(600)];
+
+/// More take nothing but time: the median of fifty moves by less than what is measured does.
+const ROUNDS_MAX: i64 = 50;
+
+/// A client with a thousand calls under way is limited by itself, not by its server.
+const TASKS_MAX: i64 = 1_000;
+
+/// The longest queue that fairlock promises to serve as fast as a short one.
+const WAITERS_MAX: i64 = 10_000;
+
+/// As many as can be acquired within the shortest lease over a fast network; each is about 300 bytes on the server.
+const HELD_MAX: i64 = 10_000;
+
+/// Numbers in a list: each is a step of its own, and takes its share of the time.
+const LIST_MAX: usize = 6;
+
+/// How long those who wait when a signal comes may take to have their turn and go.
+const ENDING: Duration = Duration::from_secs(5);
+
+/// How long the end may take to remove what was used.
+const CLEANING: Duration = Duration::from_secs(10);
+
+/// How wide the bar is, in characters.
+const BAR: usize = 24;
+
+const EXAMPLES: &str = "\
+Examples:
+  fairlock bench                             20 seconds on the store that is used here
+  fairlock bench --url redis://host --time 1m --waiters 2,10,100,1000
+  fairlock bench --json > today.json         for programs
+  fairlock bench --plot bench.svg            a picture as well
+";
+
+const HELP: &str = "\
+What it does to the store:
+  It uses it as fast as the store can, one measurement after the other, for
+  --time: others that use the same server wait longer meanwhile. On a server
+  that is at work, begin with a quiet hour, --time 2s, --tasks 4, --waiters 2
+  and --held 1. Its locks have names of their own, which begin with --prefix and
+  a random number. No other lock is touched. All that it wrote is removed at the
+  end, also after a signal; after KILL its locks end with their leases within 30
+  s, except for their last tokens, which stay for a day.
+
+What is measured:
+  PING             round trips on a connection of its own: the least that any
+                   call takes
+  raw scripts      pairs of acquire and release, in pipelines, without
+                   fairlock's client in between: the most that the server
+                   carries out
+  1 task           acquires and releases a lock that nobody else wants: two
+                   round trips
+  64 tasks         each with a lock of its own, at the same time
+  N waiters        want the same lock; each takes its turn and comes again. From
+                   the release to the moment when the next one has it, between
+                   two clients
+  N held locks     are renewed; what a renewal costs this process, and PING
+                   meanwhile. Their lease is short, so that there are renewals:
+                   usually each comes every 10 s
+  Rounds of all but the last take turns; medians of the rounds are told, and the
+  largest maximum. Stores without a server (sqlite:, memory:) have no PING and
+  no raw scripts.
+
+With --json, one object on one line; times are in microseconds, null is what was not measured:
+  schema           1
+  version          of fairlock
+  store            as in `fairlock status --json`
+  rounds, round_ms, held_ms, cores
+  ping             p50_us, p99_us, max_us, per_second; or null
+  raw_scripts      pairs_per_second; or null
+  uncontended      for each number of tasks: tasks, p50_us, p99_us, max_us,
+                   pairs_per_second; of_two_pings (1 task): p50 beside two
+                   PINGs; of_raw_scripts (more): the rate
+  contended        for each number of waiters: waiters, p50_us, p99_us, max_us,
+                   turns_per_second, of_ping: p50 beside PING
+  renewals         for each number of locks, first none: held,
+                   renewals_per_second, own_cpu_us, ping_p50_us, ping_p99_us,
+                   ping_max_us, lost: locks that were lost, because the store or
+                   this machine stood still for longer than the lease
+
+Exit codes:
+  0; 64, 69 and 77 as of `fairlock status`; 128 + n when signal n ended it";
+
+#[derive(clap::Args, Debug)]
+#[command(before_help = EXAMPLES, after_help = HELP)]
+pub(crate) struct Args {
+    /// How long all measurements take together, 100ms to 10m; what is made ready for them comes on top.
+    #[arg(long, value_name = "DURATION", value_parser = span, default_value = "20s")]
+    time: Duration,
+
+    /// Rounds among which the time is divided, up to 50.
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = up_to(1, ROUNDS_MAX))]
+    rounds: u32,
+
+    /// Tasks that use locks of their own at the same time, up to 1000.
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = up_to(1, TASKS_MAX))]
+    tasks: u32,
+
+    /// Numbers of waiters for one lock, 2 to 10000 each.
+    #[arg(long, value_name = "N,...", value_delimiter = ',', default_values_t = [2, 10, 100], value_parser = up_to(2, WAITERS_MAX))]
+    waiters: Vec<u32>,
+
+    /// Numbers of locks that are held and renewed, up to 10000 each.
+    #[arg(long, value_name = "N,...", value_delimiter = ',', default_values_t = [1, 100, 1000], value_parser = up_to(1, HELD_MAX))]
+    held: Vec<u32>,
+
+    /// What the names of its locks begin with: something that the user of the server may lock.
+    #[arg(long, value_name = "TEXT", default_value = "fairlock-bench:")]
+    prefix: String,
+
+    /// One JSON object; its fields are described below.
+    #[arg(long)]
+    json: bool,
+
+    /// Write a picture of the results to this file, as SVG.
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
+
+    /// On stderr only errors: no word on what is done, and no bar.
+    #[arg(short, long)]
+    quiet: bool,
+
+    #[command(flatten)]
+    store: options::Store,
+}
+
+fn span(text: &str) -> Result<Duration, String> {
+    let span = duration::parse(text)?;
+    let [least, most] = TIME;
+    if (least..=most).contains(&span) {
+        return Ok(span);
+    }
+    Err("must be between 100ms and 10m".to_owned())
+}
+
+fn up_to(least: i64, most: i64) -> clap::builder::RangedI64ValueParser<u32> {
+    clap::value_parser!(u32).range(least..=most)
+}
+
+/// Measures, and prints.
+pub(crate) async fn bench(args: Args) -> Result<Code, Failure> {
+    for (option, list) in [("--waiters", &args.waiters), ("--held", &args.held)] {
+        if list.len() > LIST_MAX {
+            return Err(Failure::usage(format!("{option}: at most {LIST_MAX} numbers")));
+        }
+    }
+    let store = Store::resolve(&args.store)?;
+    store.warn(args.quiet);
+    let reach = store.choice().reach();
+    let (shown, form) = (store.choice().explain(), store.choice().form());
+    let mut signals = Signals::install()
+        .map_err(|error| Failure::new(Code::INTERNAL, format!("signals: {error}")))?;
+    // Before any load: a folder that is not there would be found after it.
+    let plot = args.plot.as_deref().map(Picture::open).transpose()?;
+    let mut tasks = Tasks::default();
+    let mut bed = None;
+    let measured = tokio::select! {
+        biased;
+        signal = signals.recv() => Err(Failure::signal(signal)),
+        measured = async {
+            let bed = bed.insert(Bed::open(&args, reach).await?);
+            bed.measure(&args, &shown, &mut tasks).await
+        } => measured,
+    };
+    let plan = bed.as_ref().map(|bed| bed.plan.clone());
+    let clean = async {
+        // What has failed was told.
+        let _ = tasks.end(ENDING).await;
+        match bed {
+            Some(bed) => bed.close().await,
+            None => Ok(()),
+        }
+    };
+    let cleaned = tokio::select! {
+        biased;
+        // Whoever asks twice does not want to wait.
+        signal = signals.recv() => {
+            if let Some(plan) = &plan {
+                message::report(&left_behind(plan, "interrupted"));
+            }
+            Err(Failure::signal(signal))
+        }
+        cleaned = clean => cleaned,
+    };
+    let results = measured.inspect_err(|_| {
+        if let Err(failure) = &cleaned
+            && !failure.to_string().is_empty()
+        {
+            message::report(&failure.to_string());
+        }
+    })?;
+    let plan = plan.expect("who has results had a plan");
+    let printed = match args.json {
+        true => output::print(&format!("{}\n", json_form(&results, &plan, form))),
+        false => output::print(&format!("{shown}\n\n{}", text(&results, &plan))),
+    };
+    if let Some(plot) = plot {
+        plot.write(&plot::svg(&results, &shown))?;
+    }
+    cleaned?;
+    printed
+}
+
+fn text(results: &Results, plan: &Plan) -> String {
+    let mut text = results.table();
+    if results.of(Step::Ping).is_none() {
+        text.push_str(
+            "\nThis store is no server: there is no PING and no raw script to compare with.\n",
+        );
+    }
+    let lost: usize = results.renewals.iter().map(|(_, seen)| seen.lost).sum();
+    if lost > 0 {
+        let lease = duration::human(plan.held_lease());
+        text.push_str(&format!(
+            "\n{lost} locks were lost: the store or this machine stood still for their lease of {lease}; a \
+             longer --time makes it longer.\n"
+        ));
+    }
+    text
+}
+
+fn json_form(results: &Results, plan: &Plan, store: Value) -> Value {
+    let mut form = json!({
+        "schema": 1,
+        "version": env!("CARGO_PKG_VERSION"),
+        "store": store,
+        "rounds": plan.rounds,
+        "round_ms": plan.slot.as_secs_f64() * 1e3,
+        "held_ms": plan.window.as_secs_f64() * 1e3,
+        "cores": std::thread::available_parallelism().map_or(1, usize::from),
+    });
+    if let (Value::Object(all), Value::Object(measured)) = (&mut form, results.form()) {
+        all.extend(measured);
+    }
+    form
+}
+
+/// Clients and locks of a run.
+struct Bed {
+    plan: Plan,
+    /// Whose tasks take turns: a hand-over usually goes to another process.
+    clients: [Client; 2],
+    /// Whose locks have a short lease.
+    holder: Client,
+    /// Uses no lock, so that nothing of its own is under way when all is removed.
+    janitor: Client,
+    yardstick: Option<Yardstick>,
+}
+
+impl Bed {
+    async fn open(args: &Args, reach: Reach) -> Result<Self, Failure> {
+        let store = || Ok::<_, Failure>(Store::resolve(&args.store)?.label("fairlock bench"));
+        let janitor = store()?.silent().connect(args.quiet).await?;
+        let random = janitor.id().to_bits() & u128::from(u32::MAX);
+        let prefix = format!("{}{random:08x}", args.prefix);
+        let plan = Plan::new(args, reach == Reach::Fleet, prefix);
+        // Before anything is done: a name may be too long, or reserved.
+        let raw = name_all(plan.names(Step::Raw))?;
+        name_all(plan.all_names())?;
+        let one = store()?.connect(true).await?;
+        let two = match reach {
+            // A second client would have a store of its own.
+            Reach::Process => one.clone(),
+            _ => store()?.connect(true).await?,
+        };
+        let holder = store()?.watchdog_lease(plan.held_lease()).connect(true).await?;
+        let yardstick = Yardstick::connect(&janitor, &raw).await?;
+        Ok(Self { plan, clients: [one, two], holder, janitor, yardstick })
+    }
+
+    async fn measure(
+        &self,
+        args: &Args,
+        shown: &str,
+        tasks: &mut Tasks,
+    ) -> Result<Results, Failure> {
+        let Self { plan, clients, holder, yardstick, .. } = self;
+        if !args.quiet {
+            let takes = duration::human(plan.takes());
+            let what = plan.describe();
+            message::report(&format!("about {takes} on {shown}: {what}"));
+        }
+        let bar = (!args.quiet && io::stderr().is_terminal()).then(|| Line);
+        // The server reads each script once; that is no part of what a lock costs.
+        if let Some(yardstick) = yardstick {
+            yardstick.pairs(Duration::ZERO).await?;
+        }
+        let one = name_all(plan.names(Step::Tasks(1)))?;
+        work::uncontended(&clients[0], &one, Duration::ZERO, tasks).await?;
+        let mut results = Results::default();
+        let all = plan.steps().count();
+        for (done, (round, step)) in plan.steps().enumerate() {
+            if let Some(bar) = &bar {
+                bar.write(&progress(done, all, round, step));
+            }
+            let names = name_all(plan.names(step))?;
+            let measured = match (step, yardstick) {
+                (Step::Ping, Some(yardstick)) => work::ping(yardstick, plan.slot).await?,
+                (Step::Raw, Some(yardstick)) => work::raw(yardstick, plan.slot).await?,
+                (Step::Ping | Step::Raw, None) => continue,
+                (Step::Tasks(_), _) => {
+                    work::uncontended(&clients[0], &names, plan.slot, tasks).await?
+                }
+                (Step::Waiters(waiters), _) => {
+                    work::contended(clients, &names[0], waiters, plan.slot, tasks).await?
+                }
+                (Step::Held(held), yardstick) => {
+                    let yardstick = yardstick.as_ref();
+                    let seen = work::held(holder, &names, yardstick, plan.window, tasks).await?;
+                    results.renewals.push((held, seen));
+                    continue;
+                }
+            };
+            results.add(step, measured);
+        }
+        Ok(results)
+    }
+
+    /// Ends what is under way, then removes everything.
+    async fn close(self) -> Result<(), Failure> {
+        let Self { plan, clients: [one, two], holder, janitor, yardstick } = self;
+        drop(yardstick);
+        tokio::join!(store::shutdown(one), store::shutdown(two), store::shutdown(holder));
+        let names = name_all(plan.all_names())?;
+        let erased = time::timeout(CLEANING, Yardstick::erase(&janitor, names)).await;
+        store::shutdown(janitor).await;
+        let why = match erased {
+            Ok(Ok(())) => return Ok(()),
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => "the store does not answer".to_owned(),
+        };
+        Err(Failure::new(Code::UNAVAILABLE, left_behind(&plan, &why)))
+    }
+}
+
+fn left_behind(plan: &Plan, why: &str) -> String {
+    format!(
+        "bench: what it has used was not removed ({why}): keys that contain `{}`; locks end within 30 s, \
+         their tokens after a day",
+        plan.prefix()
+    )
+}
+
+fn name_all(names: Result<Vec<LockName>, fairlock::IdError>) -> Result<Vec<LockName>, Failure> {
+    names.map_err(|error| Failure::usage(format!("--prefix: {error}")))
+}
+
+fn progress(done: usize, all: usize, round: Option<u32>, step: Step) -> String {
+    let full = BAR * done / all.max(1);
+    let round = round.map_or_else(String::new, |number| format!(", round {number}"));
+    let bar: String = (0..BAR).map(|at| if at < full { '#' } else { '.' }).collect();
+    format!("fairlock: [{bar}] {:>3} %  {}{round}", 100 * done / all.max(1), step.name())
+}
+
+/// The file of the picture, opened before it is drawn.
+struct Picture {
+    path: PathBuf,
+    file: Option<File>,
+}
+
+impl Picture {
+    fn open(path: &Path) -> Result<Self, Failure> {
+        let file = File::create(path).map_err(|error| no_picture(path, &error))?;
+        Ok(Self { path: path.to_owned(), file: Some(file) })
+    }
+
+    fn write(mut self, svg: &str) -> Result<(), Failure> {
+        let written = self.file.take().map(|mut file| file.write_all(svg.as_bytes()));
+        written.transpose().map(drop).map_err(|error| no_picture(&self.path, &error))
+    }
+}
+
+impl Drop for Picture {
+    fn drop(&mut self) {
+        // An empty one says nothing. It may be gone already.
+        if self.file.is_some() {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn no_picture(path: &Path, error: &io::Error) -> Failure {
+    let path = message::printable(path.as_os_str());
+    Failure::usage(format!("--plot {path}: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Typed {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    /// As if typed behind `fairlock bench`.
+    pub(super) fn args(options: &str) -> Args {
+        let words = ["bench"].into_iter().chain(options.split_whitespace());
+        Typed::try_parse_from(words).expect("a command line").args
+    }
+
+    #[test]
+    fn lists_of_numbers() {
+        assert_eq!(args("").waiters, [2, 10, 100]);
+        assert_eq!(args("--waiters 3,5 --held 7").waiters, [3, 5]);
+        assert_eq!(args("--held 7").held, [7]);
+    }
+
+    #[test]
+    fn the_bar_grows() {
+        let at = |done| progress(done, 48, Some(2), Step::Waiters(10));
+        assert_eq!(at(0), "fairlock: [........................]   0 %  10 waiters, round 2");
+        assert_eq!(at(24), "fairlock: [############............]  50 %  10 waiters, round 2");
+    }
+}

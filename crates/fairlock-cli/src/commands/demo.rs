@@ -1,0 +1,215 @@
+//! `fairlock demo`: shows, on locks inside this process, what fairlock promises, and checks it.
+//!
+//! Through the public API only, so that it is also the shortest complete example of its use. A
+//! claim that does not hold ends the program with code 1.
+
+use std::mem;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use fairlock::{Client, Error, Lock};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio::time;
+
+use crate::base::duration;
+use crate::base::exit::{Code, Failure};
+use crate::base::output;
+
+/// The whole show takes about a second; one that hangs has failed.
+const TIME_LIMIT: Duration = Duration::from_secs(3);
+
+/// How long each contender works under the lock: long enough that two at once would be seen.
+const WORK: Duration = Duration::from_millis(20);
+
+/// Lease of the holder that crashes.
+const LEASE: Duration = Duration::from_millis(500);
+
+/// How much later than the end of that lease the next one may be served.
+const LEASE_SLACK: Duration = Duration::from_millis(500);
+
+/// How often the queue is looked at while contenders line up.
+const POLL: Duration = Duration::from_millis(2);
+
+/// Name of the lock that all this happens on.
+const NAME: &str = "demo";
+
+/// Plays all scenes; the code is 0 when every claim held.
+pub(crate) async fn demo() -> Result<Code, Failure> {
+    match time::timeout(TIME_LIMIT, Show::play()).await {
+        Ok(result) => result,
+        Err(_) => Err(failed(format!("not finished within {}", duration::human(TIME_LIMIT)))),
+    }
+}
+
+struct Show {
+    client: Client,
+    /// Tokens of all grants, in the order in which they were given.
+    tokens: Vec<u64>,
+    grants: mpsc::UnboundedSender<Grant>,
+    granted: mpsc::UnboundedReceiver<Grant>,
+    /// How many contenders believe that they hold the lock right now.
+    inside: Arc<AtomicU32>,
+}
+
+/// A contender had its turn.
+struct Grant {
+    contender: usize,
+    token: u64,
+    alone: bool,
+}
+
+impl Show {
+    async fn play() -> Result<Code, Failure> {
+        let (grants, granted) = mpsc::unbounded_channel();
+        let client = Client::connect("memory:").await?;
+        let inside = Arc::new(AtomicU32::new(0));
+        let mut show = Self { client, tokens: Vec::new(), grants, granted, inside };
+        say("fairlock demo: locks inside this process, no server needed\n")?;
+        show.turns_in_order().await?;
+        show.death_in_the_queue().await?;
+        show.crash_of_the_holder().await?;
+        show.tokens_only_grow()?;
+        show.client.shutdown().await;
+        say("\nAll claims held.\n")
+    }
+
+    async fn turns_in_order(&mut self) -> Result<(), Failure> {
+        say("\n1. Turns are taken in order, one at a time\n")?;
+        let holder = self.lock().lock().await?;
+        self.tokens.push(holder.token().get());
+        say("   somebody holds the lock; contenders 1 2 3 4 5 queue up behind\n")?;
+        let tasks = self.line_up(5).await?;
+        holder.release().await?;
+        self.expect_served(&[1, 2, 3, 4, 5]).await?;
+        all(tasks).await
+    }
+
+    async fn death_in_the_queue(&mut self) -> Result<(), Failure> {
+        say("\n2. A contender that dies in the queue holds nobody up\n")?;
+        let holder = self.lock().lock().await?;
+        self.tokens.push(holder.token().get());
+        let mut tasks = self.line_up(4).await?;
+        say("   contenders 1 2 3 4 queue up; 1 and 3 die\n")?;
+        for dead in [2, 0] {
+            tasks.remove(dead).abort();
+        }
+        self.queue_reaches(2).await?;
+        holder.release().await?;
+        self.expect_served(&[2, 4]).await?;
+        all(tasks).await
+    }
+
+    async fn crash_of_the_holder(&mut self) -> Result<(), Failure> {
+        let lease = duration::human(LEASE);
+        say("\n3. A holder that crashes keeps the lock no longer than its lease\n")?;
+        let started = Instant::now();
+        let holder = self.lock().lease(LEASE).lock().await?;
+        self.tokens.push(holder.token().get());
+        let tasks = self.line_up(1).await?;
+        // Forgotten, not dropped: like a process that was killed, it never releases anything.
+        mem::forget(holder);
+        say(&format!("   it took a lease of {lease} and is gone without a word; 1 waits\n"))?;
+        self.expect_served(&[1]).await?;
+        let waited = started.elapsed();
+        say(&format!("   1 got the lock {} after the crashed one\n", duration::human(waited)))?;
+        if waited < LEASE {
+            return Err(failed("the lease was cut short"));
+        }
+        if waited > LEASE + LEASE_SLACK {
+            return Err(failed("the crashed holder was waited for too long"));
+        }
+        all(tasks).await
+    }
+
+    fn tokens_only_grow(&self) -> Result<(), Failure> {
+        say(
+            "\n4. Every grant has a larger token than all before: storage can reject a late writer\n",
+        )?;
+        // Tokens start at the time in microseconds; the differences are what one can read.
+        let first = self.tokens.first().copied().unwrap_or(0);
+        let steps: Vec<String> =
+            self.tokens.iter().map(|token| format!("+{}", token.saturating_sub(first))).collect();
+        say(&format!("   {first} {}\n", steps.get(1..).unwrap_or(&[]).join(" ")))?;
+        if self.tokens.is_sorted_by(|a, b| a < b) {
+            Ok(())
+        } else {
+            Err(failed("a token did not grow"))
+        }
+    }
+
+    /// Contenders 1 to `count`, each in the queue before the next one starts.
+    async fn line_up(&self, count: usize) -> Result<Vec<Contender>, Failure> {
+        let mut tasks = Vec::with_capacity(count);
+        for contender in 1..=count {
+            let turn =
+                take_turn(contender, self.lock(), self.grants.clone(), Arc::clone(&self.inside));
+            tasks.push(tokio::spawn(turn));
+            self.queue_reaches(contender).await?;
+        }
+        Ok(tasks)
+    }
+
+    /// Waits until the queue is this long; the limit on the whole show bounds it.
+    async fn queue_reaches(&self, length: usize) -> Result<(), Failure> {
+        let lock = self.lock();
+        while lock.inspect().await?.queue_len != length {
+            time::sleep(POLL).await;
+        }
+        Ok(())
+    }
+
+    async fn expect_served(&mut self, expected: &[usize]) -> Result<(), Failure> {
+        let mut served = Vec::with_capacity(expected.len());
+        for _ in expected {
+            let grant =
+                self.granted.recv().await.ok_or_else(|| failed("a contender was never served"))?;
+            if !grant.alone {
+                return Err(failed("two held the lock at the same time"));
+            }
+            self.tokens.push(grant.token);
+            served.push(grant.contender);
+        }
+        let list: Vec<String> = served.iter().map(usize::to_string).collect();
+        say(&format!("   served: {}\n", list.join(" ")))?;
+        if served == expected { Ok(()) } else { Err(failed("not in the order of the queue")) }
+    }
+
+    fn lock(&self) -> Lock {
+        self.client.fair_lock(NAME)
+    }
+}
+
+type Contender = JoinHandle<Result<(), Error>>;
+
+async fn take_turn(
+    contender: usize,
+    lock: Lock,
+    grants: mpsc::UnboundedSender<Grant>,
+    inside: Arc<AtomicU32>,
+) -> Result<(), Error> {
+    let guard = lock.lock().await?;
+    let alone = inside.fetch_add(1, Ordering::SeqCst) == 0;
+    time::sleep(WORK).await;
+    inside.fetch_sub(1, Ordering::SeqCst);
+    // Told before the release, so that the order told is the order of the turns.
+    let _ = grants.send(Grant { contender, token: guard.token().get(), alone });
+    guard.release().await.map(|_| ())
+}
+
+/// Every contender came to a good end.
+async fn all(tasks: Vec<Contender>) -> Result<(), Failure> {
+    for task in tasks {
+        task.await.map_err(|_| failed("a contender panicked"))??;
+    }
+    Ok(())
+}
+
+fn say(text: &str) -> Result<Code, Failure> {
+    output::print(text)
+}
+
+fn failed(claim: impl std::fmt::Display) -> Failure {
+    Failure::new(Code::FAILED, format!("demo: {claim}"))
+}

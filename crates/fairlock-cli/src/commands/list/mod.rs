@@ -1,0 +1,369 @@
+//! `fairlock list`: which locks there are, who holds them, how many wait.
+//!
+//! The JSON form is a contract (`HELP`): fields are added, never renamed or removed.
+
+mod table;
+
+use std::ffi::OsString;
+use std::io::{self, IsTerminal as _, Write as _};
+use std::ops::ControlFlow;
+use std::os::unix::ffi::OsStrExt as _;
+
+use fairlock::{Client, Error, ErrorKind, Kind, LockEntry, Locks};
+use serde_json::{Value, json};
+
+use crate::base::exit::{Code, Failure};
+use crate::base::message;
+use crate::locks::form;
+use crate::locks::look::{self, Name, Seen, Target};
+use crate::process::signal::Signals;
+use crate::settings::options;
+use crate::store::{self, Store};
+use table::Table;
+
+const EXAMPLES: &str = "\
+Examples:
+  fairlock list                    the locks that are in use
+  fairlock list --waiting          those that somebody waits for
+  fairlock list nightly orders     these, free or not
+  fairlock list --json | jq -r 'select(.ttl_ms == null) | .name'
+";
+
+const HELP: &str = "\
+On a server:
+  All its keys are searched, in steps of at most 1000, at the rate of --rate: 100000 keys a second
+  take about 3 % of one core of the server. Found are locks that fairlock granted in the last
+  day, and every lock with a queue. Not found are locks that only Redisson's RLock, its RFairLock
+  without waiters, or other programs' simple locks have used; name them to see them.
+
+With --json, one object on one line for each lock, as it is found:
+  schema, name, name_hex, at_ms, held, holder, ttl_ms, token, queue_len
+             as in `fairlock status --json`; the queue itself is not listed
+  kind       \"fair\", \"plain\" or \"simple\", or null: a fair lock without waiters looks like a plain
+             one, and while it is free like any
+  denied     null, or what the store says where it denies the look at this lock: held and
+             queue_len are null then where the search does not know them either, and so is the rest
+
+Exit codes:
+  0 whatever was found; 64, 69 and 77 as of `fairlock status`";
+
+#[derive(clap::Args, Debug)]
+#[command(before_help = EXAMPLES, after_help = HELP)]
+pub(crate) struct Args {
+    /// Show these locks, free or not. Default: look for those in use.
+    #[arg(value_name = "NAME")]
+    names: Vec<OsString>,
+
+    /// One JSON object for each lock; the fields are described below.
+    #[arg(long)]
+    json: bool,
+
+    /// Only locks that somebody holds.
+    #[arg(long, conflicts_with_all = ["waiting", "all"])]
+    held: bool,
+
+    /// Only locks that somebody waits for. Waiters of plain and simple locks are not known.
+    #[arg(long, conflicts_with = "all")]
+    waiting: bool,
+
+    /// Free locks too, as long as the store remembers them.
+    #[arg(long)]
+    all: bool,
+
+    /// Only locks of this kind, or of one that cannot be told from it. With names: their kind.
+    #[arg(long, value_enum)]
+    kind: Option<options::Kind>,
+
+    /// Look at so many keys of a server a second at most, up to 1000000.
+    #[arg(long, value_name = "N", default_value_t = Locks::KEYS_PER_SECOND, value_parser = options::rate())]
+    rate: u32,
+
+    #[command(flatten)]
+    store: options::Store,
+}
+
+/// Prints the locks that were asked for.
+pub(crate) async fn list(args: Args) -> Result<Code, Failure> {
+    let store = Store::resolve(&args.store)?.looked_at();
+    store.warn(false);
+    let mut signals = Signals::install()
+        .map_err(|error| Failure::new(Code::INTERNAL, format!("signals: {error}")))?;
+    tokio::select! {
+        biased;
+        signal = signals.recv() => Err(Failure::signal(signal)),
+        done = run(store, args) => done,
+    }
+}
+
+async fn run(store: Store, args: Args) -> Result<Code, Failure> {
+    let client = store.connect(false).await?;
+    let filter = Filter::new(&args);
+    let mut printer = Printer::new(args.json);
+    let done = match args.names.is_empty() {
+        true => walk(&client, args.rate, &filter, &mut printer).await,
+        false => named(&client, &args.names, &filter, &mut printer).await,
+    };
+    store::shutdown(client).await;
+    // What was found is shown, whatever was not.
+    let ended = printer.end(done.is_ok());
+    done?;
+    let _ = ended?;
+    Ok(printer.code)
+}
+
+/// Those that were named, in the order of their names on the command line.
+async fn named(
+    client: &Client,
+    names: &[OsString],
+    filter: &Filter,
+    printer: &mut Printer,
+) -> Result<(), Failure> {
+    let kind = filter.kind;
+    let target = |name: &OsString| Target { name: Name::new(name.as_bytes()), kind };
+    printer.table.keep_order();
+    for names in names.chunks(look::AT_ONCE_MAX) {
+        let targets: Vec<_> = names.iter().map(target).collect();
+        if show(client, &targets, &[], filter, printer).await?.is_break() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Those that the store knows of.
+async fn walk(
+    client: &Client,
+    rate: u32,
+    filter: &Filter,
+    printer: &mut Printer,
+) -> Result<(), Failure> {
+    let mut locks = client.locks().keys_per_second(rate);
+    if let Some(rate) = locks.pace()
+        && io::stderr().is_terminal()
+    {
+        message::report(&format!("looking at {rate} keys of the server a second at most (--rate)"));
+    }
+    while let Some(page) = locks.next_page().await? {
+        let wanted: Vec<_> = page.into_iter().filter(|entry| filter.may_pass(entry)).collect();
+        for entries in wanted.chunks(look::AT_ONCE_MAX) {
+            let targets: Vec<_> = entries.iter().map(Target::from).collect();
+            if show(client, &targets, entries, filter, printer).await?.is_break() {
+                return Ok(());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// `found`: what the search has told of each of them, if they come from there.
+async fn show(
+    client: &Client,
+    targets: &[Target],
+    found: &[LockEntry],
+    filter: &Filter,
+    printer: &mut Printer,
+) -> Result<ControlFlow<()>, Failure> {
+    let all = look::look_all(client, targets, 0).await;
+    for (at, (target, looked)) in targets.iter().zip(all).enumerate() {
+        let flow = match looked {
+            Ok(seen) if filter.passes(&seen) => printer.lock(seen)?,
+            Ok(_) => ControlFlow::Continue(()),
+            Err(error) => printer.trouble(target, found.get(at), error)?,
+        };
+        if flow.is_break() {
+            return Ok(flow);
+        }
+    }
+    Ok(ControlFlow::Continue(()))
+}
+
+/// Which locks are shown.
+#[derive(Debug)]
+struct Filter {
+    held: bool,
+    waiting: bool,
+    free: bool,
+    kind: Option<Kind>,
+}
+
+impl Filter {
+    fn new(args: &Args) -> Self {
+        let kind = args.kind.map(|kind| match kind {
+            options::Kind::Fair => Kind::Fair,
+            options::Kind::Plain => Kind::Plain,
+            options::Kind::Simple => Kind::Simple,
+        });
+        let free = args.all || !args.names.is_empty();
+        Self { held: args.held, waiting: args.waiting, free, kind }
+    }
+
+    /// Before the look at the lock itself, so that most need none.
+    fn may_pass(&self, entry: &LockEntry) -> bool {
+        self.is_shown(entry.held, entry.waiting) && self.is_of_kind(entry.kind, entry.held)
+    }
+
+    fn passes(&self, seen: &Seen) -> bool {
+        let held = seen.status.holder.is_some();
+        self.is_shown(held, seen.status.queue_len) && self.is_of_kind(seen.kind, held)
+    }
+
+    fn is_shown(&self, held: bool, waiting: usize) -> bool {
+        match (self.held, self.waiting) {
+            (true, _) => held,
+            (_, true) => waiting > 0,
+            _ => self.free || held || waiting > 0,
+        }
+    }
+
+    fn is_of_kind(&self, kind: Option<Kind>, held: bool) -> bool {
+        match (self.kind, kind) {
+            (None, _) => true,
+            (Some(wanted), Some(kind)) => wanted == kind,
+            // What is held as a hash is no simple lock; what is free may be anything.
+            (Some(wanted), None) => wanted != Kind::Simple || !held,
+        }
+    }
+}
+
+/// Where the rows go.
+#[derive(Debug)]
+struct Printer {
+    json: bool,
+    table: Table,
+    any: bool,
+    code: Code,
+}
+
+impl Printer {
+    fn new(json: bool) -> Self {
+        Self { json, table: Table::default(), any: false, code: Code::OK }
+    }
+
+    /// `Break` when nobody reads any more.
+    fn lock(&mut self, seen: Seen) -> Result<ControlFlow<()>, Failure> {
+        self.any = true;
+        if self.json {
+            return put(&format!("{}\n", json_form(&seen)));
+        }
+        put(&self.table.add(seen))
+    }
+
+    /// What is wrong with one lock does not hide the others; it shows in the exit code.
+    fn trouble(
+        &mut self,
+        target: &Target,
+        found: Option<&LockEntry>,
+        error: Error,
+    ) -> Result<ControlFlow<()>, Failure> {
+        let kind = error.kind();
+        // What concerns this lock alone.
+        let of_this =
+            [ErrorKind::WrongType, ErrorKind::Misuse, ErrorKind::Protocol, ErrorKind::Denied];
+        if !of_this.contains(&kind) {
+            return Err(error.into());
+        }
+        match error.lock() {
+            Some(_) => message::report(&error.to_string()),
+            None => message::report(&format!("{}: {error}", target.name.printable())),
+        }
+        if self.code == Code::OK {
+            self.code = Code::of(kind);
+        }
+        if kind != ErrorKind::Denied {
+            return Ok(ControlFlow::Continue(()));
+        }
+        // It is there, and somebody may have it: a list without it would say that nobody has.
+        self.any = true;
+        match self.json {
+            true => put(&format!("{}\n", denied_form(target, found, &error))),
+            false => put(&self.table.add_denied(target, found)),
+        }
+    }
+
+    fn end(&mut self, all: bool) -> Result<ControlFlow<()>, Failure> {
+        if all && !self.any && io::stderr().is_terminal() {
+            message::report("no locks to show");
+        }
+        put(&self.table.rest())
+    }
+}
+
+fn json_form(seen: &Seen) -> Value {
+    let mut form = form::of(seen.name.as_os_str(), &seen.status);
+    if let Value::Object(fields) = &mut form {
+        fields.remove("queue");
+        let kind = match look::kind_word(seen.kind) {
+            "-" => Value::Null,
+            word => word.into(),
+        };
+        fields.insert("kind".to_owned(), kind);
+        fields.insert("denied".to_owned(), Value::Null);
+    }
+    form
+}
+
+/// A lock that may not be looked at.
+fn denied_form(target: &Target, found: Option<&LockEntry>, error: &Error) -> Value {
+    let name = target.name.as_os_str();
+    json!({
+        "schema": 1,
+        "name": name.to_string_lossy(),
+        "name_hex": name.to_str().is_none().then(|| form::hex(name.as_bytes())),
+        "at_ms": null,
+        "held": found.map(|entry| entry.held),
+        "done": null,
+        "holder": null,
+        "ttl_ms": null,
+        "token": null,
+        "queue_len": found.map(|entry| entry.waiting),
+        "kind": target.kind.map(|kind| look::kind_word(Some(kind))),
+        "denied": error.to_string(),
+    })
+}
+
+/// Writes the text. A reader that has seen enough (`| head`) ends the search, and is no error.
+fn put(text: &str) -> Result<ControlFlow<()>, Failure> {
+    if text.is_empty() {
+        return Ok(ControlFlow::Continue(()));
+    }
+    let mut stdout = io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Ok(()) => Ok(ControlFlow::Continue(())),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(ControlFlow::Break(())),
+        Err(error) => Err(Failure::new(Code::INTERNAL, format!("stdout: {error}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn filters() {
+        let filter = |held, waiting, free| Filter { held, waiting, free, kind: None };
+        for (filter, shown) in [
+            // Free; held; held and waited for; waited for.
+            (filter(false, false, false), [false, true, true, true]),
+            (filter(false, false, true), [true, true, true, true]),
+            (filter(true, false, false), [false, true, true, false]),
+            (filter(false, true, true), [false, false, true, true]),
+        ] {
+            let states = [(false, 0), (true, 0), (true, 2), (false, 1)];
+            let seen = states.map(|(held, waiting)| filter.is_shown(held, waiting));
+            assert_eq!(seen, shown, "{filter:?}");
+        }
+        let of = |kind| Filter { held: false, waiting: false, free: true, kind: Some(kind) };
+        for (wanted, kind, held, passes) in [
+            (Kind::Fair, Some(Kind::Fair), true, true),
+            (Kind::Fair, None, true, true),
+            (Kind::Plain, None, true, true),
+            (Kind::Plain, Some(Kind::Fair), true, false),
+            (Kind::Simple, None, true, false),
+            (Kind::Simple, None, false, true),
+            (Kind::Simple, Some(Kind::Simple), true, true),
+            (Kind::Fair, Some(Kind::Simple), true, false),
+        ] {
+            assert_eq!(of(wanted).is_of_kind(kind, held), passes, "{wanted:?} {kind:?} {held}");
+        }
+    }
+}

@@ -1,0 +1,9 @@
+//! The commands, one module each. None imports another.
+
+pub(crate) mod bench;
+pub(crate) mod demo;
+pub(crate) mod list;
+pub(crate) mod run;
+pub(crate) mod status;
+pub(crate) mod top;
+pub(crate) mod unlock;

@@ -1,0 +1,155 @@
+//! The options of `fairlock run`.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use clap::builder::TypedValueParser;
+use clap::{Args, ValueEnum, ValueHint};
+use fairlock::Replicas;
+
+use crate::base::duration;
+use crate::base::exit::{self, Code};
+use crate::settings::options::{Kind, STORE, Store};
+
+/// What stands in front of two spaces is also what an error message gives as its example.
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  fairlock run nightly -- ./backup.sh            wait for the turn, then run
+  fairlock run --wait 0 nightly -- ./backup.sh   only if nobody else is at it: else exit code 75
+  fairlock run --wait 5m --lease 1h nightly -- ./backup.sh
+                                                 wait 5 minutes at most, run an hour at most
+  fairlock run --once-per 50m report -- ./report.sh
+                                                 once in 50 minutes, however many start it
+  fairlock run nightly                           no command: hold the lock until a signal
+";
+
+/// A contract: fields are added, never renamed or removed.
+const WITHOUT_COMMAND: &str = "\
+Without a command:
+  The lock is held until HUP, INT, QUIT, TERM, USR1 or USR2, then released; exit code 128 + n.
+  When it is lost, the end comes at once, with the code for that; so does one of which nobody knows
+  whether the lock was released. Stdin is not read: for a hold that ends with its writer, let `cat`
+  be the command. When the lock is acquired, one line goes to stdout, a JSON object:
+    schema     1; fields may be added under the same number
+    event      \"acquired\"
+    name       the lock's name, as text; bytes that are not UTF-8 are replaced
+    name_hex   the name's bytes in hexadecimal when it is not UTF-8, else null
+    owner      id of the hold, as in `fairlock status`
+    token      fencing token, a number";
+
+const TROUBLE: &str = "When something goes wrong";
+
+#[derive(Args, Debug)]
+#[command(
+    override_usage = "fairlock run [OPTIONS] <NAME> -- <COMMAND>...\n       fairlock run [OPTIONS] <NAME>",
+    before_help = EXAMPLES,
+    after_help = format!("{}\n\n{}", WITHOUT_COMMAND, exit::HELP),
+)]
+pub(crate) struct Run {
+    /// The lock's name, any bytes.
+    #[arg(
+        value_name = "NAME",
+        required_unless_present = "dashed",
+        default_value = "",
+        hide_default_value = true
+    )]
+    pub(super) name: OsString,
+
+    /// The lock's name, where it begins with `-`: --name=-x.
+    #[arg(id = "dashed", long = "name", value_name = "NAME", conflicts_with = "name")]
+    pub(super) dashed: Option<OsString>,
+
+    /// The command and its arguments. Without one the lock is held until a signal.
+    #[arg(value_name = "COMMAND", last = true, value_hint = ValueHint::CommandName)]
+    pub(super) command: Vec<OsString>,
+
+    /// How long to wait for one's turn, and for a store that does not answer, 30 s of it at most; 0 tries once.
+    /// Default: for ever.
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    pub(super) wait: Option<Duration>,
+
+    /// A fixed lease, never renewed: the command is ended before it runs out. Default: the lease
+    /// is renewed for as long as the command runs.
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse_positive)]
+    pub(super) lease: Option<Duration>,
+
+    /// Length of the lease that is renewed, every third of it: for so long a lock on a server stays held when this
+    /// program and its host are gone, 300ms to a year. Default: the configuration file, then 30s.
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse_ttl, conflicts_with = "lease")]
+    pub(super) ttl: Option<Duration>,
+
+    /// At most one run in this time, counted from its start, wherever it was: a run that succeeds keeps the lock for the
+    /// rest of it, one that fails gives it back. Never waits: a start within the time is a skip, with the code for
+    /// a lock that is not acquired and without a word. 0: as often as one likes. Default: the configuration file.
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, requires = "command")]
+    pub(super) once_per: Option<Duration>,
+
+    /// What `fairlock status` shows others of this run, 1 to 128 bytes. Default: the configuration
+    /// file, then the command's name.
+    #[arg(long, value_name = "TEXT")]
+    pub(super) label: Option<String>,
+
+    /// How many replicas of the server must have the lock before the command runs, and for as long as
+    /// it does: a number, all, any or none. Default: the configuration file, then the URL, then none.
+    #[arg(long, value_name = "N", help_heading = STORE)]
+    pub(super) replicas: Option<Replicas>,
+
+    /// Java clients with Redisson use the same names: their keys never get an end from this command. Default:
+    /// the configuration file, then the URL, then not.
+    #[arg(long, help_heading = STORE, hide_short_help = true)]
+    pub(super) java_fleet: bool,
+
+    /// The kind of lock; all its users must name the same one.
+    #[arg(long, value_enum, default_value_t = Kind::Fair)]
+    pub(super) kind: Kind,
+
+    /// On stderr only errors: no word on how the wait goes, nor on a lock that was not acquired.
+    #[arg(short, long)]
+    pub(super) quiet: bool,
+
+    /// On stderr a line whenever something changes while waiting, and when the lock is acquired. Without it: on
+    /// a terminal one line that is rewritten, elsewhere one after 10 s, 20 s, 40 s and so on.
+    #[arg(short, long, conflicts_with = "quiet")]
+    pub(super) verbose: bool,
+
+    #[command(flatten)]
+    pub(super) store: Store,
+
+    /// Exit code when the lock is not acquired in time; 0 also drops the message.
+    #[arg(long, value_name = "N", default_value_t = Code::CONFLICT, value_parser = exit_code(), help_heading = TROUBLE)]
+    pub(super) conflict_exit_code: Code,
+
+    /// Exit code when the lock was lost or in doubt.
+    #[arg(long, value_name = "N", default_value_t = Code::LOST, value_parser = exit_code(), help_heading = TROUBLE)]
+    pub(super) lost_exit_code: Code,
+
+    /// Time between TERM and KILL when the command must end; at most a third of the lease.
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "5s", requires = "command", help_heading = TROUBLE)]
+    pub(super) grace: Duration,
+
+    /// What happens to the command when the lock is lost or in doubt.
+    #[arg(long, value_name = "ACTION", value_enum, default_value_t = OnLost::Kill, requires = "command", help_heading = TROUBLE)]
+    pub(super) on_lost: OnLost,
+}
+
+impl Run {
+    /// However the name was given, it is in `name`.
+    pub(crate) fn named(mut self) -> Self {
+        if let Some(name) = self.dashed.take() {
+            self.name = name;
+        }
+        self
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum OnLost {
+    /// End it: TERM, then KILL.
+    Kill,
+    /// Leave it alone; the exit code still tells.
+    Ignore,
+}
+
+fn exit_code() -> impl TypedValueParser<Value = Code> {
+    clap::value_parser!(u8).map(Code::new)
+}

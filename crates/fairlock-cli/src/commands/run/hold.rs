@@ -1,0 +1,77 @@
+//! `fairlock run NAME` without a command: the lock is held until a signal.
+
+use std::io::{self, IsTerminal as _};
+use std::os::unix::ffi::OsStrExt as _;
+use std::time::Duration;
+
+use fairlock::{Client, Guard, GuardState};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use tokio::time;
+
+use super::args::Run;
+use super::loss;
+use super::release::{Outcome, in_doubt, release};
+use crate::base::exit::{Code, Failure};
+use crate::base::message;
+use crate::base::output;
+use crate::locks::form;
+use crate::process::signal::Signals;
+
+/// Longest time between two looks at the guard: timers stand still while the machine sleeps, and
+/// leases do not.
+const TICK: Duration = Duration::from_millis(500);
+
+/// Holds the lock until a signal or its loss. A signal is the ordinary end, and has the code that it
+/// has everywhere else: whoever sent it knows what 143 means, and nobody takes an end that came too
+/// early for a success.
+pub(super) async fn hold(
+    client: &Client,
+    args: &Run,
+    guard: Guard,
+    signals: &mut Signals,
+) -> Failure {
+    let name = message::printable(&args.name);
+    if let Err(error) = output::line(&line(args, &guard)) {
+        // Nobody can know that the lock is held.
+        drop(release(guard).await);
+        if error.kind() != io::ErrorKind::BrokenPipe {
+            let reason = format!("{name}: released at once: stdout: {error}");
+            return Failure::new(Code::INTERNAL, reason);
+        }
+        // What a shell says of a program without a reader.
+        let reason = format!("{name}: released at once: nobody reads stdout");
+        return Failure::new(Code::signal(Signal::PIPE.as_raw()), reason);
+    }
+    if !args.quiet && io::stderr().is_terminal() {
+        message::report(&format!("{name}: held until a signal, such as Ctrl-C"));
+    }
+    let signal = loop {
+        let state = guard.state();
+        if state == GuardState::Lost {
+            return loss::failure(args, loss::why(&guard, args));
+        }
+        tokio::select! {
+            biased;
+            signal = signals.recv() => break signal,
+            _ = guard.state_changed(state) => {}
+            () = time::sleep(TICK) => {}
+        }
+    };
+    match release(guard).await {
+        Outcome::Released => Failure::signal(signal),
+        Outcome::Lost => loss::failure(args, "the lock was lost before it was to be given back"),
+        Outcome::Unknown(reason) => loss::failure(args, in_doubt(client, &reason)),
+    }
+}
+
+fn line(args: &Run, guard: &Guard) -> Value {
+    json!({
+        "schema": 1,
+        "event": "acquired",
+        "name": args.name.to_string_lossy(),
+        "name_hex": args.name.to_str().is_none().then(|| form::hex(args.name.as_bytes())),
+        "owner": guard.owner().to_string(),
+        "token": guard.token().get(),
+    })
+}

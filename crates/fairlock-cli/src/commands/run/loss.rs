@@ -1,0 +1,89 @@
+//! What is said of a lock that was lost, or is about to be: a message for each reason.
+
+use std::time::Duration;
+
+use fairlock::{Guard, LostReason};
+
+use super::args::Run;
+use crate::base::duration;
+use crate::base::exit::Failure;
+use crate::base::message;
+
+/// Why the command has to end now, as the end of a sentence about the lock.
+pub(super) fn why(guard: &Guard, args: &Run) -> String {
+    match guard.lost_reason() {
+        Some(reason) => format!("the lock was lost: {}", because(reason, args.lease)),
+        None => {
+            let why = match args.lease {
+                Some(lease) => format!("its --lease of {} is over", duration::human(lease)),
+                None => "the store does not answer, and its lease runs out".to_owned(),
+            };
+            format!("the lock was about to be lost: {why}")
+        }
+    }
+}
+
+/// The same of a lock whose loss was found when it was given back.
+pub(super) fn while_it_ran(found_before: Option<LostReason>, args: &Run) -> String {
+    match found_before {
+        Some(reason) => {
+            format!("the lock was lost while the command ran: {}", because(reason, args.lease))
+        }
+        None => "the lock was lost while the command ran: when it was to be given back, it was gone, or \
+                 somebody else's"
+            .to_owned(),
+    }
+}
+
+pub(super) fn failure(args: &Run, what: impl std::fmt::Display) -> Failure {
+    let name = message::printable(&args.name);
+    Failure::new(args.lost_exit_code, format!("{name}: {what}"))
+}
+
+fn because(reason: LostReason, lease: Option<Duration>) -> String {
+    let text = match (reason, lease) {
+        (LostReason::Expired, Some(lease)) => {
+            return format!("its --lease of {} is over", duration::human(lease));
+        }
+        (LostReason::Expired, None) => {
+            "its lease ran out while this process, or the machine, stood still"
+        }
+        (LostReason::Forced, _) => "it was taken away by force (`fairlock unlock --force`)",
+        (LostReason::Replaced, _) => {
+            "somebody else has it: it was taken away (Java's forceUnlock, DEL), or the store has \
+             lost it"
+        }
+        (LostReason::DataLost, _) => {
+            "the store knows nothing of it: its data were lost, or somebody deleted it"
+        }
+        (reason, _) => return reason.to_string(),
+    };
+    text.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Nobody has to guess which of them it was.
+    #[test]
+    fn each_reason_has_a_message_of_its_own() {
+        let lease = Some(Duration::from_secs(3_600));
+        let mut all: Vec<_> = [
+            LostReason::Expired,
+            LostReason::Unreachable,
+            LostReason::MaxHold,
+            LostReason::Forced,
+            LostReason::Replaced,
+            LostReason::DataLost,
+        ]
+        .map(|reason| because(reason, None))
+        .into();
+        all.push(because(LostReason::Expired, lease));
+        assert!(all.last().unwrap().contains("its --lease of 1h00m is over"), "{all:?}");
+        let number = all.len();
+        all.sort();
+        all.dedup();
+        assert_eq!(all.len(), number, "{all:?}");
+    }
+}

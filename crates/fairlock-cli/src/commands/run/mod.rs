@@ -1,0 +1,337 @@
+//! `fairlock run`: wait, run the command, release. Without a command: `hold.rs`.
+
+pub(crate) mod args;
+mod hold;
+mod loss;
+mod nested;
+mod once;
+mod plan;
+mod progress;
+mod release;
+mod wait;
+mod whom;
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+use std::time::Duration;
+
+use fairlock::{Client, Guard, GuardState};
+use rustix::process::Signal;
+use tokio::time;
+
+use crate::base::clock;
+use crate::base::duration;
+use crate::base::exit::{Code, Failure};
+use crate::base::message;
+use crate::base::url;
+use crate::base::usage;
+use crate::process::child::{Change, Child};
+use crate::process::signal::Signals;
+use crate::process::stragglers::OWNERS_VAR;
+use crate::process::terminal::Terminal;
+use crate::settings::secrets;
+use crate::store::{self, Store};
+use args::{OnLost, Run};
+use nested::Outer;
+use plan::{Plan, Step};
+use release::{Outcome, in_doubt, release};
+use wait::Wait;
+
+/// Runs the command under the lock; the code is the command's own if all went well.
+pub(crate) async fn run(mut args: Run) -> Result<Code, Failure> {
+    if args.command.is_empty() && env::args_os().next_back().is_some_and(|last| last == "--") {
+        // As when a variable that should hold the command is empty.
+        let advice = usage::advice(Some("run"), args::EXAMPLES);
+        return Err(Failure::usage(format!("no COMMAND follows `--`; {advice}")));
+    }
+    let mut store = Store::resolve(&args.store)?.of_several_processes()?;
+    if let Some(replicas) = args.replicas.or_else(|| store.choice().replicas) {
+        store = store.replicas(replicas);
+    }
+    store = store.java_fleet(args.java_fleet)?;
+    if let Some(ttl) = args.ttl.or_else(|| store.choice().ttl) {
+        store = store.watchdog_lease(ttl);
+    }
+    once::settle(&mut args, store.choice().once_per)?;
+    if let (Some(lease), Some(_)) = (args.lease, args.once_per) {
+        // What tells those who look whether it is done; with a lease of its own there is no other use for it.
+        store = store.watchdog_lease(lease.max(duration::SHORTEST_TTL));
+    }
+    let label = args.label.clone().or_else(|| store.choice().label.clone());
+    if let Some(label) = label.or_else(|| default_label(&args.command)) {
+        store = store.label(&label);
+    }
+    if !args.command.is_empty() {
+        store = store.kept_by_children();
+    }
+    store.warn(args.quiet);
+    let hidden = url::variables(store.choice().url());
+    let mut signals = install(Signals::install())?;
+    // Connecting is a part of the wait.
+    let began = clock::now();
+    store = store.waited_for(args.wait);
+    let client = tokio::select! {
+        biased;
+        signal = signals.recv() => return Err(Failure::signal(signal)),
+        client = store.connect(args.quiet) => client?,
+    };
+    let result = run_with(&client, &args, began, &hidden, &mut signals).await;
+    // Whatever happened: a leave or a release that is still under way gets its time.
+    store::shutdown(client).await;
+    result
+}
+
+async fn run_with(
+    client: &Client,
+    args: &Run,
+    began: Duration,
+    hidden: &[String],
+    signals: &mut Signals,
+) -> Result<Code, Failure> {
+    let mut lock = store::lock(client, args.kind, args.name.as_bytes());
+    if let Some(lease) = args.lease {
+        lock = lock.lease(lease);
+    }
+    let lock = once::owned(lock, client, args);
+    let outer = Outer::of_environment();
+    tokio::select! {
+        biased;
+        signal = signals.recv() => return Err(Failure::signal(signal)),
+        refused = outer.refuse(&lock, &args.name, args.wait) => refused?,
+    }
+    let mut wait = Wait::new(&lock, client.id(), args, began);
+    loop {
+        let guard = wait.acquire(signals).await?;
+        let granted = clock::now();
+        if guard.state() == GuardState::Lost {
+            wait.again(guard).await?;
+            continue;
+        }
+        tell_acquired(args, &guard);
+        if args.command.is_empty() {
+            return Err(hold::hold(client, args, guard, signals).await);
+        }
+        let hands_off = args.on_lost == OnLost::Ignore;
+        let mut child = match start(args, hidden, &outer, &guard).await {
+            Ok(child) => child,
+            Err(failure) => {
+                // Nothing ran; the reason for that is what the user needs to know.
+                release(guard).await;
+                return Err(failure);
+            }
+        };
+        let mut plan = Plan::new(args.grace, guard.lease(), args.lease.is_some(), hands_off);
+        // The grant may have been old when it was read, and this process slow: what would have to end at once
+        // does not begin.
+        let state = guard.state();
+        let first = plan.step(clock::now(), state, guard.remaining());
+        if state == GuardState::Lost || !matches!(first, Step::Wait(_)) {
+            child.abandon();
+            wait.again(guard).await?;
+            continue;
+        }
+        if let Err(failure) = install(signals.add_job_control()) {
+            child.abandon();
+            release(guard).await;
+            return Err(failure);
+        }
+        child.begin((!hands_off).then(|| clock::now() + guard.remaining()));
+        let ended = supervise(&mut child, args, &guard, &mut plan, signals).await;
+        return finish(client, args, (guard, granted), child, &plan, ended).await;
+    }
+}
+
+/// How the command came to its end.
+struct Ended {
+    code: Code,
+    /// Why it had to, if it had to.
+    why: Option<String>,
+    /// It could not be ended, and went on until it ended by itself.
+    went_on: bool,
+}
+
+/// After the end of the command: what is left of it, and of the lock.
+async fn finish(
+    client: &Client,
+    args: &Run,
+    (guard, began): (Guard, Duration),
+    mut child: Child,
+    plan: &Plan,
+    Ended { code, why, went_on }: Ended,
+) -> Result<Code, Failure> {
+    // What the command left running in its group keeps running when the lock was never in danger:
+    // that is the user's choice, as with any shell. Otherwise it ends with the command.
+    if let (Some(kill_at), Some(why)) = (plan.kill_at(), why) {
+        let all = child.end_rest(kill_at).await;
+        release(guard).await;
+        let end = match (went_on, all) {
+            (true, _) => format!("the command went on without it, and ended by itself with code {code}"),
+            (false, true) => "the command was ended".to_owned(),
+            (false, false) => "the command was ended, but not all that it has started: some of it runs as another \
+                               user, or is stuck in the kernel"
+                .to_owned(),
+        };
+        return Err(loss::failure(args, format!("{why}; {end}")));
+    }
+    child.leave_rest_alone();
+    let found_before = guard.lost_reason();
+    let outcome = match once::keep(args, guard, code, began).await {
+        Ok(kept) => kept,
+        Err(guard) => release(guard).await,
+    };
+    match outcome {
+        Outcome::Released => {
+            child.reap();
+            Ok(code)
+        }
+        Outcome::Lost => {
+            if args.on_lost == OnLost::Ignore {
+                child.reap();
+            } else {
+                child.terminate();
+                child.end_rest(clock::now() + plan.grace()).await;
+            }
+            Err(loss::failure(args, loss::while_it_ran(found_before, args)))
+        }
+        Outcome::Unknown(reason) => {
+            child.reap();
+            let doubt = in_doubt(client, &reason);
+            let what = format!("{doubt}; the command itself ended with code {code}");
+            Err(loss::failure(args, what))
+        }
+    }
+}
+
+fn tell_acquired(args: &Run, guard: &Guard) {
+    if args.verbose {
+        let name = message::printable(&args.name);
+        message::report(&format!("{name}: acquired, token {}", guard.token()));
+    }
+}
+
+/// The command's name without its folder and its arguments, which may be secret; what cannot be
+/// shown is left out, and what does not fit into a line.
+fn default_label(command: &[OsString]) -> Option<String> {
+    /// Less than the 128 bytes of a label: enough for any command's name.
+    const CHARS_MAX: usize = 32;
+    let name = Path::new(command.first()?).file_name()?.to_string_lossy();
+    let shown = |c: char| c.is_alphanumeric() || c.is_ascii_graphic() || c == ' ';
+    let label: String =
+        name.chars().map(|c| if shown(c) { c } else { '?' }).take(CHARS_MAX).collect();
+    (!label.is_empty()).then_some(label)
+}
+
+async fn start(
+    args: &Run,
+    hidden: &[String],
+    outer: &Outer,
+    guard: &Guard,
+) -> Result<Child, Failure> {
+    let owner = OsString::from(guard.owner().to_string());
+    let owners = outer.with(guard.owner());
+    let token = OsString::from(guard.token().to_string());
+    let vars: [(&str, &OsStr); 3] =
+        [("FAIRLOCK_NAME", &args.name), ("FAIRLOCK_TOKEN", &token), (OWNERS_VAR, &owners)];
+    let hidden = secrets::child_environment(hidden);
+    Child::prepare(&args.command, &owner, &hidden, &vars).await.map_err(|error| {
+        let reason = format!("the command cannot be started: {error}");
+        Failure::new(Code::NOT_EXECUTABLE, reason)
+    })
+}
+
+/// Watches the command and the lock until the command has ended.
+async fn supervise(
+    child: &mut Child,
+    args: &Run,
+    guard: &Guard,
+    plan: &mut Plan,
+    signals: &mut Signals,
+) -> Ended {
+    let mut terminal = Terminal::open();
+    let (mut why, mut went_on) = (None, false);
+    let code = loop {
+        let state: GuardState = guard.state();
+        let step = plan.step(clock::now(), state, guard.remaining());
+        if let Some(deadline) = plan.deadline() {
+            child.allow_until(deadline);
+        }
+        if plan.kill_at().is_some() {
+            // As it was at that moment: what comes later is a consequence.
+            why.get_or_insert_with(|| loss::why(guard, args));
+        }
+        if step == Step::Kill && child.is_anothers() {
+            went_on = true;
+            let name = message::printable(&args.name);
+            message::report(&format!(
+                "{name}: the command runs as another user, so it cannot be ended: it goes on without the lock"
+            ));
+        }
+        let Some(wait) = obey(step, child) else { continue };
+        tokio::select! {
+            change = child.change() => match change {
+                Change::Ended(code) => break code,
+                Change::Stopped(signal) => terminal.child_stopped(child, signal),
+            },
+            signal = signals.recv() => forward(signal, child, &mut terminal, guard, plan),
+            _ = guard.state_changed(state) => {}
+            () = time::sleep(wait) => {}
+        }
+    };
+    terminal.take_back();
+    if why.is_none() && code == Code::signal(Signal::KILL.as_raw()) {
+        // While this process stood still the keeper may have ended the command, and this be seen first.
+        plan.step(clock::now(), guard.state(), guard.remaining());
+        why = plan.kill_at().map(|_| loss::why(guard, args));
+    }
+    Ended { code, why, went_on }
+}
+
+/// Carries a step out; answers how long to wait when there was nothing to do.
+fn obey(step: Step, child: &Child) -> Option<Duration> {
+    match step {
+        Step::Wait(wait) => return Some(wait),
+        Step::Terminate => child.terminate(),
+        Step::Kill => child.kill(),
+    }
+    None
+}
+
+/// Passes a signal on to the command's group.
+fn forward(signal: Signal, child: &Child, terminal: &mut Terminal, guard: &Guard, plan: &mut Plan) {
+    if signal != Signal::CONT {
+        if signal == Signal::TSTP {
+            terminal.asked_to_stop();
+        }
+        child.signal(signal);
+        return;
+    }
+    // We may have been stopped for long. Should the lock be gone, the stopped command is killed
+    // before it gets to run one more instruction.
+    obey(plan.step(clock::now(), guard.state(), guard.remaining()), child);
+    terminal.resumed(child);
+}
+
+fn install<T>(result: io::Result<T>) -> Result<T, Failure> {
+    result.map_err(|error| Failure::new(Code::INTERNAL, format!("signals: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_label_is_the_commands_name() {
+        let label = |command: &[u8]| {
+            default_label(&[OsString::from(OsStr::from_bytes(command)), "--password=x".into()])
+        };
+        assert_eq!(label(b"/usr/local/bin/backup.sh").as_deref(), Some("backup.sh"));
+        assert_eq!(label(b"./a\x1b[2J\xff").as_deref(), Some("a?[2J?"));
+        assert_eq!(label("\u{202e}x".as_bytes()).as_deref(), Some("?x"));
+        assert_eq!(label(&"é".repeat(500).into_bytes()).map(|label| label.len()), Some(64));
+        assert_eq!(label(b"/"), None);
+        assert_eq!(label(b""), None);
+    }
+}

@@ -1,0 +1,113 @@
+//! Runs inside of runs: under whose locks a command works, told by its environment.
+//!
+//! `FAIRLOCK_OWNER` names the innermost lock's owner alone; `FAIRLOCK_OWNERS` has all of them, so that
+//! whatever a command has started is found when an outer lock is lost (`process/stragglers.rs`), and a run
+//! does not wait for a lock that is given back only when it has ended itself.
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::time::Duration;
+
+use fairlock::{Holder, Lock, OwnerId};
+use tokio::time;
+
+use crate::base::exit::Failure;
+use crate::base::message;
+use crate::process::stragglers::{OWNER_VAR, OWNERS_VAR};
+
+/// Longest time for the look whether a run would wait for itself. What does not answer by then is left
+/// to the wait itself, which has a bound of its own.
+const LOOK_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The owners of the runs around this one.
+#[derive(Debug)]
+pub(super) struct Outer(Vec<OwnerId>);
+
+impl Outer {
+    pub(super) fn of_environment() -> Self {
+        Self::parse(env::var_os(OWNERS_VAR).as_deref(), env::var_os(OWNER_VAR).as_deref())
+    }
+
+    /// `innermost`: a run of a version without the list has set that alone.
+    fn parse(all: Option<&OsStr>, innermost: Option<&OsStr>) -> Self {
+        let mut owners = Vec::new();
+        for text in [all, innermost].into_iter().flatten() {
+            for word in text.as_encoded_bytes().split(|byte| *byte == b' ') {
+                let owner = OwnerId::parse(word);
+                // Others may have written anything there.
+                if owner.is_ours() && !owners.contains(&owner) {
+                    owners.push(owner);
+                }
+            }
+        }
+        Self(owners)
+    }
+
+    /// The value for a command of ours: `owner` is its innermost.
+    pub(super) fn with(&self, owner: &OwnerId) -> OsString {
+        let all = self.0.iter().chain([owner]).map(ToString::to_string);
+        all.collect::<Vec<_>>().join(" ").into()
+    }
+
+    /// Refuses to wait for a lock whose holder waits for this very process. The store is asked, and not the
+    /// name compared: one store has many addresses, and the outer run may have ended and left this one.
+    pub(super) async fn refuse(
+        &self,
+        lock: &Lock,
+        name: &OsStr,
+        wait: Option<Duration>,
+    ) -> Result<(), Failure> {
+        if self.0.is_empty() {
+            return Ok(());
+        }
+        let patience = wait.map_or(LOOK_TIMEOUT, |wait| wait.min(LOOK_TIMEOUT));
+        // At least long enough for a store that is well.
+        let patience = patience.max(Duration::from_secs(1));
+        // What is wrong with the store or the name, the request itself will say.
+        let Ok(Ok(status)) = time::timeout(patience, lock.inspect_first(0)).await else {
+            return Ok(());
+        };
+        // The hold of a run with --once-per outlives it. Of one that is over nothing is known any more.
+        let is_over = |holder: &Holder| {
+            status.is_done() || (holder.owner.is_once() && status.client(&holder.owner).is_none())
+        };
+        let around = status.holder.as_ref().filter(|holder| self.0.contains(&holder.owner));
+        match around.filter(|holder| !is_over(holder)) {
+            None => Ok(()),
+            Some(holder) => Err(Failure::usage(format!(
+                "{}: held by the `fairlock run` that this one was started under (owner {}), so it would wait for \
+                 itself for ever; run the inner command without a lock, or name another one",
+                message::printable(name),
+                holder.owner,
+            ))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE: &str = "5f3c1a52-0f4e-8a1b-9c3d-1234567890ab:1";
+    const TWO: &str = "6f3c1a52-0f4e-8a1b-9c3d-1234567890ab:2";
+
+    #[test]
+    fn the_list_has_each_owner_once() {
+        let parse = |all: &str, innermost: &str| {
+            Outer::parse(Some(OsStr::new(all)), Some(OsStr::new(innermost)))
+        };
+        let three = OwnerId::parse(b"7f3c1a52-0f4e-8a1b-9c3d-1234567890ab:3");
+        let both = format!("{ONE} {TWO}");
+        for (all, innermost, before) in [
+            ("", "", String::new()),
+            ("", ONE, ONE.to_owned() + " "),
+            (ONE, TWO, both.clone() + " "),
+            (&both, TWO, both.clone() + " "),
+            ("\u{1b}[2J x:y  ", ONE, ONE.to_owned() + " "),
+        ] {
+            let value = parse(all, innermost).with(&three);
+            assert_eq!(value.to_str(), Some(format!("{before}{three}").as_str()), "{all:?}");
+        }
+        assert!(Outer::parse(None, None).0.is_empty());
+    }
+}

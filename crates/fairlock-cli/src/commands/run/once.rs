@@ -1,0 +1,73 @@
+//! `--once-per DURATION`: at most one run in a time, however many hosts start it.
+//!
+//! The lock is held, and renewed, while the command runs; a crash costs no more than a lease. When the command has
+//! succeeded, the hold is left to the store for the rest of the time, and its owner says by its number that this is
+//! on purpose. Whoever starts meanwhile finds the lock held, and skips.
+
+use std::io::{self, IsTerminal as _};
+use std::time::Duration;
+
+use fairlock::{Client, Guard, Lock};
+
+use super::args::Run;
+use super::release::{Outcome, leave};
+use crate::base::clock;
+use crate::base::exit::{Code, Failure};
+use crate::base::message;
+
+/// A shorter rest of the time is not worth a word: the store takes none.
+const REST_MIN: Duration = Duration::from_millis(100);
+
+/// Settles how often this run may begin, from the command line and the configuration, and that it does not wait.
+pub(super) fn settle(args: &mut Run, configured: Option<Duration>) -> Result<(), Failure> {
+    let is_configured = args.once_per.is_none();
+    // A hold without a command has no success that could count.
+    let configured = configured.filter(|_| !args.command.is_empty());
+    args.once_per = args.once_per.or(configured).filter(|time| !time.is_zero());
+    if args.once_per.is_none() {
+        return Ok(());
+    }
+    if args.wait.is_some_and(|wait| !wait.is_zero()) {
+        let (by, remedy) = match is_configured {
+            true => ("`once-per` in the configuration", "leave --wait out, or say --once-per 0"),
+            false => ("--once-per", "leave one of them out"),
+        };
+        let name = message::printable(&args.name);
+        return Err(Failure::usage(format!(
+            "{name}: under {by} a run never waits, so --wait means nothing; {remedy}"
+        )));
+    }
+    args.wait = Some(Duration::ZERO);
+    Ok(())
+}
+
+/// The lock as such a run asks for it.
+pub(super) fn owned(lock: Lock, client: &Client, args: &Run) -> Lock {
+    if args.once_per.is_some() { lock.owned_by(&client.once_owner()) } else { lock }
+}
+
+/// A run within the time of another one: for scripts a quiet end.
+pub(super) fn skipped(args: &Run, holder: Option<String>) -> Failure {
+    if args.quiet || !(args.verbose || io::stderr().is_terminal()) {
+        return Failure::silent(args.conflict_exit_code);
+    }
+    let holder = holder.unwrap_or_else(|| "held by another".to_owned());
+    let name = message::printable(&args.name);
+    Failure::new(args.conflict_exit_code, format!("{name}: skipped: {holder}"))
+}
+
+/// Leaves the lock to the store, if the command that has ended with `code` counts and some of the time is left;
+/// otherwise the guard comes back. `began`: when it was acquired, by [`clock::now`].
+pub(super) async fn keep(
+    args: &Run,
+    guard: Guard,
+    code: Code,
+    began: Duration,
+) -> Result<Outcome, Guard> {
+    let counts = args.once_per.filter(|_| code == Code::OK);
+    let rest = counts.map(|time| time.saturating_sub(clock::now() - began));
+    match rest {
+        Some(rest) if rest >= REST_MIN => Ok(leave(guard, rest).await),
+        _ => Err(guard),
+    }
+}

@@ -1,0 +1,262 @@
+//! When the command must be told to end, and when it must be killed. Pure: times come in.
+//!
+//! Two rules. A lock in doubt, or under a lease that is not renewed, is over at its local deadline,
+//! so the command is asked to end a grace before and is dead at that time. A lock that the server
+//! says is gone is over now, so the command is asked at once and is dead a grace later.
+
+use std::time::Duration;
+
+use fairlock::GuardState;
+
+/// Longest time between two looks at the guard. Timers stand still while the machine sleeps and
+/// leases do not; after waking up this is how long the command may run before we notice. It is also
+/// how often the keeper learns of a renewal, the first of which may have to come within 2 s. Of a short lease
+/// it is a part: the keeper ends the command when it has not heard of a renewal in time.
+const TICK: Duration = Duration::from_millis(500);
+
+/// Looks in a lease, at least: renewals come three times in it.
+const LOOKS_IN_A_LEASE: u32 = 6;
+
+/// What to do now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Nothing; look again after this time at the latest.
+    Wait(Duration),
+    /// Ask the command to end.
+    Terminate,
+    /// End it.
+    Kill,
+}
+
+/// Decides step by step for one run of the command.
+#[derive(Debug)]
+pub(super) struct Plan {
+    grace: Duration,
+    /// [`TICK`], or less.
+    tick: Duration,
+    /// The lease is not renewed: a held lock has a deadline too.
+    fixed_lease: bool,
+    /// The command is left alone whatever happens.
+    hands_off: bool,
+    /// Local deadline at the last look, on the boot clock.
+    deadline: Duration,
+    phase: Phase,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Running,
+    /// Asked to end. Final, even when the lock recovers: the command may have half shut down.
+    Ending {
+        kill_at: Duration,
+    },
+    Killed {
+        at: Duration,
+    },
+}
+
+impl Plan {
+    /// `grace` as asked for; at most a third of the lease is used.
+    pub(super) fn new(
+        grace: Duration,
+        lease: Duration,
+        fixed_lease: bool,
+        hands_off: bool,
+    ) -> Self {
+        Self {
+            grace: grace.min(lease / 3),
+            tick: TICK.min(lease / LOOKS_IN_A_LEASE),
+            fixed_lease,
+            hands_off,
+            deadline: Duration::MAX,
+            phase: Phase::Running,
+        }
+    }
+
+    /// The next step, seen at `now` with the guard in this state and this long to its deadline.
+    pub(super) fn step(&mut self, now: Duration, state: GuardState, remaining: Duration) -> Step {
+        if self.hands_off {
+            return Step::Wait(self.tick);
+        }
+        match self.phase {
+            Phase::Running => self.step_running(now, state, remaining),
+            Phase::Ending { kill_at } if now >= kill_at => self.kill(now),
+            Phase::Ending { kill_at } => Step::Wait(self.tick.min(kill_at - now)),
+            Phase::Killed { .. } => Step::Wait(self.tick),
+        }
+    }
+
+    /// Up to when the command may live as far as known now; `None` when it is left alone.
+    pub(super) fn deadline(&self) -> Option<Duration> {
+        let deadline = self.kill_at().unwrap_or(self.deadline);
+        (!self.hands_off && deadline != Duration::MAX).then_some(deadline)
+    }
+
+    /// When what is left of the group must be dead, if the command was told to end.
+    pub(super) fn kill_at(&self) -> Option<Duration> {
+        match self.phase {
+            Phase::Running => None,
+            Phase::Ending { kill_at } => Some(kill_at),
+            Phase::Killed { at } => Some(at),
+        }
+    }
+
+    /// Time between asking and killing when there is no deadline to keep.
+    pub(super) fn grace(&self) -> Duration {
+        self.grace
+    }
+
+    fn step_running(&mut self, now: Duration, state: GuardState, remaining: Duration) -> Step {
+        if state == GuardState::Lost {
+            // Past the deadline the command has run unlocked already, as after a sleep.
+            if now >= self.deadline {
+                return self.kill(now);
+            }
+            return self.terminate(now + self.grace);
+        }
+        self.deadline = now + remaining;
+        if state == GuardState::Held && !self.fixed_lease {
+            return Step::Wait(self.tick);
+        }
+        if remaining.is_zero() {
+            self.kill(now)
+        } else if remaining <= self.grace {
+            self.terminate(self.deadline)
+        } else {
+            Step::Wait(self.tick.min(remaining - self.grace))
+        }
+    }
+
+    fn terminate(&mut self, kill_at: Duration) -> Step {
+        self.phase = Phase::Ending { kill_at };
+        Step::Terminate
+    }
+
+    fn kill(&mut self, now: Duration) -> Step {
+        self.phase = Phase::Killed { at: now };
+        Step::Kill
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use GuardState::{Held, Lost, Suspect};
+    use Step::{Kill, Terminate, Wait};
+
+    use super::*;
+
+    /// Runs (now, state, remaining) in milliseconds through a plan.
+    fn check(mut plan: Plan, steps: &[(u64, GuardState, u64, Step)]) -> Plan {
+        for &(now, state, remaining, step) in steps {
+            assert_eq!(plan.step(ms(now), state, ms(remaining)), step, "at {now} {plan:?}");
+        }
+        plan
+    }
+
+    fn renewed() -> Plan {
+        Plan::new(ms(5_000), ms(30_000), false, false)
+    }
+
+    fn ms(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    #[test]
+    fn a_held_lock_is_left_alone() {
+        let plan = check(
+            renewed(),
+            &[
+                (0, Held, 6_000, Wait(TICK)),
+                (900, Held, 100, Wait(TICK)),
+                (1_900, Held, 0, Wait(TICK)),
+            ],
+        );
+        assert_eq!(plan.kill_at(), None);
+    }
+
+    /// A renewed lease of 300 ms: the keeper, which hears of renewals at these looks alone, ended the command.
+    #[test]
+    fn d26_a_short_lease_is_looked_at_more_often() {
+        let plan = Plan::new(ms(5_000), ms(300), false, false);
+        check(plan, &[(0, Held, 300, Wait(ms(50))), (50, Held, 250, Wait(ms(50)))]);
+    }
+
+    #[test]
+    fn doubt_ends_the_command_before_the_deadline() {
+        let plan = check(
+            renewed(),
+            &[
+                (0, Suspect, 20_000, Wait(TICK)),
+                (14_700, Suspect, 5_300, Wait(ms(300))),
+                (15_000, Suspect, 5_000, Terminate),
+                (15_001, Suspect, 4_999, Wait(TICK)),
+                (19_500, Suspect, 500, Wait(ms(500))),
+                (20_000, Lost, 0, Kill),
+                (20_001, Lost, 0, Wait(TICK)),
+            ],
+        );
+        assert_eq!(plan.kill_at(), Some(ms(20_000)));
+    }
+
+    #[test]
+    fn doubt_that_passes_ends_nothing() {
+        let plan =
+            check(renewed(), &[(0, Suspect, 9_000, Wait(TICK)), (3_900, Held, 30_000, Wait(TICK))]);
+        assert_eq!(plan.kill_at(), None);
+    }
+
+    /// A command that was told to end is not told to go on.
+    #[test]
+    fn ending_is_final() {
+        let steps = [(0, Suspect, 4_000, Terminate), (1_000, Held, 30_000, Wait(TICK))];
+        let plan = check(renewed(), &steps);
+        assert_eq!(plan.kill_at(), Some(ms(4_000)));
+    }
+
+    #[test]
+    fn the_servers_word_ends_it_at_once() {
+        check(
+            renewed(),
+            &[
+                (0, Held, 30_000, Wait(TICK)),
+                (500, Lost, 0, Terminate),
+                (501, Lost, 0, Wait(TICK)),
+                (5_500, Lost, 0, Kill),
+            ],
+        );
+    }
+
+    /// The machine slept: nobody could ask the command in time.
+    #[test]
+    fn waking_up_after_the_deadline_kills() {
+        check(renewed(), &[(0, Held, 30_000, Wait(TICK)), (3_600_000, Lost, 0, Kill)]);
+    }
+
+    #[test]
+    fn a_fixed_lease_ends_the_command_in_time() {
+        let plan = Plan::new(ms(5_000), ms(3_000), true, false);
+        check(
+            plan,
+            &[
+                (0, Held, 2_990, Wait(TICK)),
+                (1_500, Held, 1_490, Wait(ms(490))),
+                // A third of the lease, not the five seconds asked for.
+                (1_990, Held, 1_000, Terminate),
+                (2_990, Held, 0, Kill),
+            ],
+        );
+    }
+
+    #[test]
+    fn no_grace_kills_at_the_deadline() {
+        let plan = Plan::new(ms(0), ms(3_000), true, false);
+        check(plan, &[(2_500, Held, 500, Wait(ms(500))), (3_000, Held, 0, Kill)]);
+    }
+
+    #[test]
+    fn hands_off_means_never() {
+        let plan = Plan::new(ms(5_000), ms(3_000), true, true);
+        let plan = check(plan, &[(0, Suspect, 1, Wait(TICK)), (10, Lost, 0, Wait(TICK))]);
+        assert_eq!(plan.kill_at(), None);
+    }
+}

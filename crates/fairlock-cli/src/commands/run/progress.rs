@@ -1,0 +1,165 @@
+//! Shows how the wait goes: on a terminal in one line that is rewritten in place, elsewhere in a line now and
+//! then for a log.
+
+use std::convert::Infallible;
+use std::future;
+use std::io::{self, IsTerminal as _};
+use std::time::{Duration, Instant};
+
+use fairlock::{ClientId, Lock, LockStatus};
+use tokio::time;
+
+use super::args::Run;
+use super::whom;
+use crate::base::duration;
+use crate::base::line::{Line, width};
+use crate::base::message;
+
+/// How often a terminal's line is renewed; each time costs the server one read-only call.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// How long one look at the queue may take before the line does without it.
+const INSPECT_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// When the first line is written where no terminal is: a wait that is shorter is nobody's worry. The next ones
+/// come after twice, four times this, and so on, so that a wait of a day leaves fourteen lines in a log.
+const FIRST_LINE: Duration = Duration::from_secs(10);
+
+/// Shows the place in the queue, the holder and the time waited, until dropped.
+pub(super) async fn show(lock: &Lock, client: ClientId, args: &Run) -> Infallible {
+    let waiting =
+        Waiting { lock, client, name: message::printable(&args.name), began: Instant::now() };
+    if args.quiet {
+        future::pending().await
+    } else if args.verbose {
+        waiting.tell_all().await
+    } else if io::stderr().is_terminal() {
+        waiting.rewrite().await
+    } else {
+        waiting.tell().await
+    }
+}
+
+struct Waiting<'a> {
+    lock: &'a Lock,
+    client: ClientId,
+    name: String,
+    began: Instant,
+}
+
+impl Waiting<'_> {
+    async fn rewrite(&self) -> Infallible {
+        let line = Line;
+        loop {
+            // Sleep first: a lock that is free needs no line.
+            time::sleep(INTERVAL).await;
+            let status = self.look().await;
+            line.write(&fit(&self.parts(status.as_ref()), width()));
+        }
+    }
+
+    /// Lines that grow rarer.
+    async fn tell(&self) -> Infallible {
+        let mut at = FIRST_LINE;
+        loop {
+            time::sleep(at.saturating_sub(self.began.elapsed())).await;
+            let status = self.look().await;
+            message::report(&self.parts(status.as_ref()).join(", "));
+            at *= 2;
+        }
+    }
+
+    /// The same, and a line for each change of what they would say.
+    async fn tell_all(&self) -> Infallible {
+        let mut at = FIRST_LINE;
+        let mut said = Vec::new();
+        loop {
+            time::sleep(INTERVAL).await;
+            let status = self.look().await;
+            let seen = status.as_ref().map(|status| self.standing(status)).unwrap_or_default();
+            if seen != said || self.began.elapsed() >= at {
+                message::report(&self.parts(status.as_ref()).join(", "));
+                while at <= self.began.elapsed() {
+                    at *= 2;
+                }
+                said = seen;
+            }
+        }
+    }
+
+    async fn look(&self) -> Option<LockStatus> {
+        time::timeout(INSPECT_TIMEOUT, self.lock.inspect()).await.ok()?.ok()
+    }
+
+    /// What changes when somebody comes or goes, and not with the time alone.
+    fn standing(&self, status: &LockStatus) -> Vec<String> {
+        let holder = status.holder.as_ref().map(|holder| holder.owner.to_string());
+        whom::place(status, self.client).into_iter().chain(holder).collect()
+    }
+
+    /// The line in pieces, the most important first.
+    fn parts(&self, status: Option<&LockStatus>) -> Vec<String> {
+        let waited = duration::human(self.began.elapsed());
+        let mut parts = vec![format!("{}: waiting for {waited}", self.name)];
+        match status {
+            None => parts.push("the store does not answer".to_owned()),
+            Some(status) => {
+                parts.extend(whom::place(status, self.client));
+                parts.extend(whom::holder(status));
+                parts.extend(whom::predecessor(status, self.client));
+            }
+        }
+        parts
+    }
+}
+
+/// As many of the pieces as fit into `width`; the last one may be cut, and says so.
+fn fit(parts: &[String], width: usize) -> String {
+    /// Of a piece that is cut: less says nothing.
+    const CUT_MIN: usize = 12;
+    let mut line = "fairlock".to_owned();
+    let mut used = line.chars().count();
+    for (at, part) in parts.iter().enumerate() {
+        let separator = if at == 0 { ": " } else { ", " };
+        let (length, left) = (part.chars().count(), width.saturating_sub(used + separator.len()));
+        if length > left {
+            if left > CUT_MIN || at == 0 {
+                line.push_str(separator);
+                line.extend(part.chars().take(left.saturating_sub(1)));
+                line.push('…');
+            }
+            break;
+        }
+        line.push_str(separator);
+        line.push_str(part);
+        used += separator.len() + length;
+    }
+    line.chars().take(width).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn d25_what_does_not_fit_is_left_out_from_the_end() {
+        let parts =
+            ["x: waiting for 12s", "2 of 5 in the queue", "held by ann@web-1, pid 42, nightly"]
+                .map(str::to_owned);
+        for (width, line) in [
+            (
+                200,
+                "fairlock: x: waiting for 12s, 2 of 5 in the queue, held by ann@web-1, pid 42, nightly",
+            ),
+            (70, "fairlock: x: waiting for 12s, 2 of 5 in the queue, held by ann@web-1,…"),
+            (60, "fairlock: x: waiting for 12s, 2 of 5 in the queue"),
+            (40, "fairlock: x: waiting for 12s"),
+            (20, "fairlock: x: waitin…"),
+            (5, "fairl"),
+            (0, ""),
+        ] {
+            assert_eq!(fit(&parts, width), line, "{width}");
+            assert!(fit(&parts, width).chars().count() <= width);
+        }
+    }
+}

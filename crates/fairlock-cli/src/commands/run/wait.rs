@@ -1,0 +1,149 @@
+//! Waiting for one's turn, and once more when the lock was over before anything was done under it.
+
+use std::time::Duration;
+
+use fairlock::{ClientId, ErrorKind, Guard, Lock};
+use tokio::time;
+
+use super::args::Run;
+use super::once;
+use super::progress;
+use super::release::release;
+use super::whom;
+use crate::base::clock;
+use crate::base::duration;
+use crate::base::exit::{Code, Failure};
+use crate::base::message;
+use crate::process::signal::Signals;
+
+/// How often a lock under a fixed lease may be over before the command has begun, before the lease is called too
+/// short. A renewed one is asked for again as long as `--wait` says.
+const OVER_MAX: u32 = 3;
+
+/// Who does not wait hears of a store that does not answer after this time, as long as one attempt to connect.
+const SILENCE_MAX: Duration = Duration::from_secs(5);
+
+/// What is left of a wait at least: whoever has spent it on the connection still looks once.
+const LEAST: Duration = Duration::from_millis(1);
+
+/// How long the look for who holds the lock may take, when nothing is left to do but to name it.
+const LOOK_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// What came of one attempt.
+enum Got {
+    Lock(Guard),
+    /// It is taken, and the time is up.
+    Nothing,
+    /// It was granted, and over before this process could use it.
+    Over,
+}
+
+/// The wait of one run.
+#[derive(Debug)]
+pub(super) struct Wait<'a> {
+    lock: &'a Lock,
+    client: ClientId,
+    args: &'a Run,
+    began: Duration,
+    /// How often the lock was granted and over before the command began.
+    over: u32,
+}
+
+impl<'a> Wait<'a> {
+    /// The wait counts from `began`: connecting is a part of it.
+    pub(super) fn new(lock: &'a Lock, client: ClientId, args: &'a Run, began: Duration) -> Self {
+        Self { lock, client, args, began, over: 0 }
+    }
+
+    /// Acquires the lock, or says why not. A signal, like every other early end, drops the wait, and
+    /// that leaves the queue.
+    pub(super) async fn acquire(&mut self, signals: &mut Signals) -> Result<Guard, Failure> {
+        loop {
+            let got = tokio::select! {
+                // A signal goes first: a lock that arrives together with it must not start the command.
+                biased;
+                signal = signals.recv() => return Err(Failure::signal(signal)),
+                got = self.attempt() => got?,
+                never = progress::show(self.lock, self.client, self.args) => match never {},
+            };
+            match got {
+                Got::Lock(guard) => return Ok(guard),
+                Got::Nothing => return Err(self.conflict().await),
+                // The library cannot tell a short lease from a process, or a store, that stood still once. Only
+                // trying again does.
+                Got::Over => self.count_over()?,
+            }
+        }
+    }
+
+    /// The lock was over before the command began, so that nothing ran: it is waited for once more.
+    pub(super) async fn again(&mut self, guard: Guard) -> Result<(), Failure> {
+        drop(release(guard).await);
+        self.count_over()
+    }
+
+    fn count_over(&mut self) -> Result<(), Failure> {
+        self.over += 1;
+        match self.args.lease {
+            Some(lease) if self.over >= OVER_MAX => Err(Failure::usage(format!(
+                "{}: {OVER_MAX} times its --lease of {} was over before the command began; nothing ran; choose a \
+                 longer one",
+                message::printable(&self.args.name),
+                duration::human(lease)
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    async fn attempt(&self) -> Result<Got, Failure> {
+        let got = match self.args.wait {
+            None => self.lock.lock().await.map(Some),
+            Some(Duration::ZERO) => match time::timeout(SILENCE_MAX, self.lock.try_lock()).await {
+                Ok(got) => got,
+                Err(_) => {
+                    let name = message::printable(&self.args.name);
+                    let text =
+                        format!("{name}: the store does not answer; the command was not run");
+                    return Err(Failure::new(Code::UNAVAILABLE, text));
+                }
+            },
+            Some(wait) => {
+                let left = (self.began + wait).saturating_sub(clock::now());
+                self.lock.try_lock_for(left.max(LEAST)).await
+            }
+        };
+        match got {
+            Ok(Some(guard)) => Ok(Got::Lock(guard)),
+            Ok(None) => Ok(Got::Nothing),
+            Err(error) if error.kind() == ErrorKind::LeaseTooShort => Ok(Got::Over),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn conflict(&self) -> Failure {
+        let Run { name, wait, quiet, conflict_exit_code, .. } = self.args;
+        if *quiet || *conflict_exit_code == Code::OK {
+            return Failure::silent(*conflict_exit_code);
+        }
+        let status = time::timeout(LOOK_TIMEOUT, self.lock.inspect_first(0)).await;
+        // Free by now, or the store is silent: then nobody can be named.
+        let holder = status.ok().and_then(Result::ok).and_then(|status| whom::holder(&status));
+        if self.args.once_per.is_some() {
+            return once::skipped(self.args, holder);
+        }
+        let name = message::printable(name);
+        let mut text = match (wait, holder) {
+            (None | Some(Duration::ZERO), Some(holder)) => format!("{name}: {holder}"),
+            (None | Some(Duration::ZERO), None) => format!("{name}: held by another"),
+            (Some(wait), holder) => {
+                let wait = duration::human(*wait);
+                let holder = holder.map_or_else(String::new, |holder| format!(": {holder}"));
+                format!("{name}: not acquired within {wait}{holder}")
+            }
+        };
+        if self.over > 0 {
+            text.push_str("; it was granted, and over before the command began: nothing ran");
+        }
+        Failure::new(*conflict_exit_code, text)
+    }
+}

@@ -1,0 +1,51 @@
+//! Who holds a lock, and who waits for it, in the words of one line.
+
+use fairlock::{ClientId, LockStatus, OwnerId, QueuedWaiter};
+
+use crate::locks::text::{age, done, who};
+
+/// `held by ann@web-1, pid 42, backup.sh, for 3m10s`, or that its work is done; `None` when it is free.
+pub(super) fn holder(status: &LockStatus) -> Option<String> {
+    let holder = status.holder.as_ref()?;
+    if let Some(done) = done(status) {
+        return Some(done);
+    }
+    let mut text = format!("held by {}", owner(status, &holder.owner));
+    if let Some(age) = age(status, holder.since) {
+        text.push_str(&format!(", for {age}"));
+    }
+    Some(text)
+}
+
+/// `2 of 5 in the queue`; `None` for a client that does not stand there.
+pub(super) fn place(status: &LockStatus, client: ClientId) -> Option<String> {
+    let place = waiter(status, client)?.place;
+    Some(format!("{place} of {} in the queue", status.queue_len))
+}
+
+/// `after bob@web-2, pid 7, sync, waiting for 12s`: who stands right before the client.
+pub(super) fn predecessor(status: &LockStatus, client: ClientId) -> Option<String> {
+    let place = waiter(status, client)?.place;
+    let before = status.queue.iter().rfind(|waiter| waiter.place < place)?;
+    let mut text = format!("after {}", owner(status, &before.owner));
+    if let Some(age) = age(status, before.since) {
+        text.push_str(&format!(", waiting for {age}"));
+    }
+    if before.alive == Some(false) {
+        text.push_str(" (dead)");
+    }
+    Some(text)
+}
+
+fn waiter(status: &LockStatus, client: ClientId) -> Option<&QueuedWaiter> {
+    status.queue.iter().find(|waiter| waiter.owner.client() == Some(client))
+}
+
+/// What a client says of itself; its id, where it says nothing.
+fn owner(status: &LockStatus, owner: &OwnerId) -> String {
+    match status.client(owner) {
+        Some(client) => who(client),
+        None if owner.is_ours() => owner.to_string(),
+        None => format!("another program ({owner})"),
+    }
+}

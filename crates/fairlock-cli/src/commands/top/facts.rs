@@ -1,0 +1,197 @@
+//! What is shown of a lock: plain data, ready to be drawn.
+
+use std::collections::VecDeque;
+use std::time::{Duration, SystemTime};
+
+use fairlock::{Error, Kind, LockStatus, OwnerId};
+
+use crate::base::message;
+use crate::locks::look::{Name, Seen, Target};
+use crate::locks::text;
+
+/// One look at a lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Facts {
+    pub(super) name: Name,
+    pub(super) kind: Option<Kind>,
+    pub(super) holder: Option<Holder>,
+    /// Until the lease ends unless it is renewed.
+    pub(super) left: Option<Duration>,
+    pub(super) token: Option<u64>,
+    pub(super) waiting: usize,
+    /// The first in line, if they were asked for.
+    pub(super) queue: Vec<Waiter>,
+    /// Why there is nothing to show.
+    pub(super) trouble: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Holder {
+    pub(super) id: String,
+    /// Where its client runs, as far as it says.
+    pub(super) who: Option<String>,
+    pub(super) held_for: Option<Duration>,
+    pub(super) count: u32,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Waiter {
+    pub(super) place: usize,
+    pub(super) id: String,
+    pub(super) who: Option<String>,
+    pub(super) waits_for: Option<Duration>,
+    /// `None` where it cannot be known.
+    pub(super) alive: Option<bool>,
+}
+
+impl Facts {
+    pub(super) fn new(seen: Seen) -> Self {
+        let Seen { name, kind, status } = seen;
+        let who = |owner: &OwnerId| status.client(owner).map(text::who);
+        let holder = status.holder.as_ref().map(|holder| Holder {
+            id: holder.owner.to_string(),
+            who: who(&holder.owner),
+            held_for: age(&status, holder.since),
+            count: holder.count,
+        });
+        let queue = status.queue.iter().map(|waiter| Waiter {
+            place: waiter.place,
+            id: waiter.owner.to_string(),
+            who: who(&waiter.owner),
+            waits_for: age(&status, waiter.since),
+            alive: waiter.alive,
+        });
+        Self {
+            kind,
+            holder,
+            left: status.ttl,
+            token: status.token.map(|token| token.get()),
+            waiting: status.queue_len,
+            queue: queue.collect(),
+            trouble: None,
+            name,
+        }
+    }
+
+    /// A look that has failed.
+    pub(super) fn failed(target: &Target, error: &Error) -> Self {
+        Self {
+            name: target.name.clone(),
+            kind: target.kind,
+            holder: None,
+            left: None,
+            token: None,
+            waiting: 0,
+            queue: Vec::new(),
+            trouble: Some(message::redact(&error.to_string())),
+        }
+    }
+
+    pub(super) fn is_in_use(&self) -> bool {
+        self.holder.is_some() || self.waiting > 0
+    }
+
+    /// Whether somebody else got the lock since this look: another holder, or another token where the
+    /// same one, or nobody, is seen again.
+    fn is_handed_on(&self, later: &Self) -> bool {
+        if self.trouble.is_some() || later.trouble.is_some() {
+            return false;
+        }
+        let id = |facts: &Self| facts.holder.as_ref().map(|holder| holder.id.clone());
+        let other_holder = id(later).is_some_and(|new| id(self) != Some(new));
+        other_holder || later.token > self.token
+    }
+}
+
+/// For how long, by the store's own clock.
+fn age(status: &LockStatus, since: Option<SystemTime>) -> Option<Duration> {
+    status.at.duration_since(since?).ok()
+}
+
+/// How often a lock was seen to change hands. A token is a time and no counter, so what happens
+/// between two looks counts once: it is "at least", and one a look at most.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Changes {
+    looks: VecDeque<(Duration, bool)>,
+}
+
+/// Looks that are remembered.
+const LOOKS_MAX: usize = 30;
+
+impl Changes {
+    /// Takes in a look at this time, and the one before it.
+    pub(super) fn note(&mut self, at: Duration, before: Option<&Facts>, now: &Facts) {
+        if self.looks.len() == LOOKS_MAX {
+            self.looks.pop_front();
+        }
+        self.looks.push_back((at, before.is_some_and(|before| before.is_handed_on(now))));
+    }
+
+    /// Changes a second; `None` before the second look.
+    pub(super) fn per_second(&self) -> Option<f64> {
+        let (first, last) = (self.looks.front()?.0, self.looks.back()?.0);
+        let time = last.checked_sub(first).filter(|time| !time.is_zero())?;
+        // What the first look saw happened before the time that is measured.
+        let seen = self.looks.iter().skip(1).filter(|(_, changed)| *changed).count();
+        Some(seen as f64 / time.as_secs_f64())
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// A lock that `holder` holds.
+    pub(in crate::commands::top) fn facts(name: &str, holder: &str, token: u64) -> Facts {
+        Facts {
+            name: Name::new(name.as_bytes()),
+            kind: None,
+            holder: (!holder.is_empty()).then(|| Holder {
+                id: format!("{holder}-id"),
+                who: Some(holder.to_owned()),
+                held_for: Some(Duration::from_millis(2_500)),
+                count: 1,
+            }),
+            left: (!holder.is_empty()).then(|| Duration::from_secs(27)),
+            token: Some(token),
+            waiting: 0,
+            queue: Vec::new(),
+            trouble: None,
+        }
+    }
+
+    #[test]
+    fn changes_of_the_holder_are_counted() {
+        let looks = [
+            (facts("x", "a", 1), false),
+            (facts("x", "a", 1), false),
+            (facts("x", "b", 2), true),
+            // Free now; nobody had it in between.
+            (facts("x", "", 2), false),
+            // Free again, and somebody had it in between.
+            (facts("x", "", 3), true),
+            (facts("x", "b", 4), true),
+            // Java mints no tokens.
+            (facts("x", "c", 4), true),
+            // The token is forgotten.
+            (Facts { token: None, ..facts("x", "c", 4) }, false),
+        ];
+        for pair in looks.windows(2) {
+            assert_eq!(pair[0].0.is_handed_on(&pair[1].0), pair[1].1, "{pair:?}");
+        }
+
+        let mut changes = Changes::default();
+        assert_eq!(changes.per_second(), None);
+        let mut before = None;
+        for second in 0..100_u64 {
+            // Once in two seconds.
+            let now = facts("x", "a", second / 2);
+            changes.note(Duration::from_secs(second), before.as_ref(), &now);
+            before = Some(now);
+            assert_eq!(changes.per_second().is_some(), second > 0);
+        }
+        let rate = changes.per_second().unwrap();
+        assert!((0.45..=0.55).contains(&rate), "{rate}");
+        assert_eq!(changes.looks.len(), LOOKS_MAX);
+    }
+}

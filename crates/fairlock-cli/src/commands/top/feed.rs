@@ -1,0 +1,265 @@
+//! Where the facts come from: a walk through the store that never ends, and a look at each tracked
+//! lock every interval. One thing at a time, so that a slow store is asked less and not more.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fairlock::{Client, ConnectionState, Error, LockEntry};
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::time::{self, MissedTickBehavior};
+
+use super::app::{Force, Looked};
+use super::facts::Facts;
+use super::tracked::Tracked;
+use crate::base::clock;
+use crate::base::message;
+use crate::locks::look::{self, Name, Target};
+
+/// Waiters of the selected lock that are listed.
+const QUEUE_MAX: usize = 50;
+
+/// Shortest rest between two walks. A walk that took longer is followed by a rest as long as it was, so
+/// that a store is searched half of the time at most.
+const REST_MIN: Duration = Duration::from_secs(2);
+
+/// News that nobody has looked at yet.
+const QUEUED_MAX: usize = 8;
+
+/// What is to be known, and what was done.
+#[derive(Debug)]
+pub(super) enum News {
+    Looked(Looked),
+    /// The store did not answer, or refused.
+    Trouble(String),
+    /// What came of a command.
+    Said(String),
+}
+
+/// The view's end of the feed.
+pub(super) struct Feed {
+    pub(super) news: mpsc::Receiver<News>,
+    /// The lock whose queue is wanted.
+    pub(super) selected: watch::Sender<Option<Name>>,
+    client: Client,
+    sender: mpsc::Sender<News>,
+    again: Arc<Notify>,
+}
+
+struct Looker {
+    client: Client,
+    tracked: Tracked,
+    selected: watch::Receiver<Option<Name>>,
+    news: mpsc::Sender<News>,
+    /// Why the walk does not get on.
+    walk_trouble: Option<String>,
+}
+
+/// A step of the walk; `None` at the end of each.
+type Found = Result<Option<Vec<LockEntry>>, Error>;
+
+impl Feed {
+    /// Begins to look. `rate` is that of the walk; `None` where the locks were named.
+    pub(super) fn start(
+        client: &Client,
+        tracked: Tracked,
+        rate: Option<u32>,
+        interval: Duration,
+    ) -> Self {
+        let (sender, news) = mpsc::channel(QUEUED_MAX);
+        let (selected, wanted) = watch::channel(None);
+        let again = Arc::new(Notify::new());
+        let (steps, found) = mpsc::channel(1);
+        if let Some(rate) = rate {
+            tokio::spawn(walk(client.clone(), rate, steps));
+        }
+        let looker = Looker {
+            client: client.clone(),
+            tracked,
+            selected: wanted,
+            news: sender.clone(),
+            walk_trouble: None,
+        };
+        tokio::spawn(looker.run(found, interval, Arc::clone(&again)));
+        Self { news, selected, client: client.clone(), sender, again }
+    }
+
+    /// Takes a lock away; what came of it is told.
+    pub(super) fn force(&self, force: Force) {
+        let (client, news, again) =
+            (self.client.clone(), self.sender.clone(), Arc::clone(&self.again));
+        tokio::spawn(async move {
+            let name = force.name.printable();
+            let text = match take_away(&client, &force).await {
+                Ok(text) => format!("{name}: {text}"),
+                Err(error) => message::redact(&error.to_string()),
+            };
+            // Nobody may be there any more.
+            let _ = news.send(News::Said(text)).await;
+            again.notify_one();
+        });
+    }
+}
+
+/// Only from the holder that was seen: who got the lock in the meantime is left alone.
+async fn take_away(client: &Client, force: &Force) -> Result<&'static str, Error> {
+    let target = Target { name: force.name.clone(), kind: None };
+    let seen = look::look(client, target, 0).await?;
+    let Some(holder) = &seen.status.holder else { return Ok("was free already") };
+    let token = seen.status.token.map(|token| token.get());
+    if holder.owner.to_string() != force.holder_id || token != force.token {
+        return Ok("another one holds it by now; nothing was done");
+    }
+    let name = force.name.as_bytes();
+    let lock = match seen.kind {
+        Some(fairlock::Kind::Simple) => client.simple_lock(name),
+        _ => client.fair_lock(name),
+    };
+    Ok(if lock.force_unlock().await? { "taken away" } else { "was free already" })
+}
+
+/// Walks through the store again and again.
+async fn walk(client: Client, rate: u32, steps: mpsc::Sender<Found>) {
+    loop {
+        let began = clock::now();
+        let mut locks = client.locks().keys_per_second(rate);
+        loop {
+            let step = locks.next_page().await;
+            let is_last = !matches!(step, Ok(Some(_)));
+            if steps.send(step).await.is_err() {
+                return;
+            }
+            if is_last {
+                break;
+            }
+        }
+        let took = clock::now().saturating_sub(began);
+        time::sleep(took.max(REST_MIN)).await;
+    }
+}
+
+impl Looker {
+    async fn run(
+        mut self,
+        mut found: mpsc::Receiver<Found>,
+        interval: Duration,
+        again: Arc<Notify>,
+    ) {
+        let mut ticks = time::interval(interval);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut walks = true;
+        loop {
+            let goes_on = tokio::select! {
+                biased;
+                changed = self.selected.changed() => match changed {
+                    Ok(()) => self.look_at_selected().await,
+                    Err(_) => false,
+                },
+                step = found.recv(), if walks => match step {
+                    Some(step) => self.take(step).await,
+                    None => {
+                        walks = false;
+                        true
+                    }
+                },
+                () = again.notified() => self.look_at_all().await,
+                _ = ticks.tick() => self.look_at_all().await,
+            };
+            if !goes_on {
+                return;
+            }
+        }
+    }
+
+    /// A step of the walk. At the end of the first one nobody has to wait for the next tick.
+    async fn take(&mut self, step: Found) -> bool {
+        self.walk_trouble = step.as_ref().err().map(|error| message::redact(&error.to_string()));
+        match step {
+            Ok(Some(page)) => {
+                let now = clock::now();
+                for entry in &page {
+                    self.tracked.found(Target::from(entry), entry.held, entry.waiting, now);
+                }
+                true
+            }
+            Ok(None) => {
+                let is_first = !self.tracked.searched();
+                self.tracked.walked();
+                !is_first || self.look_at_all().await
+            }
+            Err(_) => true,
+        }
+    }
+
+    /// One look for each tracked lock.
+    async fn look_at_all(&mut self) -> bool {
+        // Every look that is sent without a connection would wait for one.
+        if !self.is_connected() {
+            return self.tell(News::Trouble("no connection; trying again".to_owned())).await;
+        }
+        let selected = self.selected.borrow_and_update().clone();
+        let mut targets = self.tracked.targets();
+        if targets.is_empty() {
+            // Nothing to look at; does the store answer?
+            if let Err(error) = self.client.ping().await {
+                return self.trouble(&error).await;
+            }
+        }
+        targets.retain(|target| Some(&target.name) != selected.as_ref());
+        let mut results = look::look_all(&self.client, &targets, 0).await;
+        if let Some(target) = selected.and_then(|name| self.tracked.target(&name)) {
+            results.push(look::look(&self.client, target.clone(), QUEUE_MAX).await);
+            targets.push(target);
+        }
+        let now = clock::now();
+        let mut facts = Vec::with_capacity(targets.len());
+        for (target, result) in targets.iter().zip(results) {
+            match result {
+                Ok(seen) => {
+                    let fact = Facts::new(seen);
+                    let (kind, in_use, waiting) = (fact.kind, fact.is_in_use(), fact.waiting);
+                    self.tracked.looked(&fact.name, kind, in_use, waiting, now);
+                    facts.push(fact);
+                }
+                Err(error) if concerns_the_store(&error) => return self.trouble(&error).await,
+                Err(error) => facts.push(Facts::failed(target, &error)),
+            }
+        }
+        self.looked(facts, true).await
+    }
+
+    /// Another lock was selected: its queue is wanted at once. If that fails, the next tick says why.
+    async fn look_at_selected(&mut self) -> bool {
+        let selected = self.selected.borrow_and_update().clone();
+        let target = selected.and_then(|name| self.tracked.target(&name));
+        let Some(target) = target.filter(|_| self.is_connected()) else { return true };
+        match look::look(&self.client, target, QUEUE_MAX).await {
+            Ok(seen) => self.looked(vec![Facts::new(seen)], false).await,
+            Err(_) => true,
+        }
+    }
+
+    fn is_connected(&self) -> bool {
+        *self.client.connection().borrow() == ConnectionState::Connected
+    }
+
+    async fn looked(&self, facts: Vec<Facts>, all: bool) -> bool {
+        let (hidden, searched) = (self.tracked.hidden(), self.tracked.searched());
+        let walk_trouble = self.walk_trouble.clone();
+        self.tell(News::Looked(Looked { facts, all, hidden, searched, walk_trouble })).await
+    }
+
+    async fn trouble(&self, error: &Error) -> bool {
+        self.tell(News::Trouble(message::redact(&error.to_string()))).await
+    }
+
+    /// `false` when nobody listens any more.
+    async fn tell(&self, news: News) -> bool {
+        self.news.send(news).await.is_ok()
+    }
+}
+
+/// Whether the next lock would meet the same error.
+fn concerns_the_store(error: &Error) -> bool {
+    use fairlock::ErrorKind::{Misuse, Protocol, WrongType};
+    !matches!(error.kind(), Misuse | Protocol | WrongType)
+}

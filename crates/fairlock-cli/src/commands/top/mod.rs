@@ -1,0 +1,217 @@
+//! `fairlock top`: locks, holders and queues, live.
+//!
+//! Data flows one way: `feed` (looks at the store) -> `app` (what is known, what keys do; pure) ->
+//! `view` (draws it; pure) -> `screen` (the terminal).
+
+mod app;
+mod facts;
+mod feed;
+mod keys;
+mod screen;
+mod tracked;
+mod view;
+
+use std::env;
+use std::ffi::OsString;
+use std::io::{self, IsTerminal as _};
+use std::os::unix::ffi::OsStrExt as _;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time;
+
+use crate::base::clock;
+use crate::base::duration;
+use crate::base::exit::{Code, Failure};
+use crate::locks::look::Name;
+use crate::process::signal::Signals;
+use crate::settings::options;
+use crate::store::{self, Store};
+use app::{Act, App, Sort};
+use feed::{Feed, News};
+use screen::Screen;
+use tracked::Tracked;
+use view::Look;
+
+/// Shortest time between two rounds of looks: a person sees no more, and a server has other work.
+const INTERVAL_MIN: Duration = Duration::from_millis(200);
+
+/// Longest; beyond it `fairlock list` does the same.
+const INTERVAL_MAX: Duration = Duration::from_secs(3_600);
+
+/// Keys looked at in a second, unless told otherwise: it goes on for as long as somebody watches.
+const RATE: u32 = 10_000;
+
+/// After this time a store that does not answer is an error that is shown; the next look tries again.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long the end may take: nothing is left behind that a server would not drop by itself.
+const END_MAX: Duration = Duration::from_millis(500);
+
+/// How often the times on the screen are brought up to date while there are no news.
+const REDRAW: Duration = Duration::from_millis(500);
+
+const EXAMPLES: &str = "\
+Examples:
+  fairlock top                       the locks that are in use
+  fairlock top nightly orders        these
+  fairlock top --interval 5s --sort changes
+";
+
+const HELP: &str = "\
+Keys:
+  up, down, PgUp, PgDn, Home, End   select a lock; its queue is shown below
+  s, r       sort by the next column, reverse the order
+  /          show only locks with this text in their name or holder; Esc shows all
+  u          take the selected lock away from its holder, after a question
+  q, Ctrl-C  leave; Ctrl-Z stops, fg goes on
+
+Columns:
+  FOR        since when the holder holds the lock, where its token tells
+  LEFT       until its lease ends, unless it is renewed
+  WAITING    waiters in the queue; those of plain and simple locks are not known
+  CHANGES/S  how often in a second another holder was seen, in the last 30 looks. Between two looks
+             there may have been more
+
+Cost:
+  Every interval one call for each lock that is shown, and one for each of their clients. Locks are
+  found as by `fairlock list`, over and over, at --rate.
+
+NO_COLOR in the environment leaves colours away.";
+
+#[derive(clap::Args, Debug)]
+#[command(before_help = EXAMPLES, after_help = HELP)]
+pub(crate) struct Args {
+    /// Show these locks, free or not. Default: those in use.
+    #[arg(value_name = "NAME")]
+    names: Vec<OsString>,
+
+    /// Time between two looks, 200ms to 1h.
+    #[arg(long, value_name = "DURATION", value_parser = interval, default_value = "1s")]
+    interval: Duration,
+
+    /// The order of the rows.
+    #[arg(long, value_enum, value_name = "COLUMN", default_value_t = Sort::Waiting)]
+    sort: Sort,
+
+    /// Show only locks with this text in their name or holder.
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    filter: String,
+
+    /// Look at so many locks at most, those with most waiters first; up to 1000.
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = max())]
+    max: u32,
+
+    /// Search so many keys of a server a second at most, up to 1000000.
+    #[arg(long, value_name = "N", default_value_t = RATE, value_parser = options::rate())]
+    rate: u32,
+
+    #[command(flatten)]
+    store: options::Store,
+}
+
+fn interval(text: &str) -> Result<Duration, String> {
+    match duration::parse(text)? {
+        interval if (INTERVAL_MIN..=INTERVAL_MAX).contains(&interval) => Ok(interval),
+        _ => Err("must be between 200ms and 1h".to_owned()),
+    }
+}
+
+fn max() -> clap::builder::RangedI64ValueParser<u32> {
+    clap::value_parser!(u32).range(1..=1_000)
+}
+
+/// Shows locks until it is told to end.
+pub(crate) async fn top(args: Args) -> Result<Code, Failure> {
+    let is_dumb = env::var_os("TERM").is_some_and(|term| term == "dumb");
+    if !io::stdout().is_terminal() || is_dumb {
+        return Err(Failure::usage(
+            "top draws on a terminal, and stdout is none that it can use; `fairlock list` prints once",
+        ));
+    }
+    if args.names.len() > args.max as usize {
+        return Err(Failure::usage(format!("more than {} names; see --max", args.max)));
+    }
+    let store = Store::resolve(&args.store)?.looked_at().patience(PATIENCE);
+    let mut signals = Signals::install().map_err(|error| trouble(&error))?;
+    store.warn(false);
+    let place = store.choice().shown_url();
+    let client = tokio::select! {
+        biased;
+        signal = signals.recv() => return Err(Failure::signal(signal)),
+        client = store.connect(false) => client?,
+    };
+    let done = watch(&client, args, place, &mut signals).await;
+    // A terminal that was left is not kept waiting for a server.
+    let _ = time::timeout(END_MAX, store::shutdown(client)).await;
+    done
+}
+
+async fn watch(
+    client: &fairlock::Client,
+    args: Args,
+    place: String,
+    signals: &mut Signals,
+) -> Result<Code, Failure> {
+    let look = Look {
+        place,
+        interval: args.interval,
+        color: env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
+    };
+    let names: Vec<_> = args.names.iter().map(|name| Name::new(name.as_bytes())).collect();
+    let rate = names.is_empty().then_some(args.rate);
+    let tracked = Tracked::new(names, args.max as usize);
+    let mut feed = Feed::start(client, tracked, rate, args.interval);
+    let mut app = App::new(args.sort, &args.filter, clock::now());
+    let listen =
+        |kind: Signal| signal(SignalKind::from_raw(kind.as_raw())).map_err(|error| trouble(&error));
+    let (mut goes_on, mut resized) = (listen(Signal::CONT)?, listen(Signal::WINCH)?);
+    let mut redraw = time::interval(REDRAW);
+    let mut screen = Screen::enter().map_err(|error| trouble(&error))?;
+    let mut keys = keys::read().map_err(|error| trouble(&error))?;
+    loop {
+        let now = clock::now();
+        screen
+            .draw(|frame| view::draw(frame, &app, &look, now))
+            .map_err(|error| trouble(&error))?;
+        let mut act = None;
+        tokio::select! {
+            biased;
+            signal = signals.recv() => return Err(Failure::signal(signal)),
+            _ = goes_on.recv() => screen.resume().map_err(|error| trouble(&error))?,
+            // Drawing asks for the size.
+            _ = resized.recv() => {}
+            key = keys.recv() => match key {
+                Some(Ok(key)) => act = app.press(key),
+                Some(Err(error)) => return Err(trouble(&error)),
+                None => return Err(Failure::new(Code::INTERNAL, "the terminal: no more keys")),
+            },
+            Some(news) = feed.news.recv() => match news {
+                News::Looked(looked) => app.take(clock::now(), looked),
+                News::Trouble(text) => app.trouble(text),
+                News::Said(text) => app.message = Some(text),
+            },
+            _ = redraw.tick() => {}
+        }
+        match act {
+            None => {}
+            Some(Act::Quit) => return Ok(Code::OK),
+            Some(Act::Suspend) => screen.suspend().map_err(|error| trouble(&error))?,
+            Some(Act::Force(force)) => {
+                app.message = Some(format!("{}: taking it away ...", force.name.printable()));
+                feed.force(force);
+            }
+        }
+        let selected = app.selected_name().cloned();
+        feed.selected.send_if_modified(|known| {
+            let is_other = *known != selected;
+            *known = selected;
+            is_other
+        });
+    }
+}
+
+fn trouble(error: &io::Error) -> Failure {
+    Failure::new(Code::INTERNAL, format!("the terminal: {error}"))
+}

@@ -1,0 +1,118 @@
+//! `fairlock unlock`: takes a lock away from whoever holds it.
+
+use std::ffi::OsString;
+use std::io::{self, IsTerminal as _, Write as _};
+use std::os::unix::ffi::OsStrExt as _;
+
+use fairlock::Lock;
+
+use crate::base::exit::{Code, Failure};
+use crate::base::message;
+use crate::base::output;
+use crate::base::usage;
+use crate::locks::text::holder;
+use crate::settings::options::{self, Kind, STORE};
+use crate::store::{self, Store};
+
+const EXAMPLES: &str = "\
+Examples:
+  fairlock unlock --force nightly         asks first on a terminal
+  fairlock unlock --force --yes nightly   does not ask
+";
+
+const HELP: &str = "\
+Exit codes:
+  0        the lock was held and is free now
+  1        nothing was freed: nobody held it, or the question was answered with no
+  64       wrong usage, or a wrong setting
+  69       the store cannot be reached
+  77       access denied by the store
+
+On a terminal:
+  When stdin and stderr are terminals, the holder is shown and one is asked, unless --yes is given.";
+
+#[derive(clap::Args, Debug)]
+#[command(before_help = EXAMPLES, after_help = HELP)]
+pub(crate) struct Args {
+    /// The lock's name, any bytes.
+    #[arg(value_name = "NAME")]
+    name: OsString,
+
+    /// Required: whoever holds the lock is not asked, only told that it is lost.
+    #[arg(long)]
+    force: bool,
+
+    /// Do not ask on a terminal.
+    #[arg(short, long)]
+    yes: bool,
+
+    /// Print nothing but errors, and the question on a terminal.
+    #[arg(short, long)]
+    quiet: bool,
+
+    /// Java clients with Redisson use the same names: their keys never get an end from this command. Default:
+    /// the configuration file, then the URL, then not.
+    #[arg(long, help_heading = STORE, hide_short_help = true)]
+    java_fleet: bool,
+
+    /// The kind of lock, which decides where it is kept and who is woken.
+    #[arg(long, value_enum, default_value_t = Kind::Fair)]
+    kind: Kind,
+
+    #[command(flatten)]
+    store: options::Store,
+}
+
+/// Frees the lock. Signals keep their default action: the command is sent whole or not at all.
+pub(crate) async fn unlock(args: Args) -> Result<Code, Failure> {
+    let name = message::printable(&args.name);
+    if !args.force {
+        return Err(Failure::usage(format!(
+            "{name}: the holder may still be at work; say --force to take the lock away; {}",
+            usage::advice(Some("unlock"), EXAMPLES)
+        )));
+    }
+    let store = Store::resolve(&args.store)?.looked_at().java_fleet(args.java_fleet)?;
+    store.warn(args.quiet);
+    let client = store.connect(args.quiet).await?;
+    let lock = store::lock(&client, args.kind, args.name.as_bytes());
+    let asks = !args.yes && io::stdin().is_terminal() && io::stderr().is_terminal();
+    let done = free(&lock, &name, asks).await;
+    store::shutdown(client).await;
+    let (code, text) = match done? {
+        Done::Freed => (Code::OK, "unlocked"),
+        Done::NotHeld => (Code::NO, "was not locked"),
+        Done::LeftAlone => (Code::NO, "left alone"),
+    };
+    if !args.quiet {
+        output::print(&format!("{name}: {text}\n"))?;
+    }
+    Ok(code)
+}
+
+enum Done {
+    Freed,
+    NotHeld,
+    LeftAlone,
+}
+
+async fn free(lock: &Lock, name: &str, asks: bool) -> Result<Done, Failure> {
+    if asks {
+        let status = lock.inspect().await?;
+        let Some(holder) = holder(&status) else { return Ok(Done::NotHeld) };
+        if !confirmed(&format!("{name}: {holder}\nTake the lock away from it? [y/N] "))? {
+            return Ok(Done::LeftAlone);
+        }
+    }
+    Ok(if lock.force_unlock().await? { Done::Freed } else { Done::NotHeld })
+}
+
+/// Asks on the terminal; only a clear yes is one.
+fn confirmed(question: &str) -> Result<bool, Failure> {
+    let mut answer = String::new();
+    let asked = io::stderr().write_all(question.as_bytes());
+    asked
+        .and_then(|()| io::stdin().read_line(&mut answer))
+        .map_err(|error| Failure::new(Code::INTERNAL, format!("the terminal: {error}")))?;
+    Ok(["y", "yes"].iter().any(|yes| answer.trim().eq_ignore_ascii_case(yes)))
+}

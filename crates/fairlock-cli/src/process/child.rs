@@ -1,0 +1,294 @@
+//! The guarded command: a process group of its own, watched without being reaped.
+//! What leaves the group is in `stragglers.rs`.
+//!
+//! Not tokio's `Child`: that reaps as soon as the process ends, and from then on the number of its
+//! group may belong to somebody else. Here the ended process stays until `reap`, so that a signal
+//! to the group never reaches strangers.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
+use std::process::{Child as Process, Command};
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::process::{self, Pid, Signal, WaitId, WaitIdOptions};
+use tokio::signal::unix::{self, SignalKind};
+use tokio::time;
+
+use super::keeper::Keeper;
+use super::orphans;
+use super::proc;
+use super::stragglers::{self, OWNER_VAR, Whose};
+use crate::base::clock;
+use crate::base::exit::Code;
+
+/// How often a group that was told to end is looked at. Nobody reports the end of a grandchild.
+const GROUP_POLL: Duration = Duration::from_millis(20);
+
+/// How often all processes are looked at, when what is left of the command is not in its group.
+const STRAGGLER_POLL: Duration = Duration::from_millis(100);
+
+/// How long KILL may take to work; longer only for processes stuck in the kernel. Pauses are counted, not the clock,
+/// which goes on while this process stands still.
+const KILL_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// What happened to the command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// It ended, with this code.
+    Ended(Code),
+    /// A signal stopped it.
+    Stopped(i32),
+}
+
+/// Where something is left of a command that has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rest {
+    /// In its group, and maybe elsewhere.
+    Group,
+    Outside,
+}
+
+impl Rest {
+    /// When to look again.
+    fn pause(self) -> Duration {
+        match self {
+            Self::Group => GROUP_POLL,
+            Self::Outside => STRAGGLER_POLL,
+        }
+    }
+}
+
+/// The running command.
+#[derive(Debug)]
+pub(crate) struct Child {
+    process: Process,
+    /// Process and group have the same number.
+    pid: Pid,
+    /// Of the lock; in the environment of all that the command starts.
+    owner: OsString,
+    changes: unix::Signal,
+    keeper: Option<Keeper>,
+}
+
+impl Child {
+    /// Prepares the command for the lock's owner; nothing of it runs before [`begin`](Self::begin). Its
+    /// environment is ours, with the changes in `hidden` (`None` removes a variable) and `vars`.
+    ///
+    /// Called on the main thread only: the kernel's parent-death signal (see `exec.rs`) is sent
+    /// when the THREAD ends that started the child.
+    pub(crate) async fn prepare(
+        command: &[OsString],
+        owner: &OsStr,
+        hidden: &[(&str, Option<OsString>)],
+        vars: &[(&str, &OsStr)],
+    ) -> io::Result<Self> {
+        // Before the start, so that no change can be missed. It also replaces an inherited
+        // "ignore", under which the kernel would throw exit codes away.
+        let changes = unix::signal(SignalKind::child())?;
+        let mut shim = this_program();
+        shim.arg("__exec").arg(process::getpid().as_raw_pid().to_string());
+        shim.arg("--").args(command).process_group(0);
+        for (name, value) in hidden {
+            match value {
+                Some(value) => shim.env(name, value),
+                None => shim.env_remove(name),
+            };
+        }
+        let process = shim.envs(vars.iter().copied()).env(OWNER_VAR, owner).spawn()?;
+        let pid = i32::try_from(process.id()).ok().and_then(Pid::from_raw);
+        let pid = pid.ok_or_else(|| io::Error::other("the process has no number"))?;
+        let mut child = Self { process, pid, owner: owner.to_owned(), changes, keeper: None };
+        // The shim stops itself until the keeper is there. Should it end instead, that is for
+        // whoever asks next.
+        if let Change::Stopped(_) = child.change().await {
+            match Keeper::spawn(this_program(), pid, owner) {
+                Ok(keeper) => child.keeper = Some(keeper),
+                Err(error) => {
+                    // Not without a net; nothing of the command has run yet.
+                    child.abandon();
+                    return Err(error);
+                }
+            }
+        }
+        Ok(child)
+    }
+
+    /// Lets the command run. `deadline`, if any, is up to when it may live even if we cannot act.
+    pub(crate) fn begin(&mut self, deadline: Option<Duration>) {
+        if let Some(deadline) = deadline {
+            self.allow_until(deadline);
+        }
+        // Without a keeper it has ended already: see above.
+        if self.keeper.is_some() {
+            self.signal(Signal::CONT);
+        }
+    }
+
+    /// The command shall not run after all: it has not begun, and has started nothing.
+    pub(crate) fn abandon(mut self) {
+        self.signal(Signal::KILL);
+        self.reap();
+        self.leave_rest_alone();
+    }
+
+    /// The group of the command.
+    pub(crate) fn group(&self) -> Pid {
+        self.pid
+    }
+
+    /// Waits for the command to end or stop. After `Ended`, answers `Ended` again.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost when the future is dropped.
+    pub(crate) async fn change(&mut self) -> Change {
+        loop {
+            self.reap_orphans();
+            if let Some(change) = self.look() {
+                return change;
+            }
+            self.changes.recv().await;
+        }
+    }
+
+    /// Sends a signal to the whole group. A group that is gone needs none.
+    pub(crate) fn signal(&self, signal: Signal) {
+        let _ = process::kill_process_group(self.pid, signal);
+    }
+
+    /// Asks the command to end, and whatever it has started. A stopped process would not see it before
+    /// it is continued.
+    ///
+    /// A run inside of the command passes that on to its own: what is its is not asked twice.
+    pub(crate) fn terminate(&self) {
+        for signal in [Signal::TERM, Signal::CONT] {
+            self.signal(signal);
+            self.signal_stragglers(Whose::Own, Some(signal));
+        }
+    }
+
+    /// Ends the command, and whatever it has started.
+    pub(crate) fn kill(&self) {
+        self.signal(Signal::KILL);
+        self.signal_stragglers(Whose::All, Some(Signal::KILL));
+    }
+
+    /// Whether the kernel lets nobody like us send it a signal: it has become another user's (`sudo`).
+    pub(crate) fn is_anothers(&self) -> bool {
+        process::test_kill_process(self.pid).is_err_and(|error| error == Errno::PERM)
+    }
+
+    /// Tells up to which time of the boot clock the group may live even if we cannot act.
+    pub(crate) fn allow_until(&mut self, deadline: Duration) {
+        if let Some(keeper) = &mut self.keeper {
+            keeper.allow_until(deadline);
+        }
+    }
+
+    /// Once the command itself has ended: gives what is left of it until `kill_at` (of the boot
+    /// clock), then kills it. Whether all of it is gone: another user's is not to be killed.
+    pub(crate) async fn end_rest(mut self, kill_at: Duration) -> bool {
+        self.allow_until(kill_at);
+        // The ended command is a member of its group for as long as it is not reaped. What remains
+        // keeps the group's number from being used again.
+        self.reap();
+        let (mut asked, mut all) = (false, true);
+        let mut paused = Duration::ZERO;
+        while let Some(rest) = self.rest() {
+            if clock::now() >= kill_at {
+                if paused >= KILL_TIMEOUT {
+                    all = false;
+                    break;
+                }
+                self.kill();
+                paused += rest.pause();
+            } else if rest == Rest::Outside && !asked {
+                // Runs inside of the command have ended, and have left this behind in peace.
+                for signal in [Signal::TERM, Signal::CONT] {
+                    self.signal_stragglers(Whose::Nested, Some(signal));
+                }
+                asked = true;
+            }
+            time::sleep(rest.pause()).await;
+        }
+        self.leave_rest_alone();
+        all
+    }
+
+    /// Once the command itself has ended in peace: what it left running is its own business.
+    pub(crate) fn leave_rest_alone(&mut self) {
+        if let Some(keeper) = self.keeper.take() {
+            keeper.dismiss();
+        }
+    }
+
+    /// Lets go of the ended command; after this the number of its group is not ours any more.
+    pub(crate) fn reap(&mut self) {
+        // It has ended, so this does not block; the code is known already.
+        let _ = self.process.wait();
+    }
+
+    /// What is left of the command, if anything is.
+    fn rest(&self) -> Option<Rest> {
+        self.reap_orphans();
+        if proc::runs(self.pid) {
+            return Some(Rest::Group);
+        }
+        (self.signal_stragglers(Whose::All, None) > 0).then_some(Rest::Outside)
+    }
+
+    fn signal_stragglers(&self, whose: Whose, signal: Option<Signal>) -> usize {
+        stragglers::signal(&self.owner, whose, self.pid, signal)
+    }
+
+    fn reap_orphans(&self) {
+        let keeper = self.keeper.as_ref().and_then(Keeper::pid);
+        orphans::reap(&[Some(self.pid), keeper].into_iter().flatten().collect::<Vec<_>>());
+    }
+
+    fn look(&self) -> Option<Change> {
+        let id = || WaitId::Pid(self.pid);
+        let peek = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
+        match process::waitid(id(), peek) {
+            Ok(Some(status)) => {
+                let exited = status.exit_status().and_then(|code| u8::try_from(code).ok());
+                let code = match (exited, status.terminating_signal()) {
+                    (Some(code), _) => Code::new(code),
+                    (None, Some(signal)) => Code::signal(signal),
+                    (None, None) => Code::INTERNAL,
+                };
+                return Some(Change::Ended(code));
+            }
+            Ok(None) => {}
+            // Not our child any more: somebody else reaped it, which nobody can.
+            Err(_) => return Some(Change::Ended(Code::INTERNAL)),
+        }
+        let stopped = process::waitid(id(), WaitIdOptions::STOPPED | WaitIdOptions::NOHANG);
+        stopped.ok().flatten()?.stopping_signal().map(Change::Stopped)
+    }
+}
+
+/// A command that starts this very program, also when its file was replaced since: an upgrade may
+/// well happen while somebody waits in a queue.
+fn this_program() -> Command {
+    let mut command = Command::new(program_path("self"));
+    command.arg0("fairlock");
+    command
+}
+
+/// A path to this very program that a child can use for as long as we live.
+pub(super) fn this_program_for_others() -> PathBuf {
+    program_path(&process::getpid().as_raw_pid().to_string())
+}
+
+#[cfg(target_os = "linux")]
+fn program_path(process: &str) -> PathBuf {
+    format!("/proc/{process}/exe").into()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn program_path(_process: &str) -> PathBuf {
+    std::env::current_exe().unwrap_or_else(|_| "fairlock".into())
+}

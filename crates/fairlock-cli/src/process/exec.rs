@@ -1,0 +1,60 @@
+//! The first life of the guarded command: `fairlock __exec PARENT -- COMMAND...`.
+//!
+//! A command must not go on unlocked when `fairlock` is killed with KILL, which nothing in
+//! `fairlock` can catch. The kernel can send a signal when a parent dies, but only the child itself
+//! can ask for that, after it was created and before it becomes the command. Doing so between
+//! `fork` and `exec` needs unsafe code; starting this program once more does not.
+//!
+//! The kernel forgets the request when the command is set-user-id or has file capabilities
+//! (`sudo`, `ping`): such a command, and what any command has started, is ended by `keeper.rs`.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+
+use rustix::process;
+
+use crate::base::exit::{Code, Failure};
+use crate::base::message;
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct Args {
+    parent: i32,
+    #[arg(last = true, required = true)]
+    command: Vec<OsString>,
+}
+
+/// Becomes the command; returns only when that fails.
+pub(crate) fn exec(args: &Args) -> Failure {
+    #[cfg(target_os = "linux")]
+    if let Err(error) = process::set_parent_process_death_signal(Some(process::Signal::KILL)) {
+        return Failure::new(
+            Code::INTERNAL,
+            format!("cannot tie the command to its lock: {error}"),
+        );
+    }
+    // The parent may have died before the request was made.
+    if process::getppid().map(process::Pid::as_raw_pid) != Some(args.parent) {
+        return Failure::silent(Code::signal(process::Signal::KILL.as_raw()));
+    }
+    // Nothing of the command runs before its keeper does: `Child::prepare` waits for this stop.
+    if let Err(error) = process::kill_process(process::getpid(), process::Signal::STOP) {
+        return Failure::new(Code::INTERNAL, format!("cannot wait for the keeper: {error}"));
+    }
+    let Some((program, arguments)) = args.command.split_first() else {
+        return Failure::usage("no command given");
+    };
+    refused(program, &Command::new(program).args(arguments).exec())
+}
+
+/// The shells' codes, so that a script cannot tell the difference.
+fn refused(program: &OsString, error: &io::Error) -> Failure {
+    let program = message::printable(program);
+    match error.kind() {
+        io::ErrorKind::NotFound => {
+            Failure::new(Code::NOT_FOUND, format!("{program}: command not found"))
+        }
+        _ => Failure::new(Code::NOT_EXECUTABLE, format!("{program}: cannot be executed: {error}")),
+    }
+}

@@ -1,0 +1,223 @@
+//! A second process that ends the command's group when `fairlock` no longer can.
+//!
+//! `fairlock` may be killed, or stopped for longer than its lease lasts. The kernel's parent-death
+//! signal (see `exec.rs`) helps in the first case only, and reaches the command alone: the worker
+//! that a shell script started would go on unlocked, and so would a set-user-id command.
+//!
+//! The keeper listens on a socket whose other end only `fairlock` has. Over it comes the time up to
+//! which the lock is safe, again and again. When that time passes, or the socket
+//! closes, it kills the group and what has left it (`stragglers.rs`); `fairlock` ends it first when all is
+//! well. It costs one small process that sleeps.
+
+use std::ffi::{OsStr, OsString};
+use std::io::{self, Write as _};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child as Process, Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{self, Pid, Signal};
+
+use super::proc;
+use super::stragglers::{self, Whose};
+use crate::base::clock;
+use crate::base::exit::{Code, Failure};
+
+/// How late the keeper is on purpose: at the deadline itself `fairlock` kills, if it can, and its
+/// messages say why. Half of the least margin between a guard's deadline and the end of its lease: a later KILL
+/// would let the command run into the next one's hold.
+const SLACK: Duration = Duration::from_millis(5);
+
+/// Longest time between two looks at the clock, as timers stand still while the machine sleeps.
+const TICK: Duration = Duration::from_secs(1);
+
+/// How often the keeper looks for processes outside of the group, and kills them: what was just being
+/// started when it looked is found the next time.
+const ROUNDS_MAX: u32 = 50;
+
+/// Between two such looks.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// How long processes may take to end after KILL; longer only if they are stuck in the kernel.
+const GONE_WITHIN: Duration = Duration::from_secs(30);
+
+/// Between two looks whether they have.
+const GONE_POLL: Duration = Duration::from_millis(20);
+
+/// The running keeper of one group.
+#[derive(Debug)]
+pub(super) struct Keeper {
+    process: Process,
+    line: UnixStream,
+}
+
+impl Keeper {
+    /// Starts this program (`program`) as the keeper of a group, and of whatever else runs for the
+    /// lock's `owner`.
+    pub(super) fn spawn(mut program: Command, group: Pid, owner: &OsStr) -> io::Result<Self> {
+        let (line, theirs) = UnixStream::pair()?;
+        // A keeper that does not read (somebody stopped it) must not hold up the renewing side.
+        line.set_nonblocking(true)?;
+        program
+            .arg("__keep")
+            .arg(group.as_raw_pid().to_string())
+            .arg(owner)
+            // Away from the terminal's signals and from those sent to our group.
+            .process_group(0)
+            .stdin(OwnedFd::from(theirs))
+            // A reader of our output must not wait for the keeper's copy to close.
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .env_clear();
+        Ok(Self { process: program.spawn()?, line })
+    }
+
+    /// Its number.
+    pub(super) fn pid(&self) -> Option<Pid> {
+        i32::try_from(self.process.id()).ok().and_then(Pid::from_raw)
+    }
+
+    /// Tells up to which time of the boot clock the group may live. Best effort: a keeper that was
+    /// killed is one precaution less, not a reason to end the command.
+    pub(super) fn allow_until(&mut self, deadline: Duration) {
+        let _ = self.line.write_all(format!("{}\n", deadline.as_nanos()).as_bytes());
+    }
+
+    /// Ends it, before the number of the group can come to belong to somebody else.
+    pub(super) fn dismiss(mut self) {
+        // KILL leaves it no time to act, not even when it was stopped.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct Args {
+    group: i32,
+    owner: OsString,
+}
+
+/// `fairlock __keep GROUP OWNER`: does what this file is about.
+pub(crate) fn keep(args: &Args) -> Result<Code, Failure> {
+    let group = Pid::from_raw(args.group).ok_or_else(|| Failure::usage("not a process group"))?;
+    until_over(io::stdin());
+    let _ = process::kill_process_group(group, Signal::KILL);
+    // None twice: one that was becoming another program is not found the first time.
+    let mut none = 0;
+    for _ in 0..ROUNDS_MAX {
+        let found = stragglers::signal(&args.owner, Whose::All, group, Some(Signal::KILL));
+        none = if found == 0 { none + 1 } else { 0 };
+        if none == 2 {
+            break;
+        }
+        thread::sleep(PAUSE);
+    }
+    until_gone(group);
+    Ok(Code::OK)
+}
+
+/// On the host store the lock is handed on when the last process is gone that inherited it. Some of the
+/// group may have closed what they inherited, so the keeper lasts as long as they do, at most
+/// [`GONE_WITHIN`].
+fn until_gone(group: Pid) {
+    let give_up = clock::now() + GONE_WITHIN;
+    while proc::runs(group) && clock::now() < give_up {
+        thread::sleep(GONE_POLL);
+    }
+}
+
+/// Returns when the group must die: its time is over, or the other end of the socket is gone.
+///
+/// What was told is read before the clock counts: a keeper that slept itself, or took long to start, finds more time
+/// there that it was given meanwhile.
+fn until_over(line: impl AsFd) {
+    let (mut deadline, mut text) = (Duration::MAX, Vec::new());
+    loop {
+        let left = deadline.saturating_sub(clock::now());
+        if is_readable(&line, left.min(TICK)) {
+            let mut read = [0; 256];
+            match rustix::io::read(&line, &mut read) {
+                Ok(0) => return,
+                Ok(length) => text.extend_from_slice(&read[..length]),
+                Err(Errno::INTR) => continue,
+                Err(_) => return,
+            }
+            let Some(end) = text.iter().rposition(|byte| *byte == b'\n') else { continue };
+            let told = text[..end].rsplit(|byte| *byte == b'\n').next().unwrap_or_default();
+            match str::from_utf8(told).ok().and_then(|told| told.parse().ok()) {
+                Some(until) => deadline = Duration::from_nanos(until).saturating_add(SLACK),
+                None => return,
+            }
+            text.drain(..=end);
+        } else if deadline <= clock::now() {
+            return;
+        }
+    }
+}
+
+/// Whether there is something to read, or nobody left to write, before this time is over.
+fn is_readable(line: impl AsFd, wait: Duration) -> bool {
+    let mut polled = [PollFd::new(&line, PollFlags::IN)];
+    let wait = Timespec::try_from(wait).expect("a second at most");
+    poll(&mut polled, Some(&wait)).is_ok_and(|ready| ready > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_the_socket_is_the_end_of_the_group() {
+        let later = (clock::now() + Duration::from_secs(3_600)).as_nanos().to_string();
+        for lines in ["", &format!("{later}\n"), &format!("1\n{later}\n"), &format!("{later}\n12")]
+        {
+            let (ours, theirs) = UnixStream::pair().unwrap();
+            (&ours).write_all(lines.as_bytes()).unwrap();
+            drop(ours);
+            until_over(theirs);
+        }
+    }
+
+    /// A keeper whose start took 8 s, on a machine that read it from a slow disk, believed the first time that it was
+    /// told, which was over by then, and killed a command whose lock had been renewed since.
+    #[test]
+    fn a_keeper_that_slept_reads_first_what_it_was_told() {
+        let (mut ours, theirs) = UnixStream::pair().unwrap();
+        let later = clock::now() + Duration::from_secs(3_600);
+        ours.write_all(format!("1\n{}\n", later.as_nanos()).as_bytes()).unwrap();
+        let ended = thread::spawn(move || until_over(theirs));
+        thread::sleep(Duration::from_millis(200));
+        assert!(!ended.is_finished(), "its time is not over");
+        drop(ours);
+        ended.join().unwrap();
+    }
+
+    /// With 100 ms of slack the KILL came up to 84 ms into the next one's hold: a guard ends at least 10 ms before its
+    /// lease. A loaded machine wakes nobody in time, so the soonest of some tries counts.
+    #[test]
+    fn d26_the_group_is_killed_before_the_lease_ends() {
+        const MARGIN: Duration = Duration::from_millis(10);
+        let late = || {
+            let (mut ours, theirs) = UnixStream::pair().unwrap();
+            let deadline = clock::now() + Duration::from_millis(20);
+            ours.write_all(format!("{}\n", deadline.as_nanos()).as_bytes()).unwrap();
+            until_over(theirs);
+            clock::now() - deadline
+        };
+        let soonest = (0..50).map(|_| late()).find(|late| *late < MARGIN);
+        assert!(soonest.is_some(), "never within {MARGIN:?}");
+    }
+
+    #[test]
+    fn silence_past_the_deadline_is_too() {
+        let (mut ours, theirs) = UnixStream::pair().unwrap();
+        let soon = clock::now() + Duration::from_millis(10);
+        ours.write_all(format!("{}\n", soon.as_nanos()).as_bytes()).unwrap();
+        until_over(theirs);
+        assert!(clock::now() >= soon + SLACK);
+    }
+}

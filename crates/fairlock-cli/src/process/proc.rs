@@ -1,0 +1,112 @@
+//! Process numbers, groups and sessions as `/proc` tells them.
+//!
+//! The calls for these answer 0 for what lies outside of the process namespace: the group of process 1
+//! in a container may be one of the host's. A [`Pid`] cannot be 0, so here it is `None`.
+
+use std::fs;
+
+use rustix::io::Errno;
+use rustix::process::{self, Pid};
+
+/// Where a process stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) parent: Option<Pid>,
+    pub(super) group: Option<Pid>,
+    pub(super) session: Option<Pid>,
+}
+
+/// Where a process stands, as long as it is there.
+#[cfg(target_os = "linux")]
+pub(super) fn place(process: Pid) -> Option<Place> {
+    if !is_of_our_namespace() {
+        return None;
+    }
+    parse(&fs::read_to_string(format!("/proc/{}/stat", process.as_raw_pid())).ok()?)
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(super) fn place(process: Pid) -> Option<Place> {
+    // There are no namespaces of processes there. Only our own parent can be asked for.
+    let parent = if process == process::getpid() { process::getppid() } else { None };
+    let group = process::getpgid(Some(process)).ok();
+    Some(Place { parent, group, session: process::getsid(Some(process)).ok() })
+}
+
+/// Whether anything of a group still runs. What has ended and was not reaped does not: in a container
+/// nobody may ever do that.
+pub(super) fn runs(group: Pid) -> bool {
+    // One that belongs to another user runs as well.
+    if process::test_kill_process_group(group).is_err_and(|error| error != Errno::PERM) {
+        return false;
+    }
+    // Where processes cannot be told apart, those that have ended count as well.
+    let Ok(all) = fs::read_dir("/proc") else { return true };
+    !is_of_our_namespace()
+        || all.filter_map(Result::ok).any(|entry| {
+            let stat = fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
+            has_member(&stat, group)
+        })
+}
+
+/// Whether a line of `/proc/*/stat` is of a process of the group that has not ended.
+fn has_member(stat: &str, group: Pid) -> bool {
+    let state = stat.rsplit_once(") ").and_then(|(_, fields)| fields.chars().next());
+    !matches!(state, Some('Z' | 'X') | None)
+        && parse(stat).and_then(|place| place.group) == Some(group)
+}
+
+/// Whether the numbers in `/proc` are those of our namespace: one that is mounted from outside has
+/// others, and under our number somebody else.
+pub(super) fn is_of_our_namespace() -> bool {
+    let own = fs::read_link("/proc/self").ok().and_then(|link| link.to_str()?.parse().ok());
+    own == Some(process::getpid().as_raw_pid())
+}
+
+/// The fields after the name, which may contain anything: state, parent, group, session.
+fn parse(stat: &str) -> Option<Place> {
+    let (_, fields) = stat.rsplit_once(')')?;
+    let mut fields = fields.split_ascii_whitespace().skip(1).map(|field| field.parse().ok());
+    let mut next = || fields.next().flatten().map(Pid::from_raw);
+    Some(Place { parent: next()?, group: next()?, session: next()? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_from_outside_are_none() {
+        let place = parse("17 (a) b) S 1 0 23 0 -1 4194560").unwrap();
+        assert_eq!(
+            place,
+            Place { parent: Pid::from_raw(1), group: None, session: Pid::from_raw(23) }
+        );
+        for odd in ["", "17 (x) S 1 2", "17 (x) S 1 x 3"] {
+            assert_eq!(parse(odd), None, "{odd}");
+        }
+    }
+
+    #[test]
+    fn what_has_ended_is_no_member() {
+        let group = Pid::from_raw(23).unwrap();
+        for (stat, is_one) in [
+            ("17 (a) b) S 1 23 23 0 -1 4194560", true),
+            ("17 (a) T 1 23 9 0", true),
+            ("17 (a) Z 1 23 23 0", false),
+            ("17 (a) X 1 23 23 0", false),
+            ("17 (a) S 1 24 23 0", false),
+            ("", false),
+        ] {
+            assert_eq!(has_member(stat, group), is_one, "{stat}");
+        }
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn our_own_place_is_known() {
+        assert!(is_of_our_namespace());
+        let place = place(process::getpid()).unwrap();
+        assert_eq!(place.parent, process::getppid());
+    }
+}

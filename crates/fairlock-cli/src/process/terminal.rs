@@ -1,0 +1,138 @@
+//! Sharing the terminal with the command.
+//!
+//! The command is in a process group of its own, and a terminal serves one group at a time. The
+//! kernel stops a command that reads the terminal from another group (TTIN), or changes its
+//! settings (TTOU). Only then does it get the terminal, and only if it is ours to give. A command
+//! that never asks leaves the terminal where it was, so that `fairlock run x -- job | less` works.
+//!
+//! Getting it back is the harder half: `tcsetpgrp` from a group that lacks the terminal stops the
+//! caller unless it IGNORES that signal, and ignoring one needs unsafe code. A shell can do it, and
+//! an ignored signal stays so across `exec`: `sh` ignores TTOU and becomes `fairlock __foreground`.
+//! Interactive shells take their terminal back by themselves; scripts depend on this.
+
+use std::fs::{File, OpenOptions};
+use std::process::{Command, Stdio};
+
+use rustix::process::{self, Pid, Signal};
+use rustix::termios;
+
+use super::child::{Child, this_program_for_others};
+use super::proc;
+use crate::base::exit::{Code, Failure};
+
+/// The controlling terminal, if there is one.
+#[derive(Debug)]
+pub(crate) struct Terminal {
+    tty: Option<File>,
+    /// Our group; where that is outside of our namespace, the terminal is not ours to share.
+    own: Option<Pid>,
+    given: bool,
+    /// Somebody sent TSTP to us, and it was passed on.
+    asked_to_stop: bool,
+}
+
+impl Terminal {
+    /// Looks for the controlling terminal, whatever stdin is: a command with its stdin redirected
+    /// may still ask for a password.
+    pub(crate) fn open() -> Self {
+        let own = proc::place(process::getpid()).and_then(|place| place.group);
+        let tty = OpenOptions::new().read(true).write(true).open("/dev/tty").ok();
+        Self { tty: tty.filter(|_| own.is_some()), own, given: false, asked_to_stop: false }
+    }
+
+    /// A TSTP that was sent to us is passed on.
+    pub(crate) fn asked_to_stop(&mut self) {
+        self.asked_to_stop = true;
+    }
+
+    /// The command was stopped by this signal.
+    pub(crate) fn child_stopped(&mut self, child: &Child, signal: i32) {
+        let wants_terminal = [Signal::TTIN, Signal::TTOU].iter().any(|s| s.as_raw() == signal);
+        if wants_terminal && self.give(child.group()) {
+            child.signal(Signal::CONT);
+        } else if wants_terminal || signal == Signal::TSTP.as_raw() {
+            self.stop_with(child, wants_terminal);
+        }
+        // By STOP: somebody holds the command on purpose. The lock stays renewed meanwhile.
+    }
+
+    /// This process was continued (`fg` or `bg`); the command is next.
+    pub(crate) fn resumed(&mut self, child: &Child) {
+        self.asked_to_stop = false;
+        if self.given {
+            // Only if the shell gave it to us; after `bg` the command asks again when it needs it.
+            self.give(child.group());
+        }
+        child.signal(Signal::CONT);
+    }
+
+    /// After the end of the command: the terminal returns to our group.
+    pub(crate) fn take_back(&mut self) {
+        let Some(own) = self.own else { return };
+        if !self.given || self.foreground() == Some(own) {
+            return;
+        }
+        let Some(tty) = self.tty.as_ref().and_then(|tty| tty.try_clone().ok()) else { return };
+        // Best effort: without it the worst case is a script that cannot read the terminal.
+        let _ = Command::new("/bin/sh")
+            .args(["-c", r#"trap "" TTOU; exec "$0" __foreground "$1""#])
+            .arg(this_program_for_others())
+            .arg(own.as_raw_pid().to_string())
+            .stdin(tty)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status();
+    }
+
+    /// Gives the terminal to a group, if our group has it.
+    fn give(&mut self, group: Pid) -> bool {
+        let Some(tty) = &self.tty else { return false };
+        let owner = self.foreground();
+        if owner.is_some() && owner == self.own && termios::tcsetpgrp(tty, group).is_ok() {
+            self.given = true;
+            return true;
+        }
+        // It has it already: the stop was from before.
+        owner == Some(group)
+    }
+
+    /// Stops our own group too, so that the shell that waits for us sees its job stopped. Renewal
+    /// stops with it; when the lock is gone on return, the command is ended before it runs again.
+    fn stop_with(&self, child: &Child, wants_terminal: bool) {
+        let stoppable = self.own.filter(|own| self.tty.is_some() && !is_orphaned(*own));
+        if let Some(own) = stoppable {
+            let _ = process::kill_process_group(own, Signal::STOP);
+        } else if !wants_terminal && (self.tty.is_some() || !self.asked_to_stop) {
+            // Nobody could continue us. The kernel ignores TSTP for such a group; so do we. Without a
+            // terminal nobody pressed a key: who sent us TSTP means it, and sends CONT later. The lock
+            // stays renewed meanwhile.
+            child.signal(Signal::CONT);
+        }
+    }
+
+    fn foreground(&self) -> Option<Pid> {
+        self.tty.as_ref().and_then(|tty| termios::tcgetpgrp(tty).ok())
+    }
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct Args {
+    group: i32,
+}
+
+/// `fairlock __foreground GROUP`: gives the terminal on stdin to a group.
+pub(crate) fn foreground(args: &Args) -> Result<Code, Failure> {
+    let group = Pid::from_raw(args.group).ok_or_else(|| Failure::usage("not a process group"))?;
+    termios::tcsetpgrp(std::io::stdin(), group)
+        .map(|()| Code::OK)
+        .map_err(|error| Failure::new(Code::INTERNAL, error))
+}
+
+/// POSIX's "orphaned": no parent in the same session that could continue this group.
+fn is_orphaned(group: Pid) -> bool {
+    let leader = proc::place(group).or_else(|| proc::place(process::getpid()));
+    let Some(leader) = leader else { return true };
+    let Some(parent) = leader.parent.and_then(proc::place) else { return true };
+    let same_session = parent.session.is_some() && parent.session == leader.session;
+    !(same_session && parent.group != Some(group))
+}

@@ -1,0 +1,609 @@
+//! Which store is meant, and why: the command line, the environment, the configuration files, else
+//! this host's.
+
+use std::env;
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use fairlock::{Error, Replicas};
+use serde_json::{Value, json};
+
+use super::account::Account;
+use super::configuration::Settings;
+use super::options::{self, Scope};
+use super::place;
+use super::secrets::{PASSWORD_VAR, URL_VAR};
+use crate::base::exit::{Code, Failure};
+use crate::base::message;
+use crate::base::url::{self, ChildUrl};
+
+/// Environment variable with the configuration file that replaces the usual ones.
+const CONFIG_VAR: &str = "FAIRLOCK_CONFIG";
+
+/// The user's configuration file, below the home that the user database names.
+const USERS_FILE: &str = ".config/fairlock/config.toml";
+
+/// The system's.
+const SYSTEMS_FILE: &str = "/etc/fairlock/config.toml";
+
+/// Where all this is written down, for manual pages.
+pub(crate) const FILES: &str = "\
+Files:
+  ~/.config/fairlock/config.toml       settings of the user
+  /etc/fairlock/config.toml            settings of the host
+  ~/.local/state/fairlock/locks.db     the store for this host, one for each user
+  /var/lib/fairlock/UID/locks.db       the same, where root has made that folder
+  ~ is the home in the user database, whatever HOME says.
+
+Settings:
+  url = \"redis://locks.example:6379\"
+  password-file = \"/etc/fairlock/password\"
+  sentinel-username = \"ann\"
+  sentinel-password-file = \"/etc/fairlock/sentinels\"
+  scope = \"fleet\"
+  label = \"web-1\"
+  replicas = \"all\"
+  java-fleet = true
+  ttl = \"10s\"
+  once-per = \"50m\"
+
+Environment:
+  FAIRLOCK_URL        the store, as --url; an empty one is an error
+  FAIRLOCK_PASSWORD   its password
+  FAIRLOCK_SENTINEL_USERNAME, FAIRLOCK_SENTINEL_PASSWORD
+                      user and password at the Sentinels of a redis+sentinel:// store
+  FAIRLOCK_CONFIG     a configuration file instead of the two above, as --config
+  NO_COLOR            no colours, whatever its value";
+
+/// A store, not yet connected.
+#[derive(Debug)]
+pub(crate) struct Choice {
+    url: String,
+    source: Source,
+    /// The mode of the file that named the store, where others than its owner can read it.
+    readable_by_others: Option<u32>,
+    /// From the configuration that named the store.
+    pub(crate) logins: Logins,
+    /// From the configuration.
+    pub(crate) label: Option<String>,
+    /// From the configuration; of a store that has any.
+    pub(crate) replicas: Option<Replicas>,
+    /// From the configuration; of a store that Java can use, too.
+    pub(crate) java_fleet: Option<bool>,
+    /// From the configuration.
+    pub(crate) ttl: Option<Duration>,
+    /// From the configuration.
+    pub(crate) once_per: Option<Duration>,
+}
+
+/// Where passwords are, and who is asked for at the Sentinels.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Logins {
+    pub(crate) password_file: Option<PathBuf>,
+    pub(crate) sentinel_username: Option<String>,
+    pub(crate) sentinel_password_file: Option<PathBuf>,
+}
+
+impl Logins {
+    fn of(files: &[Settings]) -> Self {
+        Self {
+            password_file: files.iter().find_map(|file| file.password_file.clone()),
+            sentinel_username: files.iter().find_map(|file| file.sentinel_username.clone()),
+            sentinel_password_file: files
+                .iter()
+                .find_map(|file| file.sentinel_password_file.clone()),
+        }
+    }
+}
+
+/// Who named the store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Source {
+    Argument,
+    Variable,
+    File(PathBuf),
+    /// Nobody: these files do not either.
+    Default(Vec<PathBuf>),
+}
+
+impl Choice {
+    /// Decides. Reads files, makes none, and knows no network.
+    pub(crate) fn of(args: &options::Store) -> Result<Self, Failure> {
+        let named = named(args.url.as_ref())?;
+        let config = match &args.config {
+            Some(path) => Some(path.clone()),
+            None => {
+                let instead = "name a file, /dev/null for none";
+                variable(CONFIG_VAR, instead)?.map(PathBuf::from)
+            }
+        };
+        let (files, looked_at, account) = match config {
+            // The user database may be a server far away: not asked without need.
+            Some(path) => (vec![Settings::load(&path)?], vec![path], None),
+            None => {
+                let account = Account::current();
+                let (files, looked_at) = usual(account.as_ref().ok(), named.is_some())?;
+                (files, looked_at, Some(account))
+            }
+        };
+        let choice = decide(named, &files, || {
+            let file = place::find(&account.unwrap_or_else(Account::current)?)?;
+            let file = file.to_str().ok_or_else(|| {
+                let path = message::printable(file.as_os_str());
+                Failure::usage(format!("{path}: the home folder's name is not UTF-8; use --url"))
+            })?;
+            Ok((format!("sqlite:{}", encode(file)), Source::Default(looked_at)))
+        })?;
+        choice.demanded(args.scope, &files)?;
+        Ok(choice)
+    }
+
+    /// The URL with all that is in it.
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Who can read the password in the URL that should not, and what to do about it.
+    pub(crate) fn exposed(&self) -> Option<String> {
+        if url::child_url(self.url.as_ref()) == ChildUrl::Unchanged {
+            return None;
+        }
+        match (&self.source, self.readable_by_others) {
+            (Source::Argument, _) => Some(format!(
+                "every user of this host can see the password in --url; use --password-file or {PASSWORD_VAR}"
+            )),
+            (Source::File(path), Some(mode)) => Some(format!(
+                "{}: others can read the password in `url` (mode {mode:03o}): chmod go-r, or keep it in a \
+                 `password-file`",
+                message::printable(path.as_os_str())
+            )),
+            _ => None,
+        }
+    }
+
+    /// The library cannot use the URL: which one that is, and who named it. Its own words repeat nothing of it.
+    pub(crate) fn wrong(&self, error: &Error) -> Failure {
+        let by = match &self.source {
+            Source::Argument => "--url".to_owned(),
+            Source::Variable => URL_VAR.to_owned(),
+            Source::File(path) => format!("`url` in {}", message::printable(path.as_os_str())),
+            Source::Default(_) => "the default store".to_owned(),
+        };
+        let code = Code::of(error.kind());
+        let shown = message::printable(url::legible(&self.url).as_ref());
+        let reason = match meant(&self.url) {
+            Some(meant) => format!("it has no scheme; did you mean `{meant}`?"),
+            None => error.to_string(),
+        };
+        Failure::new(code, format!("{by} is `{shown}`: {reason}"))
+    }
+
+    /// Refuses a store in which one process excludes nobody, for what is one process.
+    pub(crate) fn excludes_others(&self) -> Result<(), Failure> {
+        match self.reach() {
+            Reach::Process => Err(Failure::usage(format!(
+                "{}: nobody else would be kept out, for each process has locks of its own there; leave the URL \
+                 away for the store of this host, or name a file or a server (`fairlock demo` shows locks \
+                 without either)",
+                self.explain()
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whom its locks exclude.
+    pub(crate) fn reach(&self) -> Reach {
+        Reach::of(&self.url)
+    }
+
+    /// Whether Sentinels are asked for the server.
+    pub(crate) fn has_sentinels(&self) -> bool {
+        let scheme = self.url.split_once("://").map_or("", |(scheme, _)| scheme);
+        scheme.to_ascii_lowercase().ends_with("+sentinel")
+    }
+
+    /// For people: which store, whom it excludes, who says so.
+    pub(crate) fn explain(&self) -> String {
+        let why = match &self.source {
+            Source::Argument => "from --url".to_owned(),
+            Source::Variable => format!("from {URL_VAR}"),
+            Source::File(path) => format!("from {}", message::printable(path.as_os_str())),
+            Source::Default(_) => "the default, one for each user".to_owned(),
+        };
+        format!("{}, {}; {why}", self.shown_url(), self.reach().describe())
+    }
+
+    /// Where else a store could have been named, for the default one.
+    pub(crate) fn why_default(&self) -> Option<String> {
+        let Source::Default(files) = &self.source else { return None };
+        let files = files.iter().map(|path| message::printable(path.as_os_str()));
+        let files = files.collect::<Vec<_>>().join(" or ");
+        Some(format!("no --url, no {URL_VAR}, and no url in {files}"))
+    }
+
+    /// The same for programs.
+    pub(crate) fn form(&self) -> Value {
+        let file = match &self.source {
+            Source::File(path) => Some(path.to_string_lossy()),
+            _ => None,
+        };
+        json!({
+            "url": self.shown_url(),
+            "scope": match self.reach() {
+                Reach::Process => "process",
+                Reach::Host => "host",
+                Reach::Fleet => "fleet",
+            },
+            "source": match self.source {
+                Source::Argument => "argument",
+                Source::Variable => "environment",
+                Source::File(_) => "file",
+                Source::Default(_) => "default",
+            },
+            "file": file,
+        })
+    }
+
+    /// Without a password.
+    pub(crate) fn shown_url(&self) -> String {
+        match url::child_url(self.url.as_ref()) {
+            ChildUrl::Unchanged => message::printable(self.url.as_ref()),
+            ChildUrl::Stripped(clean) => message::printable(clean.as_ref()),
+            ChildUrl::Removed => "(a URL with a password)".to_owned(),
+        }
+    }
+
+    /// Refuses a store that excludes fewer than anybody asked for: a demand in a file is a guard
+    /// against mistakes, and a command line that knows nothing of it is the likeliest one.
+    fn demanded(&self, argument: Option<Scope>, files: &[Settings]) -> Result<(), Failure> {
+        let in_files = files.iter().filter_map(|file| {
+            let path = message::printable(file.path.as_os_str());
+            file.scope.map(|scope| (scope, format!("scope = \"{}\" in {path}", scope.name())))
+        });
+        let argument = argument.map(|scope| (scope, format!("--scope {}", scope.name())));
+        let broken = argument.into_iter().chain(in_files);
+        let mut broken = broken.filter(|(scope, _)| !self.reach().satisfies(*scope));
+        match broken.next() {
+            None => Ok(()),
+            Some((_, by)) => Err(Failure::usage(format!(
+                "{by} asks for more than this store gives: {}",
+                self.explain()
+            ))),
+        }
+    }
+}
+
+/// Chooses from what was read; `default` is asked last.
+fn decide(
+    named: Option<(String, Source)>,
+    files: &[Settings],
+    default: impl FnOnce() -> Result<(String, Source), Failure>,
+) -> Result<Choice, Failure> {
+    let label = files.iter().find_map(|file| file.label.clone());
+    let in_file = files.iter().enumerate().find_map(|(at, file)| Some((at, file.url.clone()?)));
+    // A password goes to the server that it was written for: one named by the same file, or by a
+    // more general one. Never to one that the command line or the environment names.
+    let mut readable_by_others = None;
+    let (url, source, logins) = match (named, in_file) {
+        (Some((url, source)), _) => (url, source, Logins::default()),
+        (None, Some((at, url))) => {
+            readable_by_others = files[at].readable_by_others;
+            (url, Source::File(files[at].path.clone()), Logins::of(&files[..=at]))
+        }
+        (None, None) => {
+            let (url, source) = default()?;
+            (url, source, Logins::default())
+        }
+    };
+    let replicas = files.iter().find_map(|file| file.replicas);
+    let of_servers = Reach::of(&url) == Reach::Fleet;
+    let replicas = replicas.filter(|_| of_servers);
+    let java_fleet = files.iter().find_map(|file| file.java_fleet).filter(|_| of_servers);
+    let ttl = files.iter().find_map(|file| file.ttl);
+    let once_per = files.iter().find_map(|file| file.once_per);
+    Ok(Choice {
+        url,
+        source,
+        readable_by_others,
+        logins,
+        label,
+        replicas,
+        java_fleet,
+        ttl,
+        once_per,
+    })
+}
+
+/// What the command line or the environment says.
+fn named(argument: Option<&OsString>) -> Result<Option<(String, Source)>, Failure> {
+    let (url, source, name) = match argument {
+        Some(url) => (url.clone(), Source::Argument, "--url"),
+        None => match variable(URL_VAR, "name a store")? {
+            Some(url) => (url, Source::Variable, URL_VAR),
+            None => return Ok(None),
+        },
+    };
+    let url = url.into_string().map_err(|_| Failure::usage(format!("{name} is not UTF-8")))?;
+    Ok(Some((url, source)))
+}
+
+/// What was meant by a URL without a scheme: `localhost:6379`, `/srv/locks.db`.
+fn meant(url: &str) -> Option<String> {
+    let of_file = |url: &str| !url.contains([':', '@', '?', '#']);
+    if url.starts_with('/') && of_file(url) {
+        return Some(format!("sqlite:{}", encode(url)));
+    }
+    let (place, database) =
+        url.split_once('/').map_or((url, None), |(place, rest)| (place, Some(rest)));
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let (host, port) = match place.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        Some((host, port)) => {
+            (host, port.strip_prefix(':').or_else(|| port.is_empty().then_some("6379"))?)
+        }
+        None => place.rsplit_once(':').unwrap_or((place, "6379")),
+    };
+    let of_host = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | ':');
+    let is_address = !host.is_empty() && host.chars().all(of_host) && digits(port);
+    (is_address && database.is_none_or(digits)).then(|| format!("redis://{url}"))
+}
+
+/// A variable that decides where the locks are. An empty one is more often a misspelt `NAME=$OTHER` than a wish for the
+/// default, and locks of another store than everybody else's keep nobody out.
+fn variable(name: &str, instead: &str) -> Result<Option<OsString>, Failure> {
+    match env::var_os(name) {
+        Some(value) if value.is_empty() => Err(Failure::usage(format!(
+            "{name} is empty, which does not say where the locks are; {instead}, or leave it out (`env -u {name}`)"
+        ))),
+        value => Ok(value),
+    }
+}
+
+/// A path as it stands in a URL.
+fn encode(path: &str) -> String {
+    let special = |c: char| c.is_control() || matches!(c, '%' | '?' | '#' | ' ');
+    path.chars().fold(String::with_capacity(path.len()), |mut url, c| {
+        if special(c) {
+            // Writing to a string cannot fail.
+            let _ = c.encode_utf8(&mut [0; 4]).bytes().try_for_each(|b| write!(url, "%{b:02X}"));
+        } else {
+            url.push(c);
+        }
+        url
+    })
+}
+
+/// The user's file and the system's, those that there are, and all names that were tried.
+fn usual(
+    account: Option<&Account>,
+    url_is_known: bool,
+) -> Result<(Vec<Settings>, Vec<PathBuf>), Failure> {
+    let home = account.and_then(|account| account.home.as_deref());
+    let mut files = Vec::new();
+    let mut looked_at = Vec::new();
+    if let Some(home) = home {
+        let path = home.join(USERS_FILE);
+        match place::hidden(home) {
+            None => files.extend(Settings::load_if_any(&path)?),
+            Some(_) if url_is_known => {}
+            // The file may be there for the user's other processes, and name the store.
+            Some(reason) => {
+                return Err(Failure::usage(format!(
+                    "{}: the home {reason}; name the store with --url or FAIRLOCK_URL, or a \
+                     configuration with --config or {CONFIG_VAR} (/dev/null: none)",
+                    message::printable(home.as_os_str())
+                )));
+            }
+        }
+        looked_at.push(path);
+    }
+    let of_system = PathBuf::from(SYSTEMS_FILE);
+    files.extend(Settings::load_if_any(&of_system)?);
+    looked_at.push(of_system);
+    Ok((files, looked_at))
+}
+
+/// Whom the locks of a store exclude.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Reach {
+    Process,
+    Host,
+    Fleet,
+}
+
+impl Reach {
+    /// By the scheme alone: a server on 127.0.0.1 may be a tunnel to the fleet's. A scheme that is
+    /// unknown here is left to the library to refuse.
+    fn of(url: &str) -> Self {
+        let scheme = url.split_once(':').map_or(url, |(scheme, _)| scheme);
+        if scheme.eq_ignore_ascii_case("memory") {
+            Self::Process
+        } else if scheme.eq_ignore_ascii_case("sqlite") {
+            Self::Host
+        } else {
+            Self::Fleet
+        }
+    }
+
+    fn satisfies(self, scope: Scope) -> bool {
+        self >= match scope {
+            Scope::Host => Self::Host,
+            Scope::Fleet => Self::Fleet,
+        }
+    }
+
+    fn describe(self) -> &'static str {
+        match self {
+            Self::Process => "seen by one process only",
+            Self::Host => "seen by this host only",
+            Self::Fleet => "seen by all hosts that use it",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fairlock::Config;
+
+    use super::*;
+
+    const HOST: &str = "sqlite:/home/ann/.local/state/fairlock/locks.db";
+
+    fn settings(path: &str, url: Option<&str>, password: Option<&str>) -> Settings {
+        Settings {
+            path: path.into(),
+            url: url.map(str::to_owned),
+            password_file: password.map(PathBuf::from),
+            ..Settings::default()
+        }
+    }
+
+    fn choose(named: Option<(&str, Source)>, files: &[Settings]) -> Choice {
+        let named = named.map(|(url, source)| (url.to_owned(), source));
+        decide(named, files, || Ok((HOST.to_owned(), Source::Default(vec!["/c".into()])))).unwrap()
+    }
+
+    #[test]
+    fn command_line_then_environment_then_files_then_host() {
+        let files =
+            [settings("/user", Some("redis://u"), None), settings("/sys", Some("redis://s"), None)];
+        for (named, files, explained) in [
+            (
+                Some(("redis://a", Source::Argument)),
+                &files[..],
+                "redis://a, seen by all hosts that use it; from --url",
+            ),
+            (
+                Some(("redis://v", Source::Variable)),
+                &files,
+                "redis://v, seen by all hosts that use it; from FAIRLOCK_URL",
+            ),
+            (None, &files, "redis://u, seen by all hosts that use it; from /user"),
+            (None, &files[1..], "redis://s, seen by all hosts that use it; from /sys"),
+            (
+                None,
+                &[],
+                "sqlite:/home/ann/.local/state/fairlock/locks.db, seen by this host only; the default, one for each user",
+            ),
+        ] {
+            let choice = choose(named, files);
+            assert_eq!(choice.explain(), explained);
+            assert_eq!(choice.why_default().is_some(), files.is_empty(), "{explained}");
+        }
+        let why = choose(None, &[]).why_default();
+        assert_eq!(why.as_deref(), Some("no --url, no FAIRLOCK_URL, and no url in /c"));
+    }
+
+    /// A password written for one server is not sent to another.
+    #[test]
+    fn passwords_stay_with_their_server() {
+        let user = |url, password| settings("/user", url, password);
+        let system = |url, password| settings("/sys", url, password);
+        for (named, files, expected) in [
+            (None, [user(Some("redis://u"), Some("/pu")), system(None, None)], Some("/pu")),
+            (None, [user(None, Some("/pu")), system(Some("redis://s"), Some("/ps"))], Some("/pu")),
+            (None, [user(None, None), system(Some("redis://s"), Some("/ps"))], Some("/ps")),
+            (None, [user(Some("redis://u"), None), system(Some("redis://s"), Some("/ps"))], None),
+            (None, [user(None, Some("/pu")), system(None, Some("/ps"))], None),
+            (
+                Some(("redis://a", Source::Variable)),
+                [user(Some("redis://u"), Some("/pu")), system(None, Some("/ps"))],
+                None,
+            ),
+        ] {
+            let choice = choose(named, &files);
+            assert_eq!(choice.logins.password_file, expected.map(PathBuf::from), "{files:?}");
+        }
+    }
+
+    #[test]
+    fn every_demand_counts() {
+        let strict = Settings { scope: Some(Scope::Fleet), ..settings("/sys", None, None) };
+        let none = settings("/user", None, None);
+        let host = choose(None, &[]);
+        assert!(host.demanded(None, std::slice::from_ref(&none)).is_ok());
+        assert!(host.demanded(Some(Scope::Host), &[]).is_ok());
+        let error = host.demanded(Some(Scope::Fleet), &[]).unwrap_err().to_string();
+        assert!(
+            error.starts_with("--scope fleet asks ") && error.contains("this host only"),
+            "{error}"
+        );
+        // A weaker one on the command line does not undo it.
+        let error = host.demanded(Some(Scope::Host), &[none, strict.clone()]).unwrap_err();
+        let error = error.to_string();
+        assert!(error.starts_with("scope = \"fleet\" in /sys asks "), "{error}");
+        let fleet = choose(Some(("redis://a", Source::Argument)), &[]);
+        assert!(fleet.demanded(Some(Scope::Fleet), &[strict]).is_ok());
+    }
+
+    #[test]
+    fn no_password_is_shown() {
+        for url in ["redis://u:CANARY@h", "redis://u:CAN/ARY@h", "unix:/s?pass=CANARY"] {
+            let choice = choose(Some((url, Source::Argument)), &[]);
+            assert!(choice.exposed().is_some());
+            let shown = format!("{} {}", choice.explain(), choice.form());
+            assert!(!shown.contains("CANARY") && !shown.contains("ARY@"), "{shown}");
+            assert!(choose(Some((url, Source::Variable)), &[]).exposed().is_none());
+        }
+        assert!(choose(Some(("redis://u@h", Source::Argument)), &[]).exposed().is_none());
+    }
+
+    #[test]
+    fn d27_what_was_meant_by_a_url_without_a_scheme() {
+        for (url, expected) in [
+            ("localhost:6379", Some("redis://localhost:6379")),
+            ("localhost", Some("redis://localhost")),
+            ("10.0.0.7:6379/2", Some("redis://10.0.0.7:6379/2")),
+            ("[::1]:6379", Some("redis://[::1]:6379")),
+            ("/srv/a b.db", Some("sqlite:/srv/a%20b.db")),
+            ("http://localhost:6379", None),
+            ("localhost:port", None),
+            ("ann:secret@host:1", None),
+            ("host:1/x", None),
+            ("/srv/x?pass=y", None),
+            ("", None),
+        ] {
+            assert_eq!(meant(url).as_deref(), expected, "{url}");
+            assert!(expected.is_none_or(|meant| Config::from_url(meant).is_ok()), "{url}");
+        }
+    }
+
+    /// Of files that name no password others may know.
+    #[test]
+    fn d33_a_password_that_others_can_read_in_a_file() {
+        let file = |url: &str, mode| {
+            let file = Settings { readable_by_others: mode, ..settings("/sys", Some(url), None) };
+            choose(None, &[file]).exposed()
+        };
+        let told = file("redis://u:CANARY@h", Some(0o644)).unwrap();
+        assert!(
+            told.starts_with("/sys: others can read the password in `url` (mode 644)"),
+            "{told}"
+        );
+        assert!(!told.contains("CANARY"), "{told}");
+        assert_eq!(file("redis://u:CANARY@h", None), None);
+        assert_eq!(file("redis://u@h", Some(0o644)), None);
+    }
+
+    #[test]
+    fn a_home_with_an_odd_name() {
+        assert_eq!(encode("/home/ann é/50%?#\n"), "/home/ann%20é/50%25%3F%23%0A");
+        assert!(Config::from_url(&format!("sqlite:{}", encode("/a b/%41?#"))).is_ok());
+    }
+
+    #[test]
+    fn reach_by_scheme() {
+        for (url, host, fleet) in [
+            ("memory:", false, false),
+            ("MEMORY:", false, false),
+            ("sqlite:/var/lib/locks", true, false),
+            ("redis://127.0.0.1", true, true),
+            ("valkey://h", true, true),
+            ("unix:/run/redis.sock", true, true),
+        ] {
+            assert_eq!(Reach::of(url).satisfies(Scope::Host), host, "{url}");
+            assert_eq!(Reach::of(url).satisfies(Scope::Fleet), fleet, "{url}");
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! Where the host store is when nobody says: one file per user, in every environment the same.
+//!
+//! Two runs of one user that choose different files do not exclude each other, and nobody tells
+//! them. So nothing of the choice depends on what differs between a login shell, cron, a system
+//! unit and `env -i`: not `HOME`, no variable of XDG's, no session's folder (`/run/user` goes away at
+//! logout), no folder for temporary files (a unit may have one of its own).
+//!
+//! 1. `/var/lib/fairlock/UID` where root has made one: for users without a home, or with one on a
+//!    network, or one that some of their services cannot see.
+//! 2. `.local/state/fairlock` in the home that the user database names.
+//!
+//! What cannot be the same everywhere is refused with the reason: a home that is not there, is
+//! hidden (a unit with `ProtectHome=`) or read-only. Never the next best folder.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Access, AtFlags, CWD};
+
+use super::account::Account;
+use super::trust::{self, is_absent};
+use crate::base::exit::Failure;
+
+/// Folders of users that root has made.
+const SYSTEM: &str = "/var/lib/fairlock";
+
+/// Below a home.
+const STATE: [&str; 3] = [".local", "state", "fairlock"];
+
+/// The file itself.
+const FILE: &str = "locks.db";
+
+/// Kinds of file system that keep nothing, from `linux/magic.h`: tmpfs and ramfs.
+const VOLATILE: [u64; 2] = [0x0102_1994, 0x8584_58f6];
+
+/// Where the host store of this user is. Looks only: the library makes the file and its folders.
+pub(super) fn find(account: &Account) -> Result<PathBuf, Failure> {
+    find_below(Path::new(SYSTEM), account)
+}
+
+fn find_below(system: &Path, account: &Account) -> Result<PathBuf, Failure> {
+    let made_by_root = system.join(account.uid.to_string());
+    let refused = |folder: &Path, reason: &str| {
+        let advice = advice(&made_by_root, account);
+        Failure::usage(format!(
+            "no place for the locks of {}: {}: {reason}; {advice}",
+            account.describe(),
+            folder.display(),
+        ))
+    };
+    if let Some(file) = usable(&made_by_root, account).map_err(|r| refused(&made_by_root, &r))? {
+        return writable(&made_by_root).map(|()| file).map_err(|r| refused(&made_by_root, &r));
+    }
+    let Some(home) = &account.home else {
+        return Err(refused(Path::new("the user database"), "it names no home folder"));
+    };
+    if let Some(reason) = hidden(home) {
+        return Err(refused(home, &format!("the home {reason}")));
+    }
+    match fs::metadata(home) {
+        Ok(metadata) if metadata.is_dir() => {}
+        Ok(_) => return Err(refused(home, "the home is no folder")),
+        Err(error) => return Err(refused(home, &format!("the home: {error}"))),
+    }
+    let folder = STATE.iter().fold(home.clone(), |path, part| path.join(part));
+    let file = match usable(&folder, account).map_err(|reason| refused(&folder, &reason))? {
+        Some(file) => file,
+        None => folder.join(FILE),
+    };
+    let existing = folder.ancestors().find(|path| path.exists()).unwrap_or(home);
+    writable(existing).map_err(|reason| refused(existing, &reason))?;
+    Ok(file)
+}
+
+/// The file in this folder, if there is such a folder; an error if it is not the user's alone.
+fn usable(folder: &Path, account: &Account) -> Result<Option<PathBuf>, String> {
+    let metadata = match fs::metadata(folder) {
+        Ok(metadata) => metadata,
+        Err(error) if is_absent(&error) => return Ok(None),
+        Err(error) => return Err(error.to_string()),
+    };
+    if !metadata.is_dir() {
+        return Err("no folder".to_owned());
+    }
+    if metadata.uid() != account.uid {
+        return Err(format!("belongs to user {}", metadata.uid()));
+    }
+    trust::judge(&metadata)?;
+    Ok(Some(folder.join(FILE)))
+}
+
+/// Whether files can be made in this folder, by the effective user.
+fn writable(folder: &Path) -> Result<(), String> {
+    let wanted = Access::WRITE_OK | Access::EXEC_OK;
+    rustix::fs::accessat(CWD, folder, wanted, AtFlags::EACCESS).map_err(|error| {
+        let error = io::Error::from(error);
+        match error.kind() {
+            io::ErrorKind::ReadOnlyFilesystem => {
+                format!("{error} (a service with ProtectHome= or ProtectSystem=? ReadWritePaths=)")
+            }
+            _ => format!("cannot be written: {error}"),
+        }
+    })
+}
+
+/// Whether this process sees another home than the rest of the user's: closed, or replaced by
+/// something in memory, as service managers do it.
+pub(super) fn hidden(home: &Path) -> Option<&'static str> {
+    match fs::metadata(home) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            Some("is closed to this process (a service with ProtectHome=?)")
+        }
+        _ => {
+            // Of a home that is not there the folder above counts: `/home` may be replaced as a
+            // whole. Some systems have all of `/` in memory; that hides nothing.
+            let there = home.ancestors().find(|path| path.exists())?;
+            let replaced = there.parent().is_some() && there.is_dir() && is_volatile(there);
+            replaced.then_some(
+                "is in memory here (a service with ProtectHome=?): other processes may not see it, \
+                 and nothing lasts",
+            )
+        }
+    }
+}
+
+fn is_volatile(folder: &Path) -> bool {
+    #[cfg(target_os = "linux")]
+    let kind = rustix::fs::statfs(folder).ok().and_then(|found| u64::try_from(found.f_type).ok());
+    #[cfg(not(target_os = "linux"))]
+    let kind: Option<u64> = None;
+    kind.is_some_and(|kind| VOLATILE.contains(&kind))
+}
+
+/// What an administrator can do about it, and what everybody can.
+fn advice(made_by_root: &Path, account: &Account) -> String {
+    let system = made_by_root.parent().unwrap_or(made_by_root).display();
+    format!(
+        "as root: `install -d -m 755 {system} && install -d -m 700 -o {} {}`, or name a store with \
+         --url or FAIRLOCK_URL",
+        account.name.clone().unwrap_or_else(|| account.uid.to_string()),
+        made_by_root.display(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use fairlock_testkit::tempdir::TempDir;
+    use rustix::process::geteuid;
+
+    use super::*;
+
+    /// A user with a home on the disk; temporary folders may be in memory.
+    struct Scene {
+        dir: TempDir,
+        account: Account,
+    }
+
+    impl Scene {
+        fn new() -> Self {
+            let dir = TempDir::new();
+            let home = dir.path().join("home");
+            fs::create_dir(&home).unwrap();
+            let account =
+                Account { uid: geteuid().as_raw(), name: Some("ann".into()), home: Some(home) };
+            Self { dir, account }
+        }
+
+        fn path(&self, name: &str) -> PathBuf {
+            self.dir.path().join(name)
+        }
+
+        fn find(&self) -> Result<PathBuf, String> {
+            find_below(&self.path("var"), &self.account).map_err(|failure| failure.to_string())
+        }
+
+        /// Whether homes here are in memory, which is an answer of its own.
+        fn in_memory(&self) -> bool {
+            is_volatile(self.dir.path())
+        }
+    }
+
+    #[test]
+    fn the_home_of_the_user_database() {
+        let scene = Scene::new();
+        if scene.in_memory() {
+            assert!(scene.find().unwrap_err().contains("in memory"));
+            return;
+        }
+        let file = scene.path("home/.local/state/fairlock/locks.db");
+        assert_eq!(scene.find(), Ok(file.clone()));
+        assert!(!scene.path("home/.local").exists(), "looking makes nothing");
+
+        let folder = file.parent().unwrap();
+        fs::create_dir_all(folder).unwrap();
+        fs::set_permissions(folder, fs::Permissions::from_mode(0o700)).unwrap();
+        assert_eq!(scene.find(), Ok(file.clone()));
+        fs::set_permissions(folder, fs::Permissions::from_mode(0o770)).unwrap();
+        assert!(scene.find().unwrap_err().contains("others can write to it (mode 770)"));
+    }
+
+    /// Also with a home that could be used: the choice is the same for a service that cannot see it.
+    #[test]
+    fn a_folder_made_by_root_comes_first() {
+        let scene = Scene::new();
+        let folder = scene.path("var").join(scene.account.uid.to_string());
+        fs::create_dir_all(&folder).unwrap();
+        assert_eq!(scene.find(), Ok(folder.join("locks.db")));
+
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).unwrap();
+        assert!(scene.find().unwrap_err().contains("others can write"), "not the home instead");
+        fs::remove_dir(&folder).unwrap();
+        fs::write(&folder, "").unwrap();
+        assert!(scene.find().unwrap_err().contains("no folder"));
+    }
+
+    #[test]
+    fn no_home() {
+        let mut scene = Scene::new();
+        for (home, reason) in [
+            (None, "it names no home folder"),
+            (Some("/nonexistent/ann".into()), "the home: No such file or directory"),
+            (Some("/dev/null".into()), "the home is no folder"),
+        ] {
+            scene.account.home = home;
+            let error = scene.find().unwrap_err();
+            assert!(error.contains(reason), "{error}");
+            assert!(error.contains("install -d -m 700 -o ann "), "{error}");
+            assert!(error.contains("--url or FAIRLOCK_URL"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_home_in_memory() {
+        let mut scene = Scene::new();
+        if !is_volatile(Path::new("/dev/shm")) {
+            return fairlock_testkit::skip("/dev/shm in memory");
+        }
+        // The second as when `/home` is replaced as a whole.
+        for home in ["/dev/shm", "/dev/shm/fairlock-test-no-such-home"] {
+            scene.account.home = Some(home.into());
+            assert!(scene.find().unwrap_err().contains("is in memory here"), "{home}");
+        }
+    }
+}

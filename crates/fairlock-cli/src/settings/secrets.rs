@@ -1,0 +1,131 @@
+//! Passwords: where they may come from, and how they are kept from the command.
+//!
+//! A password given in the URL on the command line can be seen by every user of the host for as
+//! long as `fairlock` runs; that is why there are other ways.
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::path::{self, Path, PathBuf};
+
+use fairlock::Config;
+
+use super::trust;
+use crate::base::exit::Failure;
+use crate::base::message;
+use crate::base::url::{ChildUrl, child_url};
+
+/// Environment variable with the URL of the store.
+pub(super) const URL_VAR: &str = "FAIRLOCK_URL";
+/// Environment variable with the password of the servers alone.
+pub(super) const PASSWORD_VAR: &str = "FAIRLOCK_PASSWORD";
+/// Environment variable with the user at the Sentinels.
+const SENTINEL_USERNAME_VAR: &str = "FAIRLOCK_SENTINEL_USERNAME";
+
+/// One of the two passwords that there may be.
+pub(crate) struct Place {
+    /// Environment variable with the password alone.
+    variable: &'static str,
+    given: fn(Config, String) -> Config,
+    in_file: fn(Config, PathBuf) -> Config,
+}
+
+/// The one for the servers that keep the locks.
+pub(crate) const OF_SERVERS: Place =
+    Place { variable: PASSWORD_VAR, given: Config::password, in_file: Config::password_file };
+
+/// The one for the Sentinels.
+pub(crate) const OF_SENTINELS: Place = Place {
+    variable: "FAIRLOCK_SENTINEL_PASSWORD",
+    given: Config::sentinel_password,
+    in_file: Config::sentinel_password_file,
+};
+
+/// The settings with the password from the file on the command line, else from the environment, else from
+/// the file in the configuration; without any they keep the URL's own.
+pub(crate) fn with_password(
+    config: Config,
+    place: &Place,
+    [argument, configured]: [Option<&Path>; 2],
+) -> Result<Config, Failure> {
+    match (argument, env::var_os(place.variable), configured) {
+        (Some(path), ..) | (None, None, Some(path)) => with_file(config, place, path),
+        (None, Some(value), _) => match value.into_string() {
+            // A newline at the end of a password is more likely from a file with one line than a part of it.
+            Ok(text) => match end_of_line_cut(&text) {
+                line if line.contains('\n') => {
+                    Err(Failure::usage(format!("{} has more than one line", place.variable)))
+                }
+                line => Ok((place.given)(config, line.to_owned())),
+            },
+            Err(_) => Err(Failure::usage(format!("{} is not UTF-8", place.variable))),
+        },
+        (None, None, None) => Ok(config),
+    }
+}
+
+/// Where the password comes from, for people.
+pub(crate) fn source(place: &Place, [argument, configured]: [Option<&Path>; 2]) -> String {
+    let shown = |path: &Path| message::printable(path.as_os_str());
+    match (argument, env::var_os(place.variable), configured) {
+        (Some(path), ..) | (None, None, Some(path)) => shown(path),
+        (None, Some(_), _) => place.variable.to_owned(),
+        (None, None, None) => "the URL".to_owned(),
+    }
+}
+
+/// As [`with_password`], for the user's name at the Sentinels.
+pub(crate) fn with_sentinel_username(
+    config: Config,
+    [argument, configured]: [Option<&OsStr>; 2],
+) -> Result<Config, Failure> {
+    let variable = env::var_os(SENTINEL_USERNAME_VAR);
+    let name = argument.or(variable.as_deref()).or(configured);
+    match name.map(OsStr::to_str) {
+        // An empty variable is how shells spell "not set".
+        None | Some(Some("")) => Ok(config),
+        Some(Some(name)) => Ok(config.sentinel_username(name)),
+        Some(None) => Err(Failure::usage("the user's name at the Sentinels is not UTF-8")),
+    }
+}
+
+/// The file is read now, to refuse what is no use, and by the library again before each connection: a password
+/// that is changed there and on the server keeps the lock. A pipe can be read only once.
+fn with_file(config: Config, place: &Place, path: &Path) -> Result<Config, Failure> {
+    let password = in_file(path)?;
+    if !path.is_file() {
+        return Ok((place.given)(config, password));
+    }
+    let path = path::absolute(path)
+        .map_err(|error| Failure::usage(format!("{}: {error}", path.display())))?;
+    Ok((place.in_file)(config, path))
+}
+
+fn in_file(path: &Path) -> Result<String, Failure> {
+    let text = trust::read(path).map_err(|refusal| refusal.about(path, "password"))?.text;
+    let line = end_of_line_cut(&text);
+    if line.is_empty() || line.contains('\n') {
+        return Err(Failure::usage(format!("{}: not one line with a password", path.display())));
+    }
+    Ok(line.to_owned())
+}
+
+/// One newline ends the line; further ones are more likely a mistake than a password.
+fn end_of_line_cut(text: &str) -> &str {
+    let line = text.strip_suffix('\n').unwrap_or(text);
+    line.strip_suffix('\r').unwrap_or(line)
+}
+
+/// Changes to the environment that keep secrets from a child: name and new value. `variables` have
+/// passwords, too.
+pub(crate) fn child_environment(variables: &[String]) -> Vec<(&str, Option<OsString>)> {
+    let mut changes = vec![(OF_SERVERS.variable, None), (OF_SENTINELS.variable, None)];
+    changes.extend(variables.iter().map(|name| (name.as_str(), None)));
+    if let Some(url) = env::var_os(URL_VAR) {
+        match child_url(&url) {
+            ChildUrl::Unchanged => {}
+            ChildUrl::Stripped(clean) => changes.push((URL_VAR, Some(clean.into()))),
+            ChildUrl::Removed => changes.push((URL_VAR, None)),
+        }
+    }
+    changes
+}

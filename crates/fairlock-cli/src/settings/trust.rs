@@ -1,0 +1,145 @@
+//! Files that decide which locks are used, or hold a password: read only if nobody else can have
+//! written them.
+
+use std::fmt::Display;
+use std::fs::{File, Metadata, OpenOptions};
+use std::io::{self, Read as _};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::process;
+
+use crate::base::clock;
+use crate::base::duration;
+use crate::base::exit::Failure;
+
+/// Longest file in bytes: far beyond any real one.
+const BYTES_MAX: u64 = 64 * 1024;
+
+/// How long a pipe may say nothing: its writer may be a program that asks somebody for a passphrase.
+const PIPE_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// How long a pipe may have no writer at all. A shell opens both ends of `<(...)` at once.
+const WRITER_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Between two looks whether a pipe has a writer: poll(2) does not tell.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// What was read.
+#[derive(Debug)]
+pub(super) struct Read {
+    pub(super) text: String,
+    /// The file's mode, where others than its owner can read it.
+    pub(super) readable_by_others: Option<u32>,
+}
+
+/// Why there is no text.
+#[derive(Debug)]
+pub(super) enum Refusal {
+    /// The file cannot be opened or read, or is not there.
+    Io(io::Error),
+    /// What is wrong with it, for people.
+    Untrusted(String),
+}
+
+impl Refusal {
+    /// The one line about it; `what` the file is for.
+    pub(super) fn about(&self, path: &Path, what: &str) -> Failure {
+        let reason: &dyn Display = match self {
+            Self::Io(error) => error,
+            Self::Untrusted(reason) => reason,
+        };
+        Failure::usage(format!("{}: {reason} (the {what} file)", path.display()))
+    }
+}
+
+/// The text of a file of the effective user's or root's that nobody else can write. It may be a pipe, which is
+/// read until its writers have closed it, and no longer than it is promising.
+pub(super) fn read(path: &Path) -> Result<Read, Refusal> {
+    // A pipe without a writer would keep us in open(2) for ever.
+    let flags = i32::try_from((OFlags::NOCTTY | OFlags::NONBLOCK).bits()).unwrap_or(0);
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path);
+    // Judged is what was opened, whatever the name leads to a moment later.
+    let mut file = file.map_err(Refusal::Io)?;
+    let metadata = file.metadata().map_err(Refusal::Io)?;
+    judge(&metadata).map_err(Refusal::Untrusted)?;
+    let bytes = if metadata.file_type().is_fifo() {
+        read_pipe(&mut file)?
+    } else {
+        // A terminal: people take their time.
+        let blocking = fcntl_getfl(&file).map(|flags| flags - OFlags::NONBLOCK);
+        blocking.and_then(|flags| fcntl_setfl(&file, flags)).map_err(|e| Refusal::Io(e.into()))?;
+        let mut bytes = Vec::new();
+        (&mut file).take(BYTES_MAX + 1).read_to_end(&mut bytes).map_err(Refusal::Io)?;
+        bytes
+    };
+    if bytes.len() as u64 > BYTES_MAX {
+        return Err(Refusal::Untrusted(format!("longer than {BYTES_MAX} bytes")));
+    }
+    let text = String::from_utf8(bytes);
+    let text = text.map_err(|_| Refusal::Untrusted("not UTF-8".to_owned()))?;
+    let mode = metadata.mode() & 0o7777;
+    let readable_by_others = (metadata.is_file() && mode & 0o044 != 0).then_some(mode);
+    Ok(Read { text, readable_by_others })
+}
+
+/// A part of the path that is no folder is no file either.
+pub(super) fn is_absent(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+/// What comes out of a pipe that does not block.
+fn read_pipe(pipe: &mut File) -> Result<Vec<u8>, Refusal> {
+    let began = clock::now();
+    let mut bytes = Vec::new();
+    let mut part = [0; 4096];
+    let late = |limit, why: &str| match clock::now().saturating_sub(began) > limit {
+        true => Err(Refusal::Untrusted(format!("a pipe {why} for {}", duration::human(limit)))),
+        false => Ok(()),
+    };
+    loop {
+        match pipe.read(&mut part) {
+            // Nobody writes: not any more, or not yet.
+            Ok(0) if !bytes.is_empty() => return Ok(bytes),
+            Ok(0) => {
+                late(WRITER_TIMEOUT, "into which nobody has written anything")?;
+                thread::sleep(LOOK);
+            }
+            Ok(read) => {
+                bytes.extend_from_slice(&part[..read]);
+                if bytes.len() as u64 > BYTES_MAX {
+                    return Ok(bytes);
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                late(PIPE_TIMEOUT, "whose writer has not closed it")?;
+                let timeout = Timespec { tv_sec: 1, tv_nsec: 0 };
+                let mut fds = [PollFd::new(pipe, PollFlags::IN)];
+                let _ = poll(&mut fds, Some(&timeout));
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(Refusal::Io(error)),
+        }
+    }
+}
+
+/// Folders and files are judged alike: owner, and who can write.
+pub(super) fn judge(metadata: &Metadata) -> Result<(), String> {
+    // A device, such as the terminal or /dev/null, has an owner of its own kind.
+    if metadata.file_type().is_char_device() {
+        return Ok(());
+    }
+    let owner = metadata.uid();
+    if owner != 0 && owner != process::geteuid().as_raw() {
+        return Err(format!("belongs to user {owner}, who is neither you nor root"));
+    }
+    let mode = metadata.mode() & 0o7777;
+    if mode & 0o022 != 0 {
+        return Err(format!("others can write to it (mode {mode:03o}): chmod go-w"));
+    }
+    Ok(())
+}
