@@ -18,8 +18,8 @@ use crate::base::exit::{Code, Failure};
 use crate::base::output;
 use crate::base::style::Style;
 use crate::base::usage;
-use crate::settings::choice::{self, Choice};
 use crate::settings::options;
+use crate::settings::store_selection::{self, StoreSelection};
 
 /// The common cases come before the options.
 const TEMPLATE: &str = "\
@@ -76,8 +76,8 @@ pub(crate) fn refuse(error: &clap::Error) -> Result<Code, Failure> {
         ErrorKind::DisplayHelp => {
             let style = Style::of(&io::stdout());
             // The one that is used when no option says otherwise.
-            let store = match Choice::of(&options::Store::default()) {
-                Ok(choice) => choice.explain(),
+            let store = match StoreSelection::of(&options::Store::default()) {
+                Ok(selection) => selection.explain(),
                 Err(failure) => format!("none: {failure}"),
             };
             let text = bold_headings(&text, style);
@@ -216,7 +216,7 @@ fn render(command: clap::Command) -> io::Result<Vec<u8>> {
     }
     man.render_options_section(&mut text)?;
     sections(&more).to_writer(&mut text)?;
-    sections(choice::FILES).to_writer(&mut text)?;
+    sections(store_selection::FILES).to_writer(&mut text)?;
     Ok(text)
 }
 

@@ -10,9 +10,9 @@ use tokio::time;
 use crate::base::duration;
 use crate::base::exit::{Code, Failure};
 use crate::base::message;
-use crate::settings::choice::{Choice, Logins, Reach};
 use crate::settings::options::{self, Kind};
 use crate::settings::secrets;
+use crate::settings::store_selection::{Logins, Reach, StoreSelection};
 
 /// How long the end of the program may take to take back what is still in the queue. The library
 /// repeats a leave until it is answered; a store that is gone will drop us by itself in seconds.
@@ -33,7 +33,7 @@ const NOTICE_AFTER: Duration = Duration::from_secs(1);
 /// A store that was asked for and is allowed, not yet connected.
 #[derive(Debug)]
 pub(crate) struct Store {
-    choice: Choice,
+    selection: StoreSelection,
     config: Config,
     /// Where the password for the servers comes from.
     password_from: String,
@@ -44,19 +44,19 @@ pub(crate) struct Store {
 impl Store {
     /// Decides on the store; no network here, and nothing is made.
     pub(crate) fn resolve(args: &options::Store) -> Result<Self, Failure> {
-        let choice = Choice::of(args)?;
+        let selection = StoreSelection::of(args)?;
         // The name is for the server's operator, who finds it in CLIENT LIST.
-        let config = Config::from_url(choice.url()).map_err(|error| choice.wrong(&error))?;
+        let config = Config::from_url(selection.url()).map_err(|error| selection.wrong(&error))?;
         let mut config = config.client_name("fairlock");
         // Locks of this host need no password; one for a server may stand in the environment.
-        let Logins { password_file, sentinel_username, sentinel_password_file } = &choice.logins;
+        let Logins { password_file, sentinel_username, sentinel_password_file } = &selection.logins;
         let files = [args.password_file.as_deref(), password_file.as_deref()];
         let password_from = secrets::source(&secrets::OF_SERVERS, files);
-        if choice.reach() == Reach::Fleet || args.password_file.is_some() {
+        if selection.reach() == Reach::Fleet || args.password_file.is_some() {
             config = secrets::with_password(config, &secrets::OF_SERVERS, files)?;
         }
         // Variables that are set for other stores do no harm; who gives an option means this one.
-        if choice.has_sentinels() {
+        if selection.has_sentinels() {
             let names =
                 [args.sentinel_username.as_deref(), sentinel_username.as_deref().map(OsStr::new)];
             config = secrets::with_sentinel_username(config, names)?;
@@ -66,20 +66,20 @@ impl Store {
             return Err(Failure::usage(format!(
                 "--sentinel-username and --sentinel-password-file are for stores behind Sentinels \
                  (redis+sentinel://), not for {}",
-                choice.shown_url()
+                selection.shown_url()
             )));
         }
-        Ok(Self { choice, config, password_from, retry: Duration::ZERO })
+        Ok(Self { selection, config, password_from, retry: Duration::ZERO })
     }
 
     /// Which store it is, and why.
-    pub(crate) fn choice(&self) -> &Choice {
-        &self.choice
+    pub(crate) fn selection(&self) -> &StoreSelection {
+        &self.selection
     }
 
     /// For a command that is to be run by one process at a time: a store of this process alone is refused.
     pub(crate) fn of_several_processes(self) -> Result<Self, Failure> {
-        self.choice.excludes_others()?;
+        self.selection.excludes_others()?;
         Ok(self)
     }
 
@@ -88,10 +88,10 @@ impl Store {
         if quiet || !io::stderr().is_terminal() {
             return;
         }
-        if let Some(exposed) = self.choice.exposed() {
+        if let Some(exposed) = self.selection.exposed() {
             message::report(&exposed);
         }
-        if self.choice.reach() == Reach::Process {
+        if self.selection.reach() == Reach::Process {
             message::report("memory: locks nobody out but this process; it is for trying things");
         }
     }
@@ -136,13 +136,13 @@ impl Store {
 
     /// Java clients use the same names: asked for by the option, else by the configuration, else by the URL.
     pub(crate) fn java_fleet(mut self, asked: bool) -> Result<Self, Failure> {
-        if asked && self.choice.reach() != Reach::Fleet {
-            let url = self.choice.shown_url();
+        if asked && self.selection.reach() != Reach::Fleet {
+            let url = self.selection.shown_url();
             return Err(Failure::usage(format!(
                 "--java-fleet is for servers that Java clients use as well, not for {url}"
             )));
         }
-        if let Some(yes) = asked.then_some(true).or(self.choice.java_fleet) {
+        if let Some(yes) = asked.then_some(true).or(self.selection.java_fleet) {
             self.config = self.config.java_fleet(yes);
         }
         Ok(self)
@@ -166,7 +166,7 @@ impl Store {
         let noticed = async {
             time::sleep(NOTICE_AFTER).await;
             if self.retry > NOTICE_AFTER && !quiet && io::stderr().is_terminal() {
-                let (shown, retry) = (self.choice.shown_url(), duration::human(self.retry));
+                let (shown, retry) = (self.selection.shown_url(), duration::human(self.retry));
                 message::report(&format!("{shown} does not answer yet; trying for {retry}"));
             }
             std::future::pending::<std::convert::Infallible>().await
@@ -184,7 +184,7 @@ impl Store {
                 client.map_err(|error| refused(&error, &self.password_from))?
             }
             () = late => {
-                let (shown, retry) = (self.choice.shown_url(), duration::human(self.retry));
+                let (shown, retry) = (self.selection.shown_url(), duration::human(self.retry));
                 let text = format!("{shown} did not answer within {retry}; check the server and the network");
                 return Err(Failure::new(Code::UNAVAILABLE, text));
             }
@@ -192,7 +192,7 @@ impl Store {
         };
         if !quiet && io::stderr().is_terminal() {
             for warning in client.warnings() {
-                message::report(&format!("{}: {warning}", self.choice.shown_url()));
+                message::report(&format!("{}: {warning}", self.selection.shown_url()));
             }
         }
         Ok(client)

@@ -17,8 +17,8 @@ use crate::base::style::Style;
 use crate::locks::form;
 use crate::locks::text::{age, done, holder, who};
 use crate::process::signal::Signals;
-use crate::settings::choice::Choice;
 use crate::settings::options::{self, Kind};
+use crate::settings::store_selection::StoreSelection;
 use crate::store::{self, Store};
 
 const EXAMPLES: &str = "\
@@ -94,8 +94,8 @@ pub(crate) async fn status(args: Args) -> Result<Code, Failure> {
     // It only looks: nobody will look for it.
     let store = Store::resolve(&args.store)?.looked_at();
     store.warn(args.quiet);
-    let Some(name) = &args.name else { return of_store(store.choice(), args.json) };
-    let of_store = (store.choice().explain(), store.choice().form());
+    let Some(name) = &args.name else { return of_store(store.selection(), args.json) };
+    let of_store = (store.selection().explain(), store.selection().form());
     let mut signals = Signals::install()
         .map_err(|error| Failure::new(Code::INTERNAL, format!("signals: {error}")))?;
     let status = tokio::select! {
@@ -115,12 +115,12 @@ pub(crate) async fn status(args: Args) -> Result<Code, Failure> {
 }
 
 /// Without a name: which store would be asked. It is not.
-fn of_store(choice: &Choice, json: bool) -> Result<Code, Failure> {
+fn of_store(selection: &StoreSelection, json: bool) -> Result<Code, Failure> {
     if json {
-        return output::print(&format!("{}\n", json!({ "schema": 1, "store": choice.form() })));
+        return output::print(&format!("{}\n", json!({ "schema": 1, "store": selection.form() })));
     }
-    let mut text = format!("store: {}\n", choice.explain());
-    if let Some(why) = choice.why_default() {
+    let mut text = format!("store: {}\n", selection.explain());
+    if let Some(why) = selection.why_default() {
         // Writing to a string cannot fail.
         let _ = writeln!(text, "  {why}");
     }

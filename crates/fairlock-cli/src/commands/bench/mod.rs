@@ -30,8 +30,8 @@ use crate::base::line::Line;
 use crate::base::message;
 use crate::base::output;
 use crate::process::signal::Signals;
-use crate::settings::choice::Reach;
 use crate::settings::options;
+use crate::settings::store_selection::Reach;
 use crate::store::{self, Store};
 use plan::{Plan, Step};
 use report::Results;
@@ -187,8 +187,8 @@ pub(crate) async fn bench(args: Args) -> Result<Code, Failure> {
     }
     let store = Store::resolve(&args.store)?;
     store.warn(args.quiet);
-    let reach = store.choice().reach();
-    let (shown, form) = (store.choice().explain(), store.choice().form());
+    let reach = store.selection().reach();
+    let (shown, form) = (store.selection().explain(), store.selection().form());
     let mut signals = Signals::install()
         .map_err(|error| Failure::new(Code::INTERNAL, format!("signals: {error}")))?;
     // Before any load: a folder that is not there would be found after it.

@@ -48,19 +48,19 @@ pub(crate) async fn run(mut args: Run) -> Result<Code, Failure> {
         return Err(Failure::usage(format!("no COMMAND follows `--`; {advice}")));
     }
     let mut store = Store::resolve(&args.store)?.of_several_processes()?;
-    if let Some(replicas) = args.replicas.or_else(|| store.choice().replicas) {
+    if let Some(replicas) = args.replicas.or_else(|| store.selection().replicas) {
         store = store.replicas(replicas);
     }
     store = store.java_fleet(args.java_fleet)?;
-    if let Some(ttl) = args.ttl.or_else(|| store.choice().ttl) {
+    if let Some(ttl) = args.ttl.or_else(|| store.selection().ttl) {
         store = store.watchdog_lease(ttl);
     }
-    once::settle(&mut args, store.choice().once_per)?;
+    once::settle(&mut args, store.selection().once_per)?;
     if let (Some(lease), Some(_)) = (args.lease, args.once_per) {
         // What tells those who look whether it is done; with a lease of its own there is no other use for it.
         store = store.watchdog_lease(lease.max(duration::SHORTEST_TTL));
     }
-    let label = args.label.clone().or_else(|| store.choice().label.clone());
+    let label = args.label.clone().or_else(|| store.selection().label.clone());
     if let Some(label) = label.or_else(|| default_label(&args.command)) {
         store = store.label(&label);
     }
@@ -68,7 +68,7 @@ pub(crate) async fn run(mut args: Run) -> Result<Code, Failure> {
         store = store.kept_by_children();
     }
     store.warn(args.quiet);
-    let hidden = url::variables(store.choice().url());
+    let hidden = url::variables(store.selection().url());
     let mut signals = install(Signals::install())?;
     // Connecting is a part of the wait.
     let began = clock::now();

@@ -136,7 +136,7 @@ pub(crate) async fn top(args: Args) -> Result<Code, Failure> {
     let store = Store::resolve(&args.store)?.looked_at().patience(PATIENCE);
     let mut signals = Signals::install().map_err(|error| trouble(&error))?;
     store.warn(false);
-    let place = store.choice().shown_url();
+    let place = store.selection().shown_url();
     let client = tokio::select! {
         biased;
         signal = signals.recv() => return Err(Failure::signal(signal)),

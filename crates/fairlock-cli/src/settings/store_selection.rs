@@ -1,5 +1,5 @@
-//! Which store is meant, and why: the command line, the environment, the configuration files, else
-//! this host's.
+//! Selects the store, and explains why: named on the command line, else in the environment, else in a
+//! configuration file, else the store of this host.
 
 use std::env;
 use std::ffi::OsString;
@@ -59,7 +59,7 @@ Environment:
 
 /// A store, not yet connected.
 #[derive(Debug)]
-pub(crate) struct Choice {
+pub(crate) struct StoreSelection {
     url: String,
     source: Source,
     /// The mode of the file that named the store, where others than its owner can read it.
@@ -108,8 +108,8 @@ enum Source {
     Default(Vec<PathBuf>),
 }
 
-impl Choice {
-    /// Decides. Reads files, makes none, and knows no network.
+impl StoreSelection {
+    /// Selects the store. Reads files; creates none and uses no network.
     pub(crate) fn of(args: &options::Store) -> Result<Self, Failure> {
         let named = named(args.url.as_ref())?;
         let config = match &args.config {
@@ -128,7 +128,7 @@ impl Choice {
                 (files, looked_at, Some(account))
             }
         };
-        let choice = decide(named, &files, || {
+        let selection = decide(named, &files, || {
             let file = place::find(&account.unwrap_or_else(Account::current)?)?;
             let file = file.to_str().ok_or_else(|| {
                 let path = message::printable(file.as_os_str());
@@ -136,8 +136,8 @@ impl Choice {
             })?;
             Ok((format!("sqlite:{}", encode(file)), Source::Default(looked_at)))
         })?;
-        choice.demanded(args.scope, &files)?;
-        Ok(choice)
+        selection.demanded(args.scope, &files)?;
+        Ok(selection)
     }
 
     /// The URL with all that is in it.
@@ -275,12 +275,12 @@ impl Choice {
     }
 }
 
-/// Chooses from what was read; `default` is asked last.
+/// Selects from what was read; `default` is called last.
 fn decide(
     named: Option<(String, Source)>,
     files: &[Settings],
     default: impl FnOnce() -> Result<(String, Source), Failure>,
-) -> Result<Choice, Failure> {
+) -> Result<StoreSelection, Failure> {
     let label = files.iter().find_map(|file| file.label.clone());
     let in_file = files.iter().enumerate().find_map(|(at, file)| Some((at, file.url.clone()?)));
     // A password goes to the server that it was written for: one named by the same file, or by a
@@ -303,7 +303,7 @@ fn decide(
     let java_fleet = files.iter().find_map(|file| file.java_fleet).filter(|_| of_servers);
     let ttl = files.iter().find_map(|file| file.ttl);
     let once_per = files.iter().find_map(|file| file.once_per);
-    Ok(Choice {
+    Ok(StoreSelection {
         url,
         source,
         readable_by_others,
@@ -459,7 +459,7 @@ mod tests {
         }
     }
 
-    fn choose(named: Option<(&str, Source)>, files: &[Settings]) -> Choice {
+    fn select(named: Option<(&str, Source)>, files: &[Settings]) -> StoreSelection {
         let named = named.map(|(url, source)| (url.to_owned(), source));
         decide(named, files, || Ok((HOST.to_owned(), Source::Default(vec!["/c".into()])))).unwrap()
     }
@@ -487,11 +487,11 @@ mod tests {
                 "sqlite:/home/ann/.local/state/fairlock/locks.db, seen by this host only; the default, one for each user",
             ),
         ] {
-            let choice = choose(named, files);
-            assert_eq!(choice.explain(), explained);
-            assert_eq!(choice.why_default().is_some(), files.is_empty(), "{explained}");
+            let selection = select(named, files);
+            assert_eq!(selection.explain(), explained);
+            assert_eq!(selection.why_default().is_some(), files.is_empty(), "{explained}");
         }
-        let why = choose(None, &[]).why_default();
+        let why = select(None, &[]).why_default();
         assert_eq!(why.as_deref(), Some("no --url, no FAIRLOCK_URL, and no url in /c"));
     }
 
@@ -512,8 +512,8 @@ mod tests {
                 None,
             ),
         ] {
-            let choice = choose(named, &files);
-            assert_eq!(choice.logins.password_file, expected.map(PathBuf::from), "{files:?}");
+            let selection = select(named, &files);
+            assert_eq!(selection.logins.password_file, expected.map(PathBuf::from), "{files:?}");
         }
     }
 
@@ -521,7 +521,7 @@ mod tests {
     fn every_demand_counts() {
         let strict = Settings { scope: Some(Scope::Fleet), ..settings("/sys", None, None) };
         let none = settings("/user", None, None);
-        let host = choose(None, &[]);
+        let host = select(None, &[]);
         assert!(host.demanded(None, std::slice::from_ref(&none)).is_ok());
         assert!(host.demanded(Some(Scope::Host), &[]).is_ok());
         let error = host.demanded(Some(Scope::Fleet), &[]).unwrap_err().to_string();
@@ -533,20 +533,20 @@ mod tests {
         let error = host.demanded(Some(Scope::Host), &[none, strict.clone()]).unwrap_err();
         let error = error.to_string();
         assert!(error.starts_with("scope = \"fleet\" in /sys asks "), "{error}");
-        let fleet = choose(Some(("redis://a", Source::Argument)), &[]);
+        let fleet = select(Some(("redis://a", Source::Argument)), &[]);
         assert!(fleet.demanded(Some(Scope::Fleet), &[strict]).is_ok());
     }
 
     #[test]
     fn no_password_is_shown() {
         for url in ["redis://u:CANARY@h", "redis://u:CAN/ARY@h", "unix:/s?pass=CANARY"] {
-            let choice = choose(Some((url, Source::Argument)), &[]);
-            assert!(choice.exposed().is_some());
-            let shown = format!("{} {}", choice.explain(), choice.form());
+            let selection = select(Some((url, Source::Argument)), &[]);
+            assert!(selection.exposed().is_some());
+            let shown = format!("{} {}", selection.explain(), selection.form());
             assert!(!shown.contains("CANARY") && !shown.contains("ARY@"), "{shown}");
-            assert!(choose(Some((url, Source::Variable)), &[]).exposed().is_none());
+            assert!(select(Some((url, Source::Variable)), &[]).exposed().is_none());
         }
-        assert!(choose(Some(("redis://u@h", Source::Argument)), &[]).exposed().is_none());
+        assert!(select(Some(("redis://u@h", Source::Argument)), &[]).exposed().is_none());
     }
 
     #[test]
@@ -574,7 +574,7 @@ mod tests {
     fn d33_a_password_that_others_can_read_in_a_file() {
         let file = |url: &str, mode| {
             let file = Settings { readable_by_others: mode, ..settings("/sys", Some(url), None) };
-            choose(None, &[file]).exposed()
+            select(None, &[file]).exposed()
         };
         let told = file("redis://u:CANARY@h", Some(0o644)).unwrap();
         assert!(
