@@ -8,7 +8,7 @@ use clap_complete::Shell;
 use crate::base::exit;
 use crate::commands::run::args::Run;
 use crate::commands::{bench, list, status, top, unlock};
-use crate::process::{exec, keeper, terminal};
+use crate::process::{exec, guardian, terminal};
 
 /// Locks for commands and services: first come, first served, with fencing tokens.
 #[derive(Debug, Parser)]
@@ -76,9 +76,9 @@ pub(crate) enum Errand {
     /// Gives the terminal back: see `process/terminal.rs`.
     #[command(name = "__foreground")]
     Foreground(terminal::Args),
-    /// Kills the command's group if fairlock dies: see `process/keeper.rs`.
-    #[command(name = "__keep")]
-    Keep(keeper::Args),
+    /// Kills the command's group if fairlock dies: see `process/guardian.rs`.
+    #[command(name = "__guardian")]
+    Guardian(guardian::Args),
 }
 
 impl Errand {

@@ -33,7 +33,7 @@ use clap::{FromArgMatches as _, Parser as _};
 use crate::args::{Cli, Command, Errand};
 use crate::base::exit::{Code, Failure};
 use crate::commands::{bench, demo, list, run, status, top, unlock};
-use crate::process::{exec, keeper, signal, terminal};
+use crate::process::{exec, guardian, signal, terminal};
 
 fn main() -> ExitCode {
     let code = if Errand::is_meant() {
@@ -65,7 +65,7 @@ fn run_errand(errand: Errand) -> Result<Code, Failure> {
     match errand {
         Errand::Exec(args) => Err(exec::exec(&args)),
         Errand::Foreground(args) => terminal::foreground(&args),
-        Errand::Keep(args) => keeper::keep(&args),
+        Errand::Guardian(args) => guardian::guard(&args),
     }
 }
 

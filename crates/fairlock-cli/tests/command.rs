@@ -162,7 +162,7 @@ fn killing_fairlock_kills_the_command() {
     eventually("what the command started is gone", || !is_alive(grandchild));
 }
 
-/// A `fairlock` that is stopped renews nothing and ends nothing; its keeper does.
+/// A `fairlock` that is stopped renews nothing and ends nothing; its guardian does.
 #[test]
 fn a_stopped_fairlock_does_not_let_the_command_outlive_the_lease() {
     let script = "sleep 60 & echo $$ $!; wait";

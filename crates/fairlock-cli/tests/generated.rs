@@ -26,7 +26,7 @@ fn completions_for_every_shell() {
             assert!(text.contains(word), "{shell}: {word}");
         }
         // What is no part of the command line is not offered.
-        for errand in ["__exec", "__keep", "__foreground"] {
+        for errand in ["__exec", "__guardian", "__foreground"] {
             assert!(!text.contains(errand), "{shell}: {errand}");
         }
     }

@@ -53,7 +53,7 @@ fn kill(process: u32) {
     kill_process(pid(process), Signal::KILL).expect("it is there");
 }
 
-/// KILL of `fairlock` and of its keeper: nothing ends what the command started, and that keeps the
+/// KILL of `fairlock` and of its guardian: nothing ends what the command started, and that keeps the
 /// lock. The command itself ends with `fairlock`.
 #[test]
 fn a_grandchild_that_inherited_the_lock_keeps_it() {
@@ -62,10 +62,10 @@ fn a_grandchild_that_inherited_the_lock_keeps_it() {
     // The shell is the command; the grandchild is in its group.
     let mut holder = Running::start(run_script(&url, &[], "x", "sleep 600 & echo $!; wait"));
     let grandchild = holder.line();
-    let keeper = children_with(holder.pid(), "__keep");
-    assert_eq!(keeper.len(), 1);
+    let guardian = children_with(holder.pid(), "__guardian");
+    assert_eq!(guardian.len(), 1);
     let mut next = waiter(&url, "echo mine");
-    kill(keeper[0]);
+    kill(guardian[0]);
     holder.signal(Signal::KILL);
     thread::sleep(A_WHILE);
     assert!(is_alive(&grandchild), "nobody was to end it");
@@ -78,7 +78,7 @@ fn a_grandchild_that_inherited_the_lock_keeps_it() {
     next.wait().expect(0, "");
 }
 
-/// KILL of `fairlock`, with a keeper. Before the next one has the lock everything of the command is
+/// KILL of `fairlock`, with a guardian. Before the next one has the lock everything of the command is
 /// gone, also what closed all that it inherited.
 #[test]
 fn the_lock_waits_for_a_group_that_inherited_nothing() {

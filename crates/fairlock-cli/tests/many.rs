@@ -119,11 +119,12 @@ fn a_host_lock_waits_for_the_commands_processes() {
     let fairlock_pid = running.pid();
     let children =
         fs::read_to_string(format!("/proc/{fairlock_pid}/task/{fairlock_pid}/children")).unwrap();
-    let is_keeper = |process: &&str| {
-        fs::read_to_string(format!("/proc/{process}/cmdline")).unwrap().contains("__keep")
+    let is_guardian = |process: &&str| {
+        fs::read_to_string(format!("/proc/{process}/cmdline")).unwrap().contains("__guardian")
     };
-    let keeper = children.split_ascii_whitespace().find(is_keeper).expect("a keeper").to_owned();
-    kill_process(pid(keeper.parse().unwrap()), Signal::KILL).unwrap();
+    let guardian =
+        children.split_ascii_whitespace().find(is_guardian).expect("a guardian").to_owned();
+    kill_process(pid(guardian.parse().unwrap()), Signal::KILL).unwrap();
     running.signal(Signal::KILL);
     drop(running);
     let once = || finish(run_script(&url, &["--wait", "500ms"], "x", "exit 7")).code();

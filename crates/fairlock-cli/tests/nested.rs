@@ -167,8 +167,8 @@ fn d31_a_nested_runs_daemon_ends_with_the_outer_lock() {
     }
 }
 
-/// The same when the outer run is killed: its keeper knows the list as well. (The inner run has ended by then; while it
-/// runs, it is killed with the outer one's group, and its own keeper ends what it has started.)
+/// The same when the outer run is killed: its guardian finds them by the list as well. (The inner run has ended by then;
+/// while it runs, it is killed with the outer one's group, and its own guardian ends what it has started.)
 #[test]
 fn d31_a_nested_runs_daemon_ends_with_a_killed_outer_run() {
     let Some(server) = Server::start(Generation::Redis70) else { return };

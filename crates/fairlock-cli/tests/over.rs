@@ -16,7 +16,7 @@ use crate::fixture::{Outcome, Running, eventually, fairlock, finish, is_alive, r
 const ATTEMPTS: u32 = 50;
 
 /// Starts a run of `x` under a short lease and stops it when the first process of the command is there, which waits
-/// for its keeper then and has not begun; calls `meanwhile` when the lease is over. `None`: it had begun.
+/// for its guardian then and has not begun; calls `meanwhile` when the lease is over. `None`: it had begun.
 fn stopped_before_the_command(
     url: &str,
     options: &[&str],

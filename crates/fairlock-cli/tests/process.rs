@@ -183,7 +183,7 @@ fn a_daemon_ends_with_the_lock() {
     assert!(!is_alive(&process), "it goes on unlocked");
 }
 
-/// `fairlock` cannot look for anybody then: its keeper does.
+/// `fairlock` cannot look for anybody then: its guardian does.
 #[test]
 fn who_left_the_group_ends_with_a_killed_fairlock() {
     let escaped = Escaped::start(&alone(), &[], ESCAPE);
@@ -301,7 +301,7 @@ fn readers_that_are_gone() {
     assert_eq!(outcome.stderr, "code=141\n", "SIGPIPE, as without us");
 }
 
-/// The keeper and the parent-death signal are there from the command's first instruction to its last,
+/// The guardian and the parent-death signal are there from the command's first instruction to its last,
 /// and end nothing while all is well: the latter is sent when the THREAD ends that started the command.
 #[test]
 fn nothing_ends_a_command_that_is_well() {
@@ -380,7 +380,7 @@ mod as_process_1 {
         let mut running = Running::start(command);
         assert_eq!(running.line(), "holding");
         let process = process_1(&running);
-        eventually("only the command and its keeper are left", || children_of(process) == 2);
+        eventually("only the command and its guardian are left", || children_of(process) == 2);
         fs::write(&go, "").unwrap();
         running.wait().expect(6, "");
     }

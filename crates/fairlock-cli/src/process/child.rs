@@ -17,7 +17,7 @@ use rustix::process::{self, Pid, Signal, WaitId, WaitIdOptions};
 use tokio::signal::unix::{self, SignalKind};
 use tokio::time;
 
-use super::keeper::Keeper;
+use super::guardian::Guardian;
 use super::orphans;
 use super::proc;
 use super::stragglers::{self, OWNER_VAR, Whose};
@@ -70,7 +70,7 @@ pub(crate) struct Child {
     /// Of the lock; in the environment of all that the command starts.
     owner: OsString,
     changes: unix::Signal,
-    keeper: Option<Keeper>,
+    guardian: Option<Guardian>,
 }
 
 impl Child {
@@ -100,12 +100,12 @@ impl Child {
         let process = shim.envs(vars.iter().copied()).env(OWNER_VAR, owner).spawn()?;
         let pid = i32::try_from(process.id()).ok().and_then(Pid::from_raw);
         let pid = pid.ok_or_else(|| io::Error::other("the process has no number"))?;
-        let mut child = Self { process, pid, owner: owner.to_owned(), changes, keeper: None };
-        // The shim stops itself until the keeper is there. Should it end instead, that is for
+        let mut child = Self { process, pid, owner: owner.to_owned(), changes, guardian: None };
+        // The shim stops itself until the guardian is there. Should it end instead, that is for
         // whoever asks next.
         if let Change::Stopped(_) = child.change().await {
-            match Keeper::spawn(this_program(), pid, owner) {
-                Ok(keeper) => child.keeper = Some(keeper),
+            match Guardian::spawn(this_program(), pid, owner) {
+                Ok(guardian) => child.guardian = Some(guardian),
                 Err(error) => {
                     // Not without a net; nothing of the command has run yet.
                     child.abandon();
@@ -121,8 +121,8 @@ impl Child {
         if let Some(deadline) = deadline {
             self.allow_until(deadline);
         }
-        // Without a keeper it has ended already: see above.
-        if self.keeper.is_some() {
+        // Without a guardian it has ended already: see above.
+        if self.guardian.is_some() {
             self.signal(Signal::CONT);
         }
     }
@@ -182,8 +182,8 @@ impl Child {
 
     /// Tells up to which time of the boot clock the group may live even if we cannot act.
     pub(crate) fn allow_until(&mut self, deadline: Duration) {
-        if let Some(keeper) = &mut self.keeper {
-            keeper.allow_until(deadline);
+        if let Some(guardian) = &mut self.guardian {
+            guardian.allow_until(deadline);
         }
     }
 
@@ -219,8 +219,8 @@ impl Child {
 
     /// Once the command itself has ended in peace: what it left running is its own business.
     pub(crate) fn leave_rest_alone(&mut self) {
-        if let Some(keeper) = self.keeper.take() {
-            keeper.dismiss();
+        if let Some(guardian) = self.guardian.take() {
+            guardian.dismiss();
         }
     }
 
@@ -244,8 +244,8 @@ impl Child {
     }
 
     fn reap_orphans(&self) {
-        let keeper = self.keeper.as_ref().and_then(Keeper::pid);
-        orphans::reap(&[Some(self.pid), keeper].into_iter().flatten().collect::<Vec<_>>());
+        let guardian = self.guardian.as_ref().and_then(Guardian::pid);
+        orphans::reap(&[Some(self.pid), guardian].into_iter().flatten().collect::<Vec<_>>());
     }
 
     fn look(&self) -> Option<Change> {

@@ -6,7 +6,7 @@
 //! `fork` and `exec` needs unsafe code; starting this program once more does not.
 //!
 //! The kernel forgets the request when the command is set-user-id or has file capabilities
-//! (`sudo`, `ping`): such a command, and what any command has started, is ended by `keeper.rs`.
+//! (`sudo`, `ping`): such a command, and what any command has started, is ended by `guardian.rs`.
 
 use std::ffi::OsString;
 use std::io;
@@ -38,9 +38,9 @@ pub(crate) fn exec(args: &Args) -> Failure {
     if process::getppid().map(process::Pid::as_raw_pid) != Some(args.parent) {
         return Failure::silent(Code::signal(process::Signal::KILL.as_raw()));
     }
-    // Nothing of the command runs before its keeper does: `Child::prepare` waits for this stop.
+    // Nothing of the command runs before its guardian does: `Child::prepare` waits for this stop.
     if let Err(error) = process::kill_process(process::getpid(), process::Signal::STOP) {
-        return Failure::new(Code::INTERNAL, format!("cannot wait for the keeper: {error}"));
+        return Failure::new(Code::INTERNAL, format!("cannot wait for the guardian: {error}"));
     }
     let Some((program, arguments)) = args.command.split_first() else {
         return Failure::usage("no command given");

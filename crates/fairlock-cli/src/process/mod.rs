@@ -2,7 +2,7 @@
 
 pub(crate) mod child;
 pub(crate) mod exec;
-pub(crate) mod keeper;
+pub(crate) mod guardian;
 mod orphans;
 mod proc;
 pub(crate) mod signal;

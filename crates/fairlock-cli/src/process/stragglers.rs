@@ -3,11 +3,11 @@
 //!
 //! They must not go on unlocked any more than the group. Whatever a command starts inherits its
 //! environment, and in it the owner of the lock, which no other run has: that finds them, whoever their
-//! parent is by now, and also from the keeper, which is nobody's ancestor. A run inside of the command has
+//! parent is by now, and also from the guardian, which is nobody's ancestor. A run inside of the command has
 //! an owner of its own, and keeps ours in the list of them (`commands/run/nested.rs`). Not found: a process that
 //! left the group AND runs with another environment (`env -i`, `sudo`) or under another user, has written over its
 //! environment (a title, as `redis-server` does), or lets nobody read it (not dumpable, as `ssh-agent`); and for one moment,
-//! a process that is just becoming another program: it has no environment until that one begins. The keeper looks
+//! a process that is just becoming another program: it has no environment until that one begins. The guardian looks
 //! once more for its sake; a run that ends by itself does not, since it would end later each time.
 //!
 //! Only where `/proc` tells environments, and a process can be held on to while it is looked at

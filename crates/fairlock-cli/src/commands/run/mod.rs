@@ -282,7 +282,7 @@ async fn supervise(
     };
     terminal.take_back();
     if why.is_none() && code == Code::signal(Signal::KILL.as_raw()) {
-        // While this process stood still the keeper may have ended the command, and this be seen first.
+        // While this process stood still the guardian may have ended the command, and this be seen first.
         plan.step(clock::now(), guard.state(), guard.remaining());
         why = plan.kill_at().map(|_| loss::why(guard, args));
     }

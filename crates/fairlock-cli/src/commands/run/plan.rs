@@ -10,8 +10,8 @@ use fairlock::GuardState;
 
 /// Longest time between two looks at the guard. Timers stand still while the machine sleeps and
 /// leases do not; after waking up this is how long the command may run before we notice. It is also
-/// how often the keeper learns of a renewal, the first of which may have to come within 2 s. Of a short lease
-/// it is a part: the keeper ends the command when it has not heard of a renewal in time.
+/// how often the guardian learns of a renewal, the first of which may have to come within 2 s. Of a short lease
+/// it is a part: the guardian ends the command when it has not heard of a renewal in time.
 const TICK: Duration = Duration::from_millis(500);
 
 /// Looks in a lease, at least: renewals come three times in it.
@@ -174,7 +174,7 @@ mod tests {
         assert_eq!(plan.kill_at(), None);
     }
 
-    /// A renewed lease of 300 ms: the keeper, which hears of renewals at these looks alone, ended the command.
+    /// A renewed lease of 300 ms: the guardian, which hears of renewals at these looks alone, ended the command.
     #[test]
     fn d26_a_short_lease_is_looked_at_more_often() {
         let plan = Plan::new(ms(5_000), ms(300), false, false);

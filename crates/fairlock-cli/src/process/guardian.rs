@@ -4,10 +4,10 @@
 //! signal (see `exec.rs`) helps in the first case only, and reaches the command alone: the worker
 //! that a shell script started would go on unlocked, and so would a set-user-id command.
 //!
-//! The keeper listens on a socket whose other end only `fairlock` has. Over it comes the time up to
-//! which the lock is safe, again and again. When that time passes, or the socket
-//! closes, it kills the group and what has left it (`stragglers.rs`); `fairlock` ends it first when all is
-//! well. It costs one small process that sleeps.
+//! The guardian reads from a socket whose other end only `fairlock` has. Again and again `fairlock` writes to it the
+//! time until which the lock is safe. When that time passes, or the socket closes, the guardian kills the group and
+//! the processes that have left it (`stragglers.rs`). When all is well, `fairlock` ends the guardian first. It costs
+//! one small process that sleeps.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Write as _};
@@ -27,7 +27,7 @@ use super::stragglers::{self, Whose};
 use crate::base::clock;
 use crate::base::exit::{Code, Failure};
 
-/// How late the keeper is on purpose: at the deadline itself `fairlock` kills, if it can, and its
+/// How late the guardian is on purpose: at the deadline itself `fairlock` kills, if it can, and its
 /// messages say why. Half of the least margin between a guard's deadline and the end of its lease: a later KILL
 /// would let the command run into the next one's hold.
 const SLACK: Duration = Duration::from_millis(5);
@@ -35,7 +35,7 @@ const SLACK: Duration = Duration::from_millis(5);
 /// Longest time between two looks at the clock, as timers stand still while the machine sleeps.
 const TICK: Duration = Duration::from_secs(1);
 
-/// How often the keeper looks for processes outside of the group, and kills them: what was just being
+/// How often the guardian looks for processes outside of the group, and kills them: what was just being
 /// started when it looked is found the next time.
 const ROUNDS_MAX: u32 = 50;
 
@@ -48,28 +48,28 @@ const GONE_WITHIN: Duration = Duration::from_secs(30);
 /// Between two looks whether they have.
 const GONE_POLL: Duration = Duration::from_millis(20);
 
-/// The running keeper of one group.
+/// The running guardian of one group.
 #[derive(Debug)]
-pub(super) struct Keeper {
+pub(super) struct Guardian {
     process: Process,
     line: UnixStream,
 }
 
-impl Keeper {
-    /// Starts this program (`program`) as the keeper of a group, and of whatever else runs for the
+impl Guardian {
+    /// Starts this program (`program`) as the guardian of a group, and of whatever else runs for the
     /// lock's `owner`.
     pub(super) fn spawn(mut program: Command, group: Pid, owner: &OsStr) -> io::Result<Self> {
         let (line, theirs) = UnixStream::pair()?;
-        // A keeper that does not read (somebody stopped it) must not hold up the renewing side.
+        // A guardian that does not read (somebody stopped it) must not hold up the renewing side.
         line.set_nonblocking(true)?;
         program
-            .arg("__keep")
+            .arg("__guardian")
             .arg(group.as_raw_pid().to_string())
             .arg(owner)
             // Away from the terminal's signals and from those sent to our group.
             .process_group(0)
             .stdin(OwnedFd::from(theirs))
-            // A reader of our output must not wait for the keeper's copy to close.
+            // A reader of our output must not wait for the guardian's copy to close.
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .env_clear();
@@ -81,7 +81,7 @@ impl Keeper {
         i32::try_from(self.process.id()).ok().and_then(Pid::from_raw)
     }
 
-    /// Tells up to which time of the boot clock the group may live. Best effort: a keeper that was
+    /// Tells up to which time of the boot clock the group may live. Best effort: a guardian that was
     /// killed is one precaution less, not a reason to end the command.
     pub(super) fn allow_until(&mut self, deadline: Duration) {
         let _ = self.line.write_all(format!("{}\n", deadline.as_nanos()).as_bytes());
@@ -101,8 +101,8 @@ pub(crate) struct Args {
     owner: OsString,
 }
 
-/// `fairlock __keep GROUP OWNER`: does what this file is about.
-pub(crate) fn keep(args: &Args) -> Result<Code, Failure> {
+/// `fairlock __guardian GROUP OWNER`: guards the group until its time is over.
+pub(crate) fn guard(args: &Args) -> Result<Code, Failure> {
     let group = Pid::from_raw(args.group).ok_or_else(|| Failure::usage("not a process group"))?;
     until_over(io::stdin());
     let _ = process::kill_process_group(group, Signal::KILL);
@@ -121,7 +121,7 @@ pub(crate) fn keep(args: &Args) -> Result<Code, Failure> {
 }
 
 /// On the host store the lock is handed on when the last process is gone that inherited it. Some of the
-/// group may have closed what they inherited, so the keeper lasts as long as they do, at most
+/// group may have closed what they inherited, so the guardian lasts as long as they do, at most
 /// [`GONE_WITHIN`].
 fn until_gone(group: Pid) {
     let give_up = clock::now() + GONE_WITHIN;
@@ -132,7 +132,7 @@ fn until_gone(group: Pid) {
 
 /// Returns when the group must die: its time is over, or the other end of the socket is gone.
 ///
-/// What was told is read before the clock counts: a keeper that slept itself, or took long to start, finds more time
+/// What was told is read before the clock counts: a guardian that slept itself, or took long to start, finds more time
 /// there that it was given meanwhile.
 fn until_over(line: impl AsFd) {
     let (mut deadline, mut text) = (Duration::MAX, Vec::new());
@@ -182,10 +182,10 @@ mod tests {
         }
     }
 
-    /// A keeper whose start took 8 s, on a machine that read it from a slow disk, believed the first time that it was
+    /// A guardian whose start took 8 s, on a machine that read it from a slow disk, believed the first time that it was
     /// told, which was over by then, and killed a command whose lock had been renewed since.
     #[test]
-    fn a_keeper_that_slept_reads_first_what_it_was_told() {
+    fn a_guardian_that_slept_reads_first_what_it_was_told() {
         let (mut ours, theirs) = UnixStream::pair().unwrap();
         let later = clock::now() + Duration::from_secs(3_600);
         ours.write_all(format!("1\n{}\n", later.as_nanos()).as_bytes()).unwrap();
