@@ -1,5 +1,5 @@
 //! The guarded command: a process group of its own, watched without being reaped.
-//! What leaves the group is in `stragglers.rs`.
+//! Processes that leave the group are in `escaped.rs`.
 //!
 //! Not tokio's `Child`: that reaps as soon as the process ends, and from then on the number of its
 //! group may belong to somebody else. Here the ended process stays until `reap`, so that a signal
@@ -17,10 +17,10 @@ use rustix::process::{self, Pid, Signal, WaitId, WaitIdOptions};
 use tokio::signal::unix::{self, SignalKind};
 use tokio::time;
 
+use super::escaped::{self, OWNER_VAR, Whose};
 use super::guardian::Guardian;
 use super::orphans;
 use super::proc;
-use super::stragglers::{self, OWNER_VAR, Whose};
 use crate::base::clock;
 use crate::base::exit::Code;
 
@@ -28,7 +28,7 @@ use crate::base::exit::Code;
 const GROUP_POLL: Duration = Duration::from_millis(20);
 
 /// How often all processes are looked at, when what is left of the command is not in its group.
-const STRAGGLER_POLL: Duration = Duration::from_millis(100);
+const ESCAPED_POLL: Duration = Duration::from_millis(100);
 
 /// How long KILL may take to work; longer only for processes stuck in the kernel. Pauses are counted, not the clock,
 /// which goes on while this process stands still.
@@ -56,7 +56,7 @@ impl Rest {
     fn pause(self) -> Duration {
         match self {
             Self::Group => GROUP_POLL,
-            Self::Outside => STRAGGLER_POLL,
+            Self::Outside => ESCAPED_POLL,
         }
     }
 }
@@ -165,14 +165,14 @@ impl Child {
     pub(crate) fn terminate(&self) {
         for signal in [Signal::TERM, Signal::CONT] {
             self.signal(signal);
-            self.signal_stragglers(Whose::Own, Some(signal));
+            self.signal_escaped(Whose::Own, Some(signal));
         }
     }
 
     /// Ends the command, and whatever it has started.
     pub(crate) fn kill(&self) {
         self.signal(Signal::KILL);
-        self.signal_stragglers(Whose::All, Some(Signal::KILL));
+        self.signal_escaped(Whose::All, Some(Signal::KILL));
     }
 
     /// Whether the kernel lets nobody like us send it a signal: it has become another user's (`sudo`).
@@ -207,7 +207,7 @@ impl Child {
             } else if rest == Rest::Outside && !asked {
                 // Runs inside of the command have ended, and have left this behind in peace.
                 for signal in [Signal::TERM, Signal::CONT] {
-                    self.signal_stragglers(Whose::Nested, Some(signal));
+                    self.signal_escaped(Whose::Nested, Some(signal));
                 }
                 asked = true;
             }
@@ -236,11 +236,11 @@ impl Child {
         if proc::runs(self.pid) {
             return Some(Rest::Group);
         }
-        (self.signal_stragglers(Whose::All, None) > 0).then_some(Rest::Outside)
+        (self.signal_escaped(Whose::All, None) > 0).then_some(Rest::Outside)
     }
 
-    fn signal_stragglers(&self, whose: Whose, signal: Option<Signal>) -> usize {
-        stragglers::signal(&self.owner, whose, self.pid, signal)
+    fn signal_escaped(&self, whose: Whose, signal: Option<Signal>) -> usize {
+        escaped::signal(&self.owner, whose, self.pid, signal)
     }
 
     fn reap_orphans(&self) {

@@ -6,7 +6,7 @@
 //!
 //! The guardian reads from a socket whose other end only `fairlock` has. Again and again `fairlock` writes to it the
 //! time until which the lock is safe. When that time passes, or the socket closes, the guardian kills the group and
-//! the processes that have left it (`stragglers.rs`). When all is well, `fairlock` ends the guardian first. It costs
+//! the processes that escaped from it (`escaped.rs`). When all is well, `fairlock` ends the guardian first. It costs
 //! one small process that sleeps.
 
 use std::ffi::{OsStr, OsString};
@@ -22,8 +22,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{self, Pid, Signal};
 
+use super::escaped::{self, Whose};
 use super::proc;
-use super::stragglers::{self, Whose};
 use crate::base::clock;
 use crate::base::exit::{Code, Failure};
 
@@ -109,7 +109,7 @@ pub(crate) fn guard(args: &Args) -> Result<Code, Failure> {
     // None twice: one that was becoming another program is not found the first time.
     let mut none = 0;
     for _ in 0..ROUNDS_MAX {
-        let found = stragglers::signal(&args.owner, Whose::All, group, Some(Signal::KILL));
+        let found = escaped::signal(&args.owner, Whose::All, group, Some(Signal::KILL));
         none = if found == 0 { none + 1 } else { 0 };
         if none == 2 {
             break;

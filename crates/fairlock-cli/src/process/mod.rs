@@ -1,10 +1,10 @@
 //! Processes: the guarded command with all that it starts, signals, and the terminal.
 
 pub(crate) mod child;
+pub(crate) mod escaped;
 pub(crate) mod exec;
 pub(crate) mod guardian;
 mod orphans;
 mod proc;
 pub(crate) mod signal;
-pub(crate) mod stragglers;
 pub(crate) mod terminal;

@@ -1,7 +1,7 @@
 //! Runs inside of runs: under whose locks a command works, told by its environment.
 //!
 //! `FAIRLOCK_OWNER` names the innermost lock's owner alone; `FAIRLOCK_OWNERS` has all of them, so that
-//! whatever a command has started is found when an outer lock is lost (`process/stragglers.rs`), and a run
+//! whatever a command has started is found when an outer lock is lost (`process/escaped.rs`), and a run
 //! does not wait for a lock that is given back only when it has ended itself.
 
 use std::env;
@@ -13,7 +13,7 @@ use tokio::time;
 
 use crate::base::exit::Failure;
 use crate::base::message;
-use crate::process::stragglers::{OWNER_VAR, OWNERS_VAR};
+use crate::process::escaped::{OWNER_VAR, OWNERS_VAR};
 
 /// Longest time for the look whether a run would wait for itself. What does not answer by then is left
 /// to the wait itself, which has a bound of its own.

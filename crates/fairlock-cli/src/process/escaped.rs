@@ -1,17 +1,20 @@
-//! Processes of the command that left its group: by `setsid`, as a daemon does, or started by a shell
-//! with job control.
+//! Escaped processes: the command started them, and they left its group, by `setsid` as a daemon does, or because a
+//! shell with job control started them.
 //!
-//! They must not go on unlocked any more than the group. Whatever a command starts inherits its
-//! environment, and in it the owner of the lock, which no other run has: that finds them, whoever their
-//! parent is by now, and also from the guardian, which is nobody's ancestor. A run inside of the command has
-//! an owner of its own, and keeps ours in the list of them (`commands/run/nested.rs`). Not found: a process that
-//! left the group AND runs with another environment (`env -i`, `sudo`) or under another user, has written over its
-//! environment (a title, as `redis-server` does), or lets nobody read it (not dumpable, as `ssh-agent`); and for one moment,
-//! a process that is just becoming another program: it has no environment until that one begins. The guardian looks
-//! once more for its sake; a run that ends by itself does not, since it would end later each time.
+//! They must not continue without the lock any more than the group may. Everything that a command starts inherits its
+//! environment, and with it the lock's owner, which no other run has. That identifies escaped processes whoever their
+//! parent is by now, also from the guardian, which is nobody's ancestor. A run inside the command has an owner of its
+//! own and keeps ours in a list (`commands/run/nested.rs`).
 //!
-//! Only where `/proc` tells environments, and a process can be held on to while it is looked at
-//! (`pidfd`, Linux 5.3): elsewhere the group is all that is ended.
+//! Not found is a process that has left the group and
+//! - runs with another environment (`env -i`, `sudo`) or as another user;
+//! - has overwritten its environment (a title, as `redis-server` does);
+//! - lets nobody read it (not dumpable, as `ssh-agent`);
+//! - is executing another program at this moment: it has no environment until that program begins. For these the
+//!   guardian looks a second time; a run that ends by itself does not, since every run would end later for it.
+//!
+//! This needs a `/proc` with environments, and `pidfd` (Linux 5.3) to hold on to a process while it is checked.
+//! Elsewhere only the group is ended.
 
 use std::ffi::OsStr;
 
@@ -41,8 +44,7 @@ pub(super) enum Whose {
 #[cfg(target_os = "linux")]
 const ENVIRONMENT_MAX: u64 = 8 << 20;
 
-/// The processes of the run of `owner` outside of `group`: so many. Each gets the signal, if there is
-/// one.
+/// Counts the processes of the run of `owner` outside of `group`, and sends each of them the signal, if there is one.
 #[cfg(target_os = "linux")]
 pub(super) fn signal(owner: &OsStr, whose: Whose, group: Pid, signal: Option<Signal>) -> usize {
     if !proc::is_of_our_namespace() {
@@ -124,17 +126,16 @@ mod tests {
     fn the_mark_is_a_whole_variable() {
         let mine = |value: &str| {
             let mut sleep = Command::new("sleep");
-            sleep.arg("60").env(OWNER_VAR, value).env("OTHER", format!("{OWNER_VAR}=straggler:1"));
+            sleep.arg("60").env(OWNER_VAR, value).env("OTHER", format!("{OWNER_VAR}=escaped:1"));
             sleep.spawn().unwrap()
         };
-        let mut processes = [mine("straggler:1"), mine("straggler:12"), mine("straggler:")];
+        let mut processes = [mine("escaped:1"), mine("escaped:12"), mine("escaped:")];
         let group = proc::place(rustix::process::getpid()).unwrap().group.unwrap();
         let nobodys = Pid::from_raw(i32::MAX).unwrap();
-        let owner = OsStr::new("straggler:1");
+        let owner = OsStr::new("escaped:1");
         // A new process has no environment before its program begins: one of some thousand runs failed here.
         let limit = std::time::Instant::now() + std::time::Duration::from_secs(10);
-        for (process, value) in processes.iter().zip(["straggler:1", "straggler:12", "straggler:"])
-        {
+        for (process, value) in processes.iter().zip(["escaped:1", "escaped:12", "escaped:"]) {
             let mark = Mark { owner: value.as_bytes(), whose: Whose::Own };
             let process = Pid::from_raw(process.id().try_into().unwrap()).unwrap();
             while !has(process, mark) {
