@@ -2,8 +2,8 @@
 
 mod account;
 pub(crate) mod configuration;
+mod default_path;
 pub(crate) mod options;
-mod place;
 pub(crate) mod secrets;
 pub(crate) mod store_selection;
 mod trust;

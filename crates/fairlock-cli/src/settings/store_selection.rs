@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 
 use super::account::Account;
 use super::configuration::Settings;
+use super::default_path;
 use super::options::{self, Scope};
-use super::place;
 use super::secrets::{PASSWORD_VAR, URL_VAR};
 use crate::base::exit::{Code, Failure};
 use crate::base::message;
@@ -129,7 +129,7 @@ impl StoreSelection {
             }
         };
         let selection = decide(named, &files, || {
-            let file = place::find(&account.unwrap_or_else(Account::current)?)?;
+            let file = default_path::find(&account.unwrap_or_else(Account::current)?)?;
             let file = file.to_str().ok_or_else(|| {
                 let path = message::printable(file.as_os_str());
                 Failure::usage(format!("{path}: the home folder's name is not UTF-8; use --url"))
@@ -384,7 +384,7 @@ fn usual(
     let mut looked_at = Vec::new();
     if let Some(home) = home {
         let path = home.join(USERS_FILE);
-        match place::hidden(home) {
+        match default_path::hidden(home) {
             None => files.extend(Settings::load_if_any(&path)?),
             Some(_) if url_is_known => {}
             // The file may be there for the user's other processes, and name the store.

@@ -1,16 +1,16 @@
-//! Where the host store is when nobody says: one file per user, in every environment the same.
+//! The default path of the host store: one file for each user, the same in every environment.
 //!
-//! Two runs of one user that choose different files do not exclude each other, and nobody tells
-//! them. So nothing of the choice depends on what differs between a login shell, cron, a system
-//! unit and `env -i`: not `HOME`, no variable of XDG's, no session's folder (`/run/user` goes away at
-//! logout), no folder for temporary files (a unit may have one of its own).
+//! Two runs of one user that use different files do not exclude each other, and neither notices.
+//! So the path depends on nothing that differs between a login shell, cron, a system unit and
+//! `env -i`: not on `HOME`, on an XDG variable, on a session's folder (`/run/user` goes away at
+//! logout), or on a folder for temporary files (a unit may have one of its own).
 //!
 //! 1. `/var/lib/fairlock/UID` where root has made one: for users without a home, or with one on a
 //!    network, or one that some of their services cannot see.
 //! 2. `.local/state/fairlock` in the home that the user database names.
 //!
-//! What cannot be the same everywhere is refused with the reason: a home that is not there, is
-//! hidden (a unit with `ProtectHome=`) or read-only. Never the next best folder.
+//! A path that cannot be the same everywhere is refused with the reason: a home that is not there, is
+//! hidden (a unit with `ProtectHome=`) or read-only. There is no fallback to another folder.
 
 use std::fs;
 use std::io;
@@ -35,7 +35,7 @@ const FILE: &str = "locks.db";
 /// Kinds of file system that keep nothing, from `linux/magic.h`: tmpfs and ramfs.
 const VOLATILE: [u64; 2] = [0x0102_1994, 0x8584_58f6];
 
-/// Where the host store of this user is. Looks only: the library makes the file and its folders.
+/// The path of this user's host store. Only looks: the library creates the file and its folders.
 pub(super) fn find(account: &Account) -> Result<PathBuf, Failure> {
     find_below(Path::new(SYSTEM), account)
 }
@@ -202,7 +202,7 @@ mod tests {
         assert!(scene.find().unwrap_err().contains("others can write to it (mode 770)"));
     }
 
-    /// Also with a home that could be used: the choice is the same for a service that cannot see it.
+    /// Also with a home that could be used: the path is the same for a service that cannot see it.
     #[test]
     fn a_folder_made_by_root_comes_first() {
         let scene = Scene::new();
