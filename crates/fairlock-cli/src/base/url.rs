@@ -36,16 +36,16 @@ pub(crate) fn legible(url: &str) -> String {
     let (authority, path) = rest.split_at(rest.find(['/', '#']).unwrap_or(rest.len()));
     let is_file =
         scheme.is_empty() && ["sqlite:", "unix:", "memory:"].iter().any(|s| base.starts_with(s));
-    let place = |place: &str| match place.rsplit_once(':') {
+    let address = |address: &str| match address.rsplit_once(':') {
         Some((host, port))
             if !is_file && !host.ends_with(']') && !port.bytes().all(|b| b.is_ascii_digit()) =>
         {
             format!("{host}:***")
         }
         Some(("", _)) => "***".to_owned(),
-        _ => place.to_owned(),
+        _ => address.to_owned(),
     };
-    let authority: Vec<_> = authority.split(',').map(place).collect();
+    let authority: Vec<_> = authority.split(',').map(address).collect();
     format!("{scheme}{}{path}{query}", authority.join(","))
 }
 

@@ -94,7 +94,7 @@ impl Mark<'_> {
 fn is_signalled(process: Pid, mark: Mark<'_>, group: Pid, signal: Option<Signal>) -> bool {
     use rustix::process::{self, PidfdFlags};
 
-    if !has(process, mark) || proc::place(process).and_then(|place| place.group) == Some(group) {
+    if !has(process, mark) || proc::ids(process).and_then(|ids| ids.group) == Some(group) {
         return false;
     }
     let Some(signal) = signal else { return true };
@@ -130,7 +130,7 @@ mod tests {
             sleep.spawn().unwrap()
         };
         let mut processes = [mine("escaped:1"), mine("escaped:12"), mine("escaped:")];
-        let group = proc::place(rustix::process::getpid()).unwrap().group.unwrap();
+        let group = proc::ids(rustix::process::getpid()).unwrap().group.unwrap();
         let nobodys = Pid::from_raw(i32::MAX).unwrap();
         let owner = OsStr::new("escaped:1");
         // A new process has no environment before its program begins: one of some thousand runs failed here.

@@ -8,17 +8,17 @@ use std::fs;
 use rustix::io::Errno;
 use rustix::process::{self, Pid};
 
-/// Where a process stands.
+/// The parent, group and session of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct Ids {
     pub(super) parent: Option<Pid>,
     pub(super) group: Option<Pid>,
     pub(super) session: Option<Pid>,
 }
 
-/// Where a process stands, as long as it is there.
+/// The ids of a process; `None` when it is gone.
 #[cfg(target_os = "linux")]
-pub(super) fn place(process: Pid) -> Option<Place> {
+pub(super) fn ids(process: Pid) -> Option<Ids> {
     if !is_of_our_namespace() {
         return None;
     }
@@ -26,11 +26,11 @@ pub(super) fn place(process: Pid) -> Option<Place> {
 }
 
 #[cfg(not(target_os = "linux"))]
-pub(super) fn place(process: Pid) -> Option<Place> {
+pub(super) fn ids(process: Pid) -> Option<Ids> {
     // There are no namespaces of processes there. Only our own parent can be asked for.
     let parent = if process == process::getpid() { process::getppid() } else { None };
     let group = process::getpgid(Some(process)).ok();
-    Some(Place { parent, group, session: process::getsid(Some(process)).ok() })
+    Some(Ids { parent, group, session: process::getsid(Some(process)).ok() })
 }
 
 /// Whether anything of a group still runs. What has ended and was not reaped does not: in a container
@@ -52,8 +52,7 @@ pub(super) fn runs(group: Pid) -> bool {
 /// Whether a line of `/proc/*/stat` is of a process of the group that has not ended.
 fn has_member(stat: &str, group: Pid) -> bool {
     let state = stat.rsplit_once(") ").and_then(|(_, fields)| fields.chars().next());
-    !matches!(state, Some('Z' | 'X') | None)
-        && parse(stat).and_then(|place| place.group) == Some(group)
+    !matches!(state, Some('Z' | 'X') | None) && parse(stat).and_then(|ids| ids.group) == Some(group)
 }
 
 /// Whether the numbers in `/proc` are those of our namespace: one that is mounted from outside has
@@ -64,11 +63,11 @@ pub(super) fn is_of_our_namespace() -> bool {
 }
 
 /// The fields after the name, which may contain anything: state, parent, group, session.
-fn parse(stat: &str) -> Option<Place> {
+fn parse(stat: &str) -> Option<Ids> {
     let (_, fields) = stat.rsplit_once(')')?;
     let mut fields = fields.split_ascii_whitespace().skip(1).map(|field| field.parse().ok());
     let mut next = || fields.next().flatten().map(Pid::from_raw);
-    Some(Place { parent: next()?, group: next()?, session: next()? })
+    Some(Ids { parent: next()?, group: next()?, session: next()? })
 }
 
 #[cfg(test)]
@@ -77,11 +76,8 @@ mod tests {
 
     #[test]
     fn numbers_from_outside_are_none() {
-        let place = parse("17 (a) b) S 1 0 23 0 -1 4194560").unwrap();
-        assert_eq!(
-            place,
-            Place { parent: Pid::from_raw(1), group: None, session: Pid::from_raw(23) }
-        );
+        let ids = parse("17 (a) b) S 1 0 23 0 -1 4194560").unwrap();
+        assert_eq!(ids, Ids { parent: Pid::from_raw(1), group: None, session: Pid::from_raw(23) });
         for odd in ["", "17 (x) S 1 2", "17 (x) S 1 x 3"] {
             assert_eq!(parse(odd), None, "{odd}");
         }
@@ -104,9 +100,9 @@ mod tests {
 
     #[test]
     #[cfg(target_os = "linux")]
-    fn our_own_place_is_known() {
+    fn our_own_ids_are_known() {
         assert!(is_of_our_namespace());
-        let place = place(process::getpid()).unwrap();
-        assert_eq!(place.parent, process::getppid());
+        let ids = ids(process::getpid()).unwrap();
+        assert_eq!(ids.parent, process::getppid());
     }
 }

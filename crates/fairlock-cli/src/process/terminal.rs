@@ -35,7 +35,7 @@ impl Terminal {
     /// Looks for the controlling terminal, whatever stdin is: a command with its stdin redirected
     /// may still ask for a password.
     pub(crate) fn open() -> Self {
-        let own = proc::place(process::getpid()).and_then(|place| place.group);
+        let own = proc::ids(process::getpid()).and_then(|ids| ids.group);
         let tty = OpenOptions::new().read(true).write(true).open("/dev/tty").ok();
         Self { tty: tty.filter(|_| own.is_some()), own, given: false, asked_to_stop: false }
     }
@@ -130,9 +130,9 @@ pub(crate) fn foreground(args: &Args) -> Result<Code, Failure> {
 
 /// POSIX's "orphaned": no parent in the same session that could continue this group.
 fn is_orphaned(group: Pid) -> bool {
-    let leader = proc::place(group).or_else(|| proc::place(process::getpid()));
+    let leader = proc::ids(group).or_else(|| proc::ids(process::getpid()));
     let Some(leader) = leader else { return true };
-    let Some(parent) = leader.parent.and_then(proc::place) else { return true };
+    let Some(parent) = leader.parent.and_then(proc::ids) else { return true };
     let same_session = parent.session.is_some() && parent.session == leader.session;
     !(same_session && parent.group != Some(group))
 }

@@ -22,7 +22,7 @@ pub(super) const PASSWORD_VAR: &str = "FAIRLOCK_PASSWORD";
 const SENTINEL_USERNAME_VAR: &str = "FAIRLOCK_SENTINEL_USERNAME";
 
 /// One of the two passwords that there may be.
-pub(crate) struct Place {
+pub(crate) struct Password {
     /// Environment variable with the password alone.
     variable: &'static str,
     given: fn(Config, String) -> Config,
@@ -30,11 +30,11 @@ pub(crate) struct Place {
 }
 
 /// The one for the servers that keep the locks.
-pub(crate) const OF_SERVERS: Place =
-    Place { variable: PASSWORD_VAR, given: Config::password, in_file: Config::password_file };
+pub(crate) const OF_SERVERS: Password =
+    Password { variable: PASSWORD_VAR, given: Config::password, in_file: Config::password_file };
 
 /// The one for the Sentinels.
-pub(crate) const OF_SENTINELS: Place = Place {
+pub(crate) const OF_SENTINELS: Password = Password {
     variable: "FAIRLOCK_SENTINEL_PASSWORD",
     given: Config::sentinel_password,
     in_file: Config::sentinel_password_file,
@@ -44,31 +44,31 @@ pub(crate) const OF_SENTINELS: Place = Place {
 /// the file in the configuration; without any they keep the URL's own.
 pub(crate) fn with_password(
     config: Config,
-    place: &Place,
+    which: &Password,
     [argument, configured]: [Option<&Path>; 2],
 ) -> Result<Config, Failure> {
-    match (argument, env::var_os(place.variable), configured) {
-        (Some(path), ..) | (None, None, Some(path)) => with_file(config, place, path),
+    match (argument, env::var_os(which.variable), configured) {
+        (Some(path), ..) | (None, None, Some(path)) => with_file(config, which, path),
         (None, Some(value), _) => match value.into_string() {
             // A newline at the end of a password is more likely from a file with one line than a part of it.
             Ok(text) => match end_of_line_cut(&text) {
                 line if line.contains('\n') => {
-                    Err(Failure::usage(format!("{} has more than one line", place.variable)))
+                    Err(Failure::usage(format!("{} has more than one line", which.variable)))
                 }
-                line => Ok((place.given)(config, line.to_owned())),
+                line => Ok((which.given)(config, line.to_owned())),
             },
-            Err(_) => Err(Failure::usage(format!("{} is not UTF-8", place.variable))),
+            Err(_) => Err(Failure::usage(format!("{} is not UTF-8", which.variable))),
         },
         (None, None, None) => Ok(config),
     }
 }
 
 /// Where the password comes from, for people.
-pub(crate) fn source(place: &Place, [argument, configured]: [Option<&Path>; 2]) -> String {
+pub(crate) fn source(which: &Password, [argument, configured]: [Option<&Path>; 2]) -> String {
     let shown = |path: &Path| message::printable(path.as_os_str());
-    match (argument, env::var_os(place.variable), configured) {
+    match (argument, env::var_os(which.variable), configured) {
         (Some(path), ..) | (None, None, Some(path)) => shown(path),
-        (None, Some(_), _) => place.variable.to_owned(),
+        (None, Some(_), _) => which.variable.to_owned(),
         (None, None, None) => "the URL".to_owned(),
     }
 }
@@ -90,14 +90,14 @@ pub(crate) fn with_sentinel_username(
 
 /// The file is read now, to refuse what is no use, and by the library again before each connection: a password
 /// that is changed there and on the server keeps the lock. A pipe can be read only once.
-fn with_file(config: Config, place: &Place, path: &Path) -> Result<Config, Failure> {
+fn with_file(config: Config, which: &Password, path: &Path) -> Result<Config, Failure> {
     let password = in_file(path)?;
     if !path.is_file() {
-        return Ok((place.given)(config, password));
+        return Ok((which.given)(config, password));
     }
     let path = path::absolute(path)
         .map_err(|error| Failure::usage(format!("{}: {error}", path.display())))?;
-    Ok((place.in_file)(config, path))
+    Ok((which.in_file)(config, path))
 }
 
 fn in_file(path: &Path) -> Result<String, Failure> {

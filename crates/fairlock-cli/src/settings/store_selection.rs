@@ -335,14 +335,14 @@ fn meant(url: &str) -> Option<String> {
     if url.starts_with('/') && of_file(url) {
         return Some(format!("sqlite:{}", encode(url)));
     }
-    let (place, database) =
-        url.split_once('/').map_or((url, None), |(place, rest)| (place, Some(rest)));
+    let (address, database) =
+        url.split_once('/').map_or((url, None), |(address, rest)| (address, Some(rest)));
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    let (host, port) = match place.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+    let (host, port) = match address.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         Some((host, port)) => {
             (host, port.strip_prefix(':').or_else(|| port.is_empty().then_some("6379"))?)
         }
-        None => place.rsplit_once(':').unwrap_or((place, "6379")),
+        None => address.rsplit_once(':').unwrap_or((address, "6379")),
     };
     let of_host = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | ':');
     let is_address = !host.is_empty() && host.chars().all(of_host) && digits(port);

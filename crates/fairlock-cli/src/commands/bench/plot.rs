@@ -101,10 +101,10 @@ fn chart(svg: &mut String, left: f64, title: &str, lines: &[Line], label: impl F
     let Some(xs) = Axis::over(points().map(|point| point.0)) else { return };
     let Some(ys) = Axis::over(points().map(|point| point.1)) else { return };
     let (width, height) = (WIDTH - room_left - room_right, HEIGHT - top - bottom);
-    let place =
+    let position =
         |(x, y): (f64, f64)| (left + room_left + width * xs.at(x), top + height * (1.0 - ys.at(y)));
     for y in ys.marks() {
-        let (_, at) = place((xs.low, y));
+        let (_, at) = position((xs.low, y));
         let (from, to) = (left + room_left, left + room_left + width);
         let _ = writeln!(svg, r##"<path d="M{from:.1} {at:.1}H{to:.1}" stroke="#dddddd"/>"##);
         text(svg, (from - 6.0, at + 4.0), "end", &label(y));
@@ -113,11 +113,11 @@ fn chart(svg: &mut String, left: f64, title: &str, lines: &[Line], label: impl F
     seen.sort_by(f64::total_cmp);
     seen.dedup();
     for x in seen {
-        let (at, _) = place((x, ys.low));
+        let (at, _) = position((x, ys.low));
         text(svg, (at, HEIGHT - bottom + 16.0), "middle", &grouped(x));
     }
     for (number, Line { name, colour, points }) in lines.iter().enumerate() {
-        let path: Vec<_> = points.iter().map(|point| place(*point)).collect();
+        let path: Vec<_> = points.iter().map(|point| position(*point)).collect();
         if let [(x, y)] = path[..] {
             // One point is no line, and the number beside it says more than an axis.
             text(svg, (x + 8.0, y + 4.0), "start", &label(points[0].1));

@@ -136,13 +136,13 @@ pub(crate) async fn top(args: Args) -> Result<Code, Failure> {
     let store = Store::resolve(&args.store)?.looked_at().patience(PATIENCE);
     let mut signals = Signals::install().map_err(|error| trouble(&error))?;
     store.warn(false);
-    let place = store.selection().shown_url();
+    let shown_url = store.selection().shown_url();
     let client = tokio::select! {
         biased;
         signal = signals.recv() => return Err(Failure::signal(signal)),
         client = store.connect(false) => client?,
     };
-    let done = watch(&client, args, place, &mut signals).await;
+    let done = watch(&client, args, shown_url, &mut signals).await;
     // A terminal that was left is not kept waiting for a server.
     let _ = time::timeout(END_MAX, store::shutdown(client)).await;
     done
@@ -151,11 +151,11 @@ pub(crate) async fn top(args: Args) -> Result<Code, Failure> {
 async fn watch(
     client: &fairlock::Client,
     args: Args,
-    place: String,
+    shown_url: String,
     signals: &mut Signals,
 ) -> Result<Code, Failure> {
     let look = Look {
-        place,
+        shown_url,
         interval: args.interval,
         color: env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
     };

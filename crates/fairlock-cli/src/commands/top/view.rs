@@ -23,7 +23,7 @@ const NONE: &str = "-";
 #[derive(Clone, Debug)]
 pub(super) struct Look {
     /// What the store is called.
-    pub(super) place: String,
+    pub(super) shown_url: String,
     pub(super) interval: Duration,
     pub(super) color: bool,
 }
@@ -69,7 +69,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, app: &App, look: &Look, now: Duration)
 
 fn heading(app: &App, look: &Look) -> Line<'static> {
     let (known, in_use) = app.counts();
-    let mut text = format!("fairlock top  {}", look.place);
+    let mut text = format!("fairlock top  {}", look.shown_url);
     text.push_str(&format!("  {in_use} in use, {} free", known - in_use));
     text.push_str(&format!("  every {}", duration::human(look.interval)));
     Line::styled(text, Modifier::BOLD)
@@ -299,15 +299,15 @@ fn draw_question(frame: &mut Frame<'_>, area: Rect, force: &Force, look: &Look) 
     ];
     let width = area.width.min(64);
     let height = area.height.min(12);
-    let place = Rect {
+    let area = Rect {
         x: area.x + (area.width - width) / 2,
         y: area.y + (area.height - height) / 2,
         width,
         height,
     };
     let block = Block::bordered().border_style(look.color(Color::Red));
-    frame.render_widget(Clear, place);
-    frame.render_widget(Paragraph::new(text).wrap(Wrap { trim: true }).block(block), place);
+    frame.render_widget(Clear, area);
+    frame.render_widget(Paragraph::new(text).wrap(Wrap { trim: true }).block(block), area);
 }
 
 #[cfg(test)]

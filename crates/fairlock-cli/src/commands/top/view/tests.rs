@@ -17,7 +17,7 @@ fn secs(secs: u64) -> Duration {
 }
 
 fn look() -> Look {
-    Look { place: "redis://locks.example".to_owned(), interval: secs(1), color: true }
+    Look { shown_url: "redis://locks.example".to_owned(), interval: secs(1), color: true }
 }
 
 fn waiter(place: usize, who: &str, alive: Option<bool>) -> Waiter {
