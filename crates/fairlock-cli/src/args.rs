@@ -56,7 +56,7 @@ pub(crate) enum Command {
     /// Take a lock away from whoever holds it.
     Unlock(unlock::Args),
     /// Measure what the store gives from this machine: it is used as fast as it can.
-    Bench(bench::Args),
+    Bench(bench::args::Args),
     /// Show, on locks inside this process, what fairlock promises. Needs no server.
     Demo,
     /// Print completions for a shell.

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use fairlock::{IdError, LockName};
 
+use super::args::Args;
+
 /// The shortest time for one step of a round: a hundred round trips on a fast network.
 const SLOT_MIN: Duration = Duration::from_millis(5);
 
@@ -63,7 +65,7 @@ pub(super) struct Plan {
 
 impl Plan {
     /// `prefix`: what all names of locks begin with. Without a server there is nothing to compare with.
-    pub(super) fn new(asked: &super::Args, has_server: bool, prefix: String) -> Self {
+    pub(super) fn new(asked: &Args, has_server: bool, prefix: String) -> Self {
         let mut round = Vec::new();
         if has_server {
             round.extend([Step::Ping, Step::Raw]);
@@ -148,7 +150,7 @@ impl Plan {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::args;
+    use super::super::args::tests::args;
     use super::*;
 
     #[test]
