@@ -18,8 +18,8 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
-/// The common cases, shown before all options. What stands in front of two spaces is also what an
-/// error message gives as its example.
+/// The common cases, shown before all options. The text before two spaces is also the example in error
+/// messages.
 const EXAMPLES: &str = "\
 Examples:
   fairlock run nightly -- ./backup.sh            wait for the turn, then run
@@ -82,7 +82,7 @@ pub(crate) enum Errand {
 }
 
 impl Errand {
-    /// Whether the first argument names one.
+    /// Whether the first argument names an errand.
     pub(crate) fn is_meant() -> bool {
         let first = env::args_os().nth(1);
         first.is_some_and(|first| first.as_encoded_bytes().starts_with(b"__"))

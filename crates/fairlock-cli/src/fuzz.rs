@@ -1,4 +1,4 @@
-//! Whatever is typed, or stands in a file: an answer or an error, and no password in it.
+//! Any command line and any file leads to a result or an error, and neither shows a password.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
@@ -13,7 +13,7 @@ use crate::base::{duration, message};
 use crate::help;
 use crate::settings::configuration::Settings;
 
-/// Arguments are separated by a byte that none can have.
+/// Arguments are separated by a byte that no argument can contain.
 #[test]
 fn arguments() {
     let corpus = corpus(&[
@@ -75,7 +75,7 @@ fn durations() {
     });
 }
 
-/// What a command gets to see of the URL has no password in it.
+/// The URL that a command sees has no password in it.
 #[test]
 fn urls_for_commands() {
     let urls = [
@@ -87,7 +87,7 @@ fn urls_for_commands() {
         let _ = (message::redact(text), url::variables(text));
         if let ChildUrl::Stripped(clean) = url::child_url(text.as_ref()) {
             assert!(clean.len() < text.len(), "{text}: {clean}");
-            // Twice is never needed.
+            // Once is enough.
             assert_eq!(url::child_url(clean.as_ref()), ChildUrl::Unchanged, "{text}: {clean}");
         }
     });

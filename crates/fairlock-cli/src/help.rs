@@ -1,7 +1,7 @@
-//! Help, wrong usage, shell completions and manual pages: all from the definitions that `args.rs` assembles.
+//! Help, wrong usage, shell completions and manual pages, from the definitions that `args.rs` assembles.
 //!
-//! A section of text below the options (`after_help`) begins with a line that ends in a colon; what
-//! is indented belongs to it. So it can be read here and become a section of a manual page.
+//! A section of text below the options (`after_help`) starts with a line that ends in a colon, followed by
+//! indented lines. This is how it becomes a section of a manual page.
 
 mod flock;
 
@@ -28,8 +28,8 @@ const TEMPLATE: &str = "\
 
 {before-help}{all-args}{after-help}";
 
-/// What comes behind `--` is another command line: its command, and whatever that one takes. The generated
-/// function offers our own options there, and no files.
+/// Behind `--` another command line starts: a command with its own arguments. The generated function would offer our
+/// options there, and no files.
 const BASH_COMMANDS: &str = r#"
 _fairlock_or_command() {
     local at
@@ -57,7 +57,7 @@ else
 fi
 "#;
 
-/// How wide help is at most, in characters.
+/// Greatest width of help, in characters.
 const WIDTH_MAX: usize = 100;
 
 /// The command line as clap sees it.
@@ -68,14 +68,14 @@ pub(crate) fn command() -> clap::Command {
         .mut_subcommands(|command| command.help_template(TEMPLATE).max_term_width(WIDTH_MAX))
 }
 
-/// What clap has to say: help goes to stdout, an error becomes our one line.
+/// Handles clap's help and errors: help goes to stdout, an error becomes one line of ours.
 pub(crate) fn refuse(error: &clap::Error) -> Result<Code, Failure> {
     let text = error.render().to_string();
     match error.kind() {
         ErrorKind::DisplayVersion => output::print(&text),
         ErrorKind::DisplayHelp => {
             let style = Style::of(&io::stdout());
-            // The one that is used when no option says otherwise.
+            // The store that is used without an option.
             let store = match StoreSelection::of(&options::Store::default()) {
                 Ok(selection) => selection.explain(),
                 Err(failure) => format!("none: {failure}"),
@@ -87,7 +87,7 @@ pub(crate) fn refuse(error: &clap::Error) -> Result<Code, Failure> {
             Err(Failure::usage(format!("say what to do, {}", advice(&[]))))
         }
         _ => {
-            // The first paragraph is the reason; the rest is usage, which --help has too, and tips.
+            // The first paragraph is the reason; the rest is usage, which --help also shows, and tips.
             let mut paragraphs = text.split("\n\n");
             let reason = paragraphs.next().unwrap_or_default();
             let reason = reason.strip_prefix("error: ").unwrap_or(reason).trim_end();
@@ -109,7 +109,7 @@ pub(crate) fn refuse(error: &clap::Error) -> Result<Code, Failure> {
     }
 }
 
-/// What may have been meant instead of something unknown.
+/// Suggests what may have been meant by something unknown.
 fn tip(error: ErrorKind, tips: &str, typed: &[&str]) -> String {
     let tips = || tips.lines().filter_map(|line| line.trim_start().strip_prefix("tip: "));
     if let Some((_, similar)) = tips().find_map(|tip| tip.split_once("similar")?.1.split_once(": "))
@@ -124,7 +124,7 @@ fn tip(error: ErrorKind, tips: &str, typed: &[&str]) -> String {
     }
     let as_value = tips().find(|tip| tip.starts_with("to pass"));
     let Some(value) = as_value.and_then(|tip| tip.split('\'').nth(1)) else { return String::new() };
-    // Of several letters behind one dash clap names the first one alone.
+    // Of several letters behind one dash, clap names only the first.
     let Some(word) = typed.iter().find(|word| word.starts_with(value)) else {
         return String::new();
     };
@@ -137,7 +137,7 @@ fn tip(error: ErrorKind, tips: &str, typed: &[&str]) -> String {
     format!("; a lock's name that begins with `-` is given as `{way}{word}`")
 }
 
-/// What to type instead, of the command that was meant, else of the program.
+/// What to type instead: an example of the command that was meant, else of the program.
 fn advice(typed: &[&str]) -> String {
     let all = command();
     let meant = typed.iter().find_map(|word| all.find_subcommand(word));
@@ -180,9 +180,9 @@ pub(crate) fn completions(args: &args::Completions) -> Result<Code, Failure> {
 
 /// `fairlock man [COMMAND]`: one page.
 pub(crate) fn man(args: &args::Man) -> Result<Code, Failure> {
-    // `help` has no page: it is a way to read the others.
+    // `help` has no page: it only shows the others.
     let mut all = command().disable_help_subcommand(true);
-    // Gives the subcommands their full names.
+    // Sets the full names of the subcommands.
     all.build();
     let page = match &args.command {
         None => all,
@@ -203,7 +203,7 @@ fn render(command: clap::Command) -> io::Result<Vec<u8>> {
     let more = command.get_after_help().map(ToString::to_string).unwrap_or_default();
     let has_commands = command.has_subcommands();
     let mut text = Vec::new();
-    // What a page of ours has in its head: no date, which would differ from build to build.
+    // The page's header has no date, which would differ from build to build.
     let version = concat!("fairlock ", env!("CARGO_PKG_VERSION"));
     let man = clap_mangen::Man::new(command).date("").source(version).manual("User commands");
     man.render_title(&mut text)?;
@@ -220,7 +220,7 @@ fn render(command: clap::Command) -> io::Result<Vec<u8>> {
     Ok(text)
 }
 
-/// The text's sections as those of a page, line by line as they are.
+/// Converts the sections of a text to those of a page, keeping each line as it is.
 fn sections(text: &str) -> Roff {
     let mut roff = Roff::new();
     let mut open = false;
@@ -253,7 +253,7 @@ mod tests {
         command().debug_assert();
     }
 
-    /// What errors advise is what help shows, of every command that one can type.
+    /// The advice in errors is an example from help, for every command.
     #[test]
     fn every_command_has_an_example_of_itself() {
         for command in command().get_subcommands() {
@@ -268,7 +268,7 @@ mod tests {
         );
     }
 
-    /// Lines that are wider than clap's own are broken once more, and their columns with them.
+    /// clap wraps wider lines again, which breaks their columns.
     #[test]
     fn d29_no_line_of_help_is_broken_twice() {
         let widest = |text: Option<&clap::builder::StyledStr>| {

@@ -2,13 +2,13 @@
 //!
 //! It uses nothing but the public API of the `fairlock` library. Each module imports only those below it:
 //!
-//! - `main`, `help`, `args`: starts what is meant; help and wrong usage; the command line, assembled;
+//! - `main`: starts the command; `help`: help and wrong usage; `args`: the command line, assembled;
 //! - `commands`: one module each, with its options;
-//! - `locks`: how locks are looked at and shown;
-//! - `process`: the guarded command, signals, the terminal;
+//! - `locks`: looking at locks, and showing them;
+//! - `process`: the guarded command and everything that it starts, signals, the terminal;
 //! - `store`: the connection;
 //! - `settings`: which store is used, and how;
-//! - `base`: exit codes and failures, messages, times.
+//! - `base`: exit codes and failures, messages, output, durations, the clock.
 //!
 //! The contract with scripts is in `base/exit.rs` (codes), the commands' `Args` (options), `locks/form.rs` and
 //! `commands/run/args.rs` (the JSON forms).
@@ -60,7 +60,7 @@ fn dispatch(command: Command) -> Result<Code, Failure> {
     }
 }
 
-/// Before any runtime: another process of ours waits for it.
+/// Runs an errand without a runtime: another process of ours waits for it.
 fn run_errand(errand: Errand) -> Result<Code, Failure> {
     match errand {
         Errand::Exec(args) => Err(exec::exec(&args)),
@@ -69,15 +69,15 @@ fn run_errand(errand: Errand) -> Result<Code, Failure> {
     }
 }
 
-/// Runs everything on the main thread: a child's parent-death signal belongs to the thread that
-/// started it, and the main thread is the one that lives as long as the process.
+/// Runs everything on the main thread: a child's parent-death signal depends on the thread that started
+/// it, and only the main thread lives as long as the process.
 fn block_on(future: impl Future<Output = Result<Code, Failure>>) -> Result<Code, Failure> {
     let no_runtime = |error: io::Error| {
         let advice = "may this process open files? (ulimit -n)";
         Failure::new(Code::INTERNAL, format!("cannot start: {error}; {advice}"))
     };
-    // Tokio opens a pair of sockets for signals, and panics when it cannot; before that three files, and tells when
-    // it cannot. So: is there room for as many? Nobody else in this process takes it.
+    // Tokio opens three files, which can fail with an error, and then a pair of sockets for signals, where it panics on
+    // failure. So this checks first that as many can be opened. Nothing else in this process opens any meanwhile.
     let room: io::Result<Vec<_>> = (0..3).map(|_| UnixStream::pair()).collect();
     drop(room.map_err(no_runtime)?);
     let mut builder = tokio::runtime::Builder::new_current_thread();

@@ -14,48 +14,48 @@ use crate::settings::options::{self, Kind};
 use crate::settings::secrets;
 use crate::settings::store_selection::{Logins, Reach, StoreSelection};
 
-/// How long the end of the program may take to take back what is still in the queue. The library
-/// repeats a leave until it is answered; a store that is gone will drop us by itself in seconds.
+/// How long leaving the queue may take at the end of the program. The library repeats a leave until it is
+/// answered; a store that cannot be reached drops this client by itself within seconds.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long an unreachable store is tried, as the library does for whoever is connected already.
+/// How long an unreachable store is tried. The library does the same for a client that is connected.
 const STORE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A connection gets this long at least, however short the wait.
+/// Least time for a connection, however short the wait.
 const LEAST: Duration = Duration::from_secs(2);
 
-/// What an error of the library may take to arrive.
+/// How much later an error of the library may arrive.
 const LATER: Duration = Duration::from_millis(100);
 
-/// People at a terminal are told when the first connection takes longer.
+/// After this time a notice on the terminal says that the first connection is still being tried.
 const NOTICE_AFTER: Duration = Duration::from_secs(1);
 
-/// A store that was asked for and is allowed, not yet connected.
+/// A store that may be used, not yet connected.
 #[derive(Debug)]
 pub(crate) struct Store {
     selection: StoreSelection,
     config: Config,
-    /// Where the password for the servers comes from.
+    /// The source of the password for the servers.
     password_from: String,
-    /// For how long a first connection is tried again.
+    /// How long a first connection is retried.
     retry: Duration,
 }
 
 impl Store {
-    /// Decides on the store; no network here, and nothing is made.
+    /// Selects the store. Uses no network and creates nothing.
     pub(crate) fn resolve(args: &options::Store) -> Result<Self, Failure> {
         let selection = StoreSelection::of(args)?;
-        // The name is for the server's operator, who finds it in CLIENT LIST.
+        // The name is for the server's operator, who sees it in CLIENT LIST.
         let config = Config::from_url(selection.url()).map_err(|error| selection.wrong(&error))?;
         let mut config = config.client_name("fairlock");
-        // Locks of this host need no password; one for a server may stand in the environment.
+        // Locks of this host need no password, even if the environment has one for a server.
         let Logins { password_file, sentinel_username, sentinel_password_file } = &selection.logins;
         let files = [args.password_file.as_deref(), password_file.as_deref()];
         let password_from = secrets::source(&secrets::OF_SERVERS, files);
         if selection.reach() == Reach::Fleet || args.password_file.is_some() {
             config = secrets::with_password(config, &secrets::OF_SERVERS, files)?;
         }
-        // Variables that are set for other stores do no harm; who gives an option means this one.
+        // Variables may be set for other stores; an option is meant for this one.
         if selection.has_sentinels() {
             let names =
                 [args.sentinel_username.as_deref(), sentinel_username.as_deref().map(OsStr::new)];
@@ -72,18 +72,18 @@ impl Store {
         Ok(Self { selection, config, password_from, retry: Duration::ZERO })
     }
 
-    /// Which store it is, and why.
+    /// Which store was selected, and why.
     pub(crate) fn selection(&self) -> &StoreSelection {
         &self.selection
     }
 
-    /// For a command that is to be run by one process at a time: a store of this process alone is refused.
+    /// For a command that only one process may run at a time. Refuses a store that only this process sees.
     pub(crate) fn of_several_processes(self) -> Result<Self, Failure> {
         self.selection.excludes_others()?;
         Ok(self)
     }
 
-    /// Tells people at a terminal what may surprise them.
+    /// Warns people at a terminal of what may surprise them.
     pub(crate) fn warn(&self, quiet: bool) {
         if quiet || !io::stderr().is_terminal() {
             return;
@@ -96,45 +96,45 @@ impl Store {
         }
     }
 
-    /// A store that does not answer yet is tried for as long as somebody waits anyway, within the library's bound
-    /// for an unreachable store: a failover and a restart are a part of the wait. `None`: for ever.
+    /// Retries a store that does not answer yet for as long as the command waits (`None`: for ever), within the
+    /// library's bound for an unreachable store. So a failover or a restart is part of the wait.
     pub(crate) fn waited_for(mut self, wait: Option<Duration>) -> Self {
         self.retry = wait.map_or(STORE_TIMEOUT, |wait| wait.min(STORE_TIMEOUT));
         self.config = self.config.connect_retry(self.retry);
         self
     }
 
-    /// For who only looks. A store that is not there is said to be missing, and not made.
+    /// For commands that only look. A store that does not exist is reported as missing instead of being created.
     pub(crate) fn looked_at(mut self) -> Self {
         self.config = self.config.create(false);
         self.silent()
     }
 
-    /// The client is not shown to others: it neither holds nor waits.
+    /// Does not publish the client to others: it neither holds nor waits.
     pub(crate) fn silent(mut self) -> Self {
         self.config = self.config.announce(false);
         self
     }
 
-    /// A store that does not answer is given up after this time, instead of the library's half minute.
+    /// Gives up on a store that does not answer after this time, instead of the library's half minute.
     pub(crate) fn patience(mut self, time: Duration) -> Self {
         self.config = self.config.store_timeout(time);
         self
     }
 
-    /// The lock is handed on only when the command is gone, too, whatever becomes of us.
+    /// Hands the lock on only when the command is gone as well, whatever happens to this process.
     pub(crate) fn kept_by_children(mut self) -> Self {
         self.config = self.config.children_keep_alive(true);
         self
     }
 
-    /// Locks count when so many replicas have them.
+    /// Requires that so many replicas have a lock.
     pub(crate) fn replicas(mut self, replicas: Replicas) -> Self {
         self.config = self.config.replicas(replicas);
         self
     }
 
-    /// Java clients use the same names: asked for by the option, else by the configuration, else by the URL.
+    /// Whether Java clients use the same names: according to the option, else the configuration, else the URL.
     pub(crate) fn java_fleet(mut self, asked: bool) -> Result<Self, Failure> {
         if asked && self.selection.reach() != Reach::Fleet {
             let url = self.selection.shown_url();
@@ -148,20 +148,20 @@ impl Store {
         Ok(self)
     }
 
-    /// What the client is called where others look at its locks.
+    /// The name of the client where others look at its locks.
     pub(crate) fn label(mut self, label: &str) -> Self {
         self.config = self.config.label(label);
         self
     }
 
-    /// Locks without a lease of their own are renewed every third of this one.
+    /// Locks without a lease of their own get this one, renewed every third of it.
     pub(crate) fn watchdog_lease(mut self, lease: Duration) -> Self {
         self.config = self.config.watchdog_lease(lease);
         self
     }
 
-    /// Connects, and tells people at a terminal what the server lacks. Scripts hear nothing: their success
-    /// is silent.
+    /// Connects, and warns people at a terminal of what the server lacks. For scripts, success is
+    /// silent.
     pub(crate) async fn connect(self, quiet: bool) -> Result<Client, Failure> {
         let noticed = async {
             time::sleep(NOTICE_AFTER).await;
@@ -174,7 +174,7 @@ impl Store {
         let late = async {
             match self.retry {
                 Duration::ZERO => std::future::pending().await,
-                // The library's own error tells more, and comes first where there is one.
+                // The library's own error says more, and comes first if there is one.
                 retry => time::sleep(retry.max(LEAST) + LATER).await,
             }
         };
@@ -199,7 +199,7 @@ impl Store {
     }
 }
 
-/// A client that was not let in is told how to say who it is.
+/// The failure of a connection; one that was denied says how to authenticate.
 fn refused(error: &Error, password_from: &str) -> Failure {
     let text = error.to_string();
     let advice = match error.kind() {
@@ -210,7 +210,7 @@ fn refused(error: &Error, password_from: &str) -> Failure {
                 ", with --{of}-file FILE, FAIRLOCK_{variable}, or `{of}-file` in a configuration file"
             )
         }
-        // Those of the Sentinels have one of their own.
+        // The error of a Sentinel has its own advice.
         ErrorKind::Denied if text.contains("(WRONGPASS)") && !text.contains("Sentinel") => {
             format!("; the password is from {password_from}")
         }
@@ -219,7 +219,7 @@ fn refused(error: &Error, password_from: &str) -> Failure {
     Failure::new(Code::of(error.kind()), text + &advice)
 }
 
-/// The handle for the kind of lock asked for.
+/// The handle for a lock of this kind.
 pub(crate) fn lock(client: &Client, kind: Kind, name: &[u8]) -> Lock {
     match kind {
         Kind::Fair => client.fair_lock(name),
@@ -228,7 +228,7 @@ pub(crate) fn lock(client: &Client, kind: Kind, name: &[u8]) -> Lock {
     }
 }
 
-/// Ends the connection; what is under way (a leave, a release) gets a bounded time to finish.
+/// Ends the connection. A leave or a release that is under way gets a bounded time to finish.
 pub(crate) async fn shutdown(client: Client) {
     let _ = time::timeout(SHUTDOWN_TIMEOUT, client.shutdown()).await;
 }

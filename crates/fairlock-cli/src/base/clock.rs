@@ -1,11 +1,11 @@
-//! The clock that leases are judged by on this side.
+//! The local clock by which leases are judged.
 
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Time since boot, including the time the machine was asleep: leases run out while it sleeps, and
-/// timers of the runtime do not see that.
+/// Time since boot, including the time the machine was asleep: leases expire while it sleeps, and the
+/// runtime's timers do not count that time.
 pub(crate) fn now() -> Duration {
     #[cfg(target_os = "linux")]
     let clock = ClockId::Boottime;
@@ -14,7 +14,7 @@ pub(crate) fn now() -> Duration {
     read(clock)
 }
 
-/// What all threads of this process have used of the processors.
+/// Processor time that all threads of this process have used.
 pub(crate) fn cpu_time() -> Duration {
     read(ClockId::ProcessCPUTime)
 }

@@ -1,7 +1,7 @@
-//! Durations as they are written on the command line: `500ms`, `10s`, `5m`, `1m30s`, `1h`, `1d`, `0`.
+//! Durations as typed on the command line: `500ms`, `10s`, `5m`, `1m30s`, `1h`, `1d`, `0`.
 //!
 //! Whole numbers, each with its unit, the larger units first. A bare number is refused, because seconds and
-//! milliseconds are both plausible; only `0` needs no unit. No fractions: `1500ms` says it without rounding.
+//! milliseconds are both plausible; only `0` needs no unit. There are no fractions: `1500ms` needs no rounding.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use std::time::Duration;
 /// it to a clock can never overflow.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-/// Shortest lease that is renewed: three renewals in it, each with time for an answer.
+/// Shortest lease that is renewed: it has room for three renewals, each with time for an answer.
 pub(crate) const SHORTEST_TTL: Duration = Duration::from_millis(300);
 
 /// Units with their milliseconds, the largest first.
@@ -21,7 +21,7 @@ const UNITS: [(&str, u64); 5] = [
     ("ms", 1),
 ];
 
-/// Parses one duration; the error is a phrase that clap puts behind the offending value.
+/// Parses one duration; the error is a phrase that clap appends to the offending value.
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     if text == "0" {
         return Ok(Duration::ZERO);
@@ -60,13 +60,13 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// The beginning of `text` as far as its bytes belong to it, and what follows.
+/// Splits `text` after the leading bytes that satisfy `belongs`.
 fn split(text: &str, belongs: impl Fn(u8) -> bool) -> (&str, &str) {
-    // A byte that is no digit may be a part of a character; digits never are.
+    // A byte that is not a digit may be part of a longer character; a digit never is.
     text.split_at(text.bytes().take_while(|byte| belongs(*byte)).count())
 }
 
-/// Parses a duration that must not be zero, as a lease.
+/// Parses a duration that must not be zero, such as a lease.
 pub(crate) fn parse_positive(text: &str) -> Result<Duration, String> {
     match parse(text)? {
         Duration::ZERO => Err("must be longer than 0".to_owned()),
@@ -74,7 +74,7 @@ pub(crate) fn parse_positive(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Parses the length of a lease that is renewed. The library has the same bounds, and another name for it.
+/// Parses the length of a renewed lease. The library has the same bounds under another name.
 pub(crate) fn parse_ttl(text: &str) -> Result<Duration, String> {
     match parse_positive(text)? {
         duration if duration < SHORTEST_TTL => Err("must be 300ms or longer".to_owned()),
@@ -82,7 +82,7 @@ pub(crate) fn parse_ttl(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Writes a duration for people: the largest unit that loses nothing worth reading.
+/// Writes a duration for people, in the largest unit that loses nothing worth reading.
 pub(crate) fn human(duration: Duration) -> String {
     let secs = duration.as_secs();
     match secs {

@@ -12,12 +12,12 @@ use rustix::process::Signal;
 
 use super::message;
 
-/// What this process answers to its parent.
+/// The exit code of this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Code(u8);
 
 impl Code {
-    /// All went well.
+    /// Success.
     pub(crate) const OK: Self = Self(0);
     /// `demo` found a claim that does not hold.
     pub(crate) const FAILED: Self = Self(1);
@@ -27,7 +27,7 @@ impl Code {
     pub(crate) const USAGE: Self = Self(64);
     /// The store cannot be reached, or does not answer (`EX_UNAVAILABLE`).
     pub(crate) const UNAVAILABLE: Self = Self(69);
-    /// Something that should not happen did (`EX_SOFTWARE`).
+    /// Something happened that should not (`EX_SOFTWARE`).
     pub(crate) const INTERNAL: Self = Self(70);
     /// The lock was not acquired within `--wait` (`EX_TEMPFAIL`).
     pub(crate) const CONFLICT: Self = Self(75);
@@ -40,18 +40,18 @@ impl Code {
     /// The command was not found.
     pub(crate) const NOT_FOUND: Self = Self(127);
 
-    /// A code given by the user, or by the command.
+    /// A code that the user or the command chose.
     pub(crate) const fn new(code: u8) -> Self {
         Self(code)
     }
 
-    /// The code of a process that a signal ended, as shells report it.
+    /// The code that shells report for a process ended by a signal.
     pub(crate) fn signal(signal: i32) -> Self {
-        // Linux numbers signals from 1 to 64, so that this never saturates.
+        // Linux numbers signals from 1 to 64, so this never saturates.
         Self(u8::try_from(signal).unwrap_or(u8::MAX).saturating_add(128))
     }
 
-    /// The code for an error of the library: the only place where that is decided.
+    /// The code for an error of the library. Decided here and nowhere else.
     pub(crate) fn of(kind: ErrorKind) -> Self {
         match kind {
             ErrorKind::Misuse | ErrorKind::LeaseTooShort | ErrorKind::WrongType => Self::USAGE,
@@ -60,7 +60,7 @@ impl Code {
                 Self::UNAVAILABLE
             }
             ErrorKind::Lost => Self::LOST,
-            // The kinds may grow; a new one is no reason to guess.
+            // The library may add kinds; there is no code to guess for a new one.
             _ => Self::INTERNAL,
         }
     }
@@ -95,7 +95,7 @@ Exit codes:
 Durations:
   500ms, 10s, 5m, 1m30s, 1h, 1d, 0";
 
-/// Why the program ends early: a code, and one line for people.
+/// Why the program ends early: an exit code, and one line for people.
 #[derive(Debug)]
 pub(crate) struct Failure {
     code: Code,
@@ -112,17 +112,17 @@ impl Failure {
         Self::new(Code::USAGE, message)
     }
 
-    /// An end that says nothing.
+    /// An end without a message.
     pub(crate) fn silent(code: Code) -> Self {
         Self { code, message: None }
     }
 
-    /// A signal that ended the wait; says nothing, as any program that a signal ends.
+    /// A signal ended the wait. There is no message, as for any program that a signal ends.
     pub(crate) fn signal(signal: Signal) -> Self {
         Self::silent(Code::signal(signal.as_raw()))
     }
 
-    /// Writes the line, if there is one, and answers the code.
+    /// Writes the line, if there is one, and returns the code.
     pub(crate) fn report(self) -> Code {
         if let Some(text) = &self.message {
             message::report(text);
@@ -147,7 +147,7 @@ impl From<fairlock::Error> for Failure {
 mod tests {
     use super::*;
 
-    /// The numbers are a contract: changing one breaks somebody's script.
+    /// The numbers are a contract: changing one breaks scripts.
     #[test]
     fn numbers() {
         for (code, number) in [

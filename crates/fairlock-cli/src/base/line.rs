@@ -4,21 +4,21 @@ use std::io::{self, Write as _};
 
 use rustix::termios;
 
-/// Width assumed when the terminal does not tell.
+/// Width assumed if the terminal does not report one.
 const DEFAULT_WIDTH: usize = 80;
 
-/// Columns of the terminal that can be written to without a wrap.
+/// Columns of the terminal that can be filled without wrapping.
 pub(crate) fn width() -> usize {
     let size = termios::tcgetwinsize(io::stderr()).ok().map(|size| usize::from(size.ws_col));
     size.filter(|&width| width > 0).unwrap_or(DEFAULT_WIDTH) - 1
 }
 
-/// One line of the terminal that is rewritten in place and wiped at the end.
+/// One line of the terminal, rewritten in place and cleared on drop.
 pub(crate) struct Line;
 
 impl Line {
     pub(crate) fn write(&self, text: &str) {
-        // A line that wraps could not be rewritten.
+        // A line that wraps cannot be rewritten.
         let fitting: String = text.chars().take(width()).collect();
         let _ = write!(io::stderr(), "\r\x1b[K{fitting}");
     }

@@ -1,4 +1,4 @@
-//! What this program says on stderr: one line, `fairlock: ...`, without secrets.
+//! Messages on stderr: one line, `fairlock: ...`, without secrets.
 
 use std::ffi::OsStr;
 use std::fmt::Write as _;
@@ -7,21 +7,20 @@ use std::os::unix::ffi::OsStrExt;
 
 use super::url::is_password;
 
-/// Writes one line. A stderr that is gone is nobody's reason to fail.
+/// Writes one line. A closed stderr is not an error.
 pub(crate) fn report(text: &str) {
-    // One write, so that lines of several processes on one terminal do not mix.
+    // A single write, so that lines of several processes on one terminal do not mix.
     let line = format!("fairlock: {}\n", one_line(&redact(text)));
     let _ = io::stderr().write_all(line.as_bytes());
 }
 
-/// A name as people may read it: never more than one line, never a terminal control sequence.
+/// A name made printable: a single line without terminal control sequences.
 pub(crate) fn printable(name: &OsStr) -> String {
     one_line(&String::from_utf8_lossy(name.as_bytes()))
 }
 
-/// Replaces what stands between `://` and `@`, and passwords in options, in anything that looks like
-/// a URL. Our own messages hold no secret; clap's quote arguments, and a URL may be one that landed
-/// in the wrong place.
+/// Replaces the text between `://` and `@`, and passwords in options, in anything that looks like a
+/// URL. Our own messages hold no secret, but clap's messages quote arguments, and a URL may be among them.
 pub(crate) fn redact(text: &str) -> String {
     let mut clean = String::with_capacity(text.len());
     let mut rest = text;
@@ -70,9 +69,9 @@ fn one_line(text: &str) -> String {
     line
 }
 
-/// What nobody sees: it changes the direction of the text around it, breaks lines where no control character
-/// is, or has no width, so that two names look like one. (The library lets none of these into what clients say of
-/// themselves; names of locks are bytes, and come through here.)
+/// Whether a character is invisible: it changes the direction of the text around it, breaks a line without being a
+/// control character, or has no width, so that two names look the same. (The library rejects these characters in
+/// what clients publish about themselves; names of locks are any bytes and are made printable here.)
 fn is_disguise(c: char) -> bool {
     matches!(c,
         '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
@@ -114,7 +113,7 @@ mod tests {
         assert_eq!(printable(OsStr::new("a\u{202e}b")), "a\\u{202e}b");
     }
 
-    /// Two names that look alike are two locks.
+    /// Two names that look alike are still two locks.
     #[test]
     fn d33_what_has_no_width_is_shown() {
         for hidden in

@@ -1,4 +1,4 @@
-//! What everything else stands on: exit codes and failures, messages, times. Imports nothing above it.
+//! Foundations: exit codes and failures, messages, output, durations, the clock. Imports nothing above it.
 
 pub(crate) mod clock;
 pub(crate) mod duration;

@@ -1,16 +1,16 @@
-//! What this program says on stdout.
+//! Output on stdout.
 
 use std::fmt::Display;
 use std::io::{self, Write as _};
 
 use super::exit::{Code, Failure};
 
-/// Writes the text. A reader that has seen enough (`| head`) is no error.
+/// Writes the text. A reader that closes the pipe early (`| head`) is not an error.
 pub(crate) fn print(text: &str) -> Result<Code, Failure> {
     write(text.as_bytes())
 }
 
-/// The same for bytes.
+/// As [`print`], for bytes.
 pub(crate) fn write(bytes: &[u8]) -> Result<Code, Failure> {
     match all(bytes) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
@@ -20,7 +20,7 @@ pub(crate) fn write(bytes: &[u8]) -> Result<Code, Failure> {
     }
 }
 
-/// Writes one line for a reader that waits for it: one that is gone is an error.
+/// Writes one line for a reader that waits for it; a closed pipe is an error.
 pub(crate) fn line(text: &impl Display) -> io::Result<()> {
     all(format!("{text}\n").as_bytes())
 }

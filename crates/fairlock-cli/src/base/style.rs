@@ -1,16 +1,16 @@
-//! Colours: only on a terminal, and not where `NO_COLOR` asks for none.
+//! Colours: only on a terminal, and not if `NO_COLOR` is set.
 
 use std::env;
 use std::io::IsTerminal;
 
-/// Whether text may be dressed up.
+/// Whether text is coloured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Style {
     on: bool,
 }
 
 impl Style {
-    /// The style for what is written to this stream.
+    /// The style for text written to this stream.
     pub(crate) fn of(stream: &impl IsTerminal) -> Self {
         let set = |name| env::var_os(name).is_some_and(|value| !value.is_empty());
         let dumb = env::var_os("TERM").is_none_or(|term| term == "dumb");
@@ -22,17 +22,17 @@ impl Style {
         self.wrap("1", text)
     }
 
-    /// What is well, as a free lock.
+    /// For a good state, such as a free lock.
     pub(crate) fn green(self, text: &str) -> String {
         self.wrap("32", text)
     }
 
-    /// What is in use, as a held lock.
+    /// For something in use, such as a held lock.
     pub(crate) fn yellow(self, text: &str) -> String {
         self.wrap("33", text)
     }
 
-    /// What is not well, as a dead waiter.
+    /// For a bad state, such as a dead waiter.
     pub(crate) fn red(self, text: &str) -> String {
         self.wrap("31", text)
     }

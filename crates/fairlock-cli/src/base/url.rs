@@ -4,19 +4,19 @@
 
 use std::ffi::OsStr;
 
-/// What the command gets to see as `FAIRLOCK_URL`.
+/// The URL that the command sees as `FAIRLOCK_URL`.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ChildUrl {
     /// It holds no password.
     Unchanged,
-    /// The same without the password.
+    /// The URL without its password.
     Stripped(String),
-    /// It cannot be told where the password ends.
+    /// It is not clear where the password ends.
     Removed,
 }
 
-/// A URL that is wrong, as far as it is safe to repeat: what stands at an odd place in it may be a password, or
-/// the rest of one.
+/// The part of a malformed URL that is safe to repeat in an error: text in an unexpected position may be a password,
+/// or the rest of one.
 pub(crate) fn legible(url: &str) -> String {
     let stripped = match child_url(url.as_ref()) {
         ChildUrl::Unchanged => url.to_owned(),
@@ -32,7 +32,7 @@ pub(crate) fn legible(url: &str) -> String {
         Some((scheme, rest)) => (format!("{scheme}://"), rest),
         None => (String::new(), base),
     };
-    // `user:password` without what should follow: a port is a number. Paths have colons where they like.
+    // `user:password` without a host: a port is a number. A path may have colons anywhere.
     let (authority, path) = rest.split_at(rest.find(['/', '#']).unwrap_or(rest.len()));
     let is_file =
         scheme.is_empty() && ["sqlite:", "unix:", "memory:"].iter().any(|s| base.starts_with(s));
@@ -49,7 +49,7 @@ pub(crate) fn legible(url: &str) -> String {
     format!("{scheme}{}{path}{query}", authority.join(","))
 }
 
-/// Takes the password out of a URL.
+/// Removes the password from a URL.
 pub(crate) fn child_url(url: &OsStr) -> ChildUrl {
     let Some(url) = url.to_str() else { return ChildUrl::Removed };
     let (base, query) = match url.split_once('?') {
@@ -57,10 +57,10 @@ pub(crate) fn child_url(url: &OsStr) -> ChildUrl {
         None => (url, None),
     };
     let Some(mut clean) = without_userinfo_password(base) else { return ChildUrl::Removed };
-    // `unix:` URLs have no authority and carry user and password in the query.
+    // `unix:` URLs have no authority; user and password are in the query.
     if let Some(query) = query {
         if query.contains('@') {
-            // Most likely the rest of a password with an unescaped question mark.
+            // Most likely the rest of a password with an unescaped `?`.
             return ChildUrl::Removed;
         }
         let kept: Vec<&str> = query.split('&').filter(|pair| !is_password(pair)).collect();
@@ -72,7 +72,7 @@ pub(crate) fn child_url(url: &OsStr) -> ChildUrl {
     if clean == url { ChildUrl::Unchanged } else { ChildUrl::Stripped(clean) }
 }
 
-/// `None` when there is an `@` where none belongs: an unescaped password.
+/// `None` if there is an `@` where none belongs: an unescaped password.
 fn without_userinfo_password(base: &str) -> Option<String> {
     let Some((scheme, rest)) = base.split_once("://") else {
         return (!base.contains('@')).then(|| base.to_owned());
@@ -92,15 +92,15 @@ fn without_userinfo_password(base: &str) -> Option<String> {
     Some(format!("{scheme}://{host}{path}"))
 }
 
-/// Whether a URL's option holds a password: `password`, `pass`, `sentinel-password`, and what may come; but
-/// not those that say where one is.
+/// Whether an option of a URL holds a password: `password`, `pass`, `sentinel-password` and future ones, but not
+/// options that name where a password is.
 pub(crate) fn is_password(pair: &str) -> bool {
     let key = pair.split_once('=').map_or(pair, |(key, _)| key).to_ascii_lowercase();
     key.contains("pass") && !key.ends_with("-file") && !key.ends_with("-env")
 }
 
-/// The variables in which a URL says that there are passwords. (One with percent encoding is not found:
-/// names of variables need none.)
+/// The environment variables that a URL names for passwords. (Percent-encoded names are not found: names of
+/// variables need no encoding.)
 pub(crate) fn variables(url: &str) -> Vec<String> {
     let query = url.split_once('?').map_or("", |(_, query)| query);
     let named = |pair: &str| match pair.split_once('=') {
@@ -181,7 +181,7 @@ mod tests {
         assert!(variables("redis://h").is_empty());
     }
 
-    /// Better no URL than half a password.
+    /// No URL is better than half a password.
     #[test]
     fn doubtful_urls_are_removed() {
         for url in ["redis://u:p/w@host", "redis://u:p?w@host", "redis://u:p#w@host", "u:pw@host"] {

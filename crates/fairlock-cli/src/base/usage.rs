@@ -3,7 +3,7 @@
 /// The first column of an example ends here.
 const GAP: &str = "  ";
 
-/// What to type instead: the first of a command's examples; without a command they are the program's.
+/// What to type instead: the first of `examples`, which are those of `command`, or of the program.
 pub(crate) fn advice(command: Option<&str>, examples: &str) -> String {
     let example = first_example(examples).unwrap_or("fairlock demo");
     let of = command.map_or(String::new(), |command| format!(" {command}"));

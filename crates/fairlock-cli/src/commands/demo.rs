@@ -1,7 +1,7 @@
-//! `fairlock demo`: shows, on locks inside this process, what fairlock promises, and checks it.
+//! `fairlock demo`: shows what fairlock promises, on locks inside this process, and checks it.
 //!
-//! Through the public API only, so that it is also the shortest complete example of its use. A
-//! claim that does not hold ends the program with code 1.
+//! It only uses the public API, so it is also the shortest complete example of its use. A claim that does
+//! not hold ends the program with code 1.
 
 use std::mem;
 use std::sync::Arc;
@@ -17,25 +17,25 @@ use crate::base::duration;
 use crate::base::exit::{Code, Failure};
 use crate::base::output;
 
-/// The whole show takes about a second; one that hangs has failed.
+/// The whole show takes about a second. If it takes longer than this, it has failed.
 const TIME_LIMIT: Duration = Duration::from_secs(3);
 
-/// How long each contender works under the lock: long enough that two at once would be seen.
+/// How long each contender works under the lock: long enough to notice two at once.
 const WORK: Duration = Duration::from_millis(20);
 
 /// Lease of the holder that crashes.
 const LEASE: Duration = Duration::from_millis(500);
 
-/// How much later than the end of that lease the next one may be served.
+/// How long after the end of that lease the next contender may be served.
 const LEASE_SLACK: Duration = Duration::from_millis(500);
 
-/// How often the queue is looked at while contenders line up.
+/// Time between two looks at the queue while contenders line up.
 const POLL: Duration = Duration::from_millis(2);
 
-/// Name of the lock that all this happens on.
+/// Name of the lock.
 const NAME: &str = "demo";
 
-/// Plays all scenes; the code is 0 when every claim held.
+/// Plays all scenes. The code is 0 if every claim held.
 pub(crate) async fn demo() -> Result<Code, Failure> {
     match time::timeout(TIME_LIMIT, Show::play()).await {
         Ok(result) => result,
@@ -45,11 +45,11 @@ pub(crate) async fn demo() -> Result<Code, Failure> {
 
 struct Show {
     client: Client,
-    /// Tokens of all grants, in the order in which they were given.
+    /// Tokens of all grants, in their order.
     tokens: Vec<u64>,
     grants: mpsc::UnboundedSender<Grant>,
     granted: mpsc::UnboundedReceiver<Grant>,
-    /// How many contenders believe that they hold the lock right now.
+    /// How many contenders believe at this moment that they hold the lock.
     inside: Arc<AtomicU32>,
 }
 
@@ -108,7 +108,7 @@ impl Show {
         let holder = self.lock().lease(LEASE).lock().await?;
         self.tokens.push(holder.token().get());
         let tasks = self.line_up(1).await?;
-        // Forgotten, not dropped: like a process that was killed, it never releases anything.
+        // Forgotten instead of dropped: like a process that was killed, it never releases anything.
         mem::forget(holder);
         say(&format!("   it took a lease of {lease} and is gone without a word; 1 waits\n"))?;
         self.expect_served(&[1]).await?;
@@ -127,7 +127,7 @@ impl Show {
         say(
             "\n4. Every grant has a larger token than all before: storage can reject a late writer\n",
         )?;
-        // Tokens start at the time in microseconds; the differences are what one can read.
+        // Tokens start at the time in microseconds; the differences are easier to read.
         let first = self.tokens.first().copied().unwrap_or(0);
         let steps: Vec<String> =
             self.tokens.iter().map(|token| format!("+{}", token.saturating_sub(first))).collect();
@@ -139,7 +139,7 @@ impl Show {
         }
     }
 
-    /// Contenders 1 to `count`, each in the queue before the next one starts.
+    /// Starts contenders 1 to `count`, each after the one before is in the queue.
     async fn line_up(&self, count: usize) -> Result<Vec<Contender>, Failure> {
         let mut tasks = Vec::with_capacity(count);
         for contender in 1..=count {
@@ -151,7 +151,7 @@ impl Show {
         Ok(tasks)
     }
 
-    /// Waits until the queue is this long; the limit on the whole show bounds it.
+    /// Waits until the queue is this long, bounded by the limit on the whole show.
     async fn queue_reaches(&self, length: usize) -> Result<(), Failure> {
         let lock = self.lock();
         while lock.inspect().await?.queue_len != length {
@@ -193,12 +193,12 @@ async fn take_turn(
     let alone = inside.fetch_add(1, Ordering::SeqCst) == 0;
     time::sleep(WORK).await;
     inside.fetch_sub(1, Ordering::SeqCst);
-    // Told before the release, so that the order told is the order of the turns.
+    // Sent before the release, so that the messages are in the order of the turns.
     let _ = grants.send(Grant { contender, token: guard.token().get(), alone });
     guard.release().await.map(|_| ())
 }
 
-/// Every contender came to a good end.
+/// Waits for all contenders, none of which may fail.
 async fn all(tasks: Vec<Contender>) -> Result<(), Failure> {
     for task in tasks {
         task.await.map_err(|_| failed("a contender panicked"))??;

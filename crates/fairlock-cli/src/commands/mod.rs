@@ -1,4 +1,4 @@
-//! The commands, one module each. None imports another.
+//! The commands, one module each, with their options. None imports another.
 
 pub(crate) mod bench;
 pub(crate) mod demo;

@@ -89,9 +89,9 @@ pub(crate) struct Args {
     store: options::Store,
 }
 
-/// Asks the store once and prints the answer.
+/// Queries the store once and prints the answer.
 pub(crate) async fn status(args: Args) -> Result<Code, Failure> {
-    // It only looks: nobody will look for it.
+    // This client neither holds nor waits.
     let store = Store::resolve(&args.store)?.looked_at();
     store.warn(args.quiet);
     let Some(name) = &args.name else { return of_store(store.selection(), args.json) };
@@ -114,7 +114,7 @@ pub(crate) async fn status(args: Args) -> Result<Code, Failure> {
     Ok(if args.exit_code && status.holder.is_some() { Code::NO } else { Code::OK })
 }
 
-/// Without a name: which store would be asked. It is not.
+/// Without a name: prints which store would be used, without connecting to it.
 fn of_store(selection: &StoreSelection, json: bool) -> Result<Code, Failure> {
     if json {
         return output::print(&format!("{}\n", json!({ "schema": 1, "store": selection.form() })));
@@ -129,7 +129,7 @@ fn of_store(selection: &StoreSelection, json: bool) -> Result<Code, Failure> {
 
 async fn ask(store: Store, quiet: bool, kind: Kind, name: &OsStr) -> Result<LockStatus, Failure> {
     let client = store.connect(quiet).await?;
-    // The fair lock's view holds the plain one's: they share the hash, and a plain lock's queue is
+    // The fair lock's view covers a plain lock: they share the hash, and the queue of a plain lock is
     // empty.
     let status = store::lock(&client, kind, name.as_bytes()).inspect().await;
     store::shutdown(client).await;
@@ -145,7 +145,7 @@ fn human_form(name: &OsStr, status: &LockStatus, style: Style) -> String {
     }
     text.push('\n');
     if let Some(token) = &status.token {
-        // Of a free lock it is what the last holder had.
+        // For a free lock this is the token of the last holder.
         let which = if status.holder.is_some() { "token" } else { "last token" };
         let _ = writeln!(text, "  {which} {token}");
     }

@@ -63,7 +63,7 @@ pub(crate) struct Args {
     store: options::Store,
 }
 
-/// Frees the lock. Signals keep their default action: the command is sent whole or not at all.
+/// Frees the lock. Signals keep their default action: the request is sent completely or not at all.
 pub(crate) async fn unlock(args: Args) -> Result<Code, Failure> {
     let name = message::printable(&args.name);
     if !args.force {
@@ -107,7 +107,7 @@ async fn free(lock: &Lock, name: &str, asks: bool) -> Result<Done, Failure> {
     Ok(if lock.force_unlock().await? { Done::Freed } else { Done::NotHeld })
 }
 
-/// Asks on the terminal; only a clear yes is one.
+/// Asks on the terminal; only an explicit yes counts.
 fn confirmed(question: &str) -> Result<bool, Failure> {
     let mut answer = String::new();
     let asked = io::stderr().write_all(question.as_bytes());

@@ -1,7 +1,7 @@
-//! What `flock(1)` calls by other names: whoever has used that for years types its options here.
+//! Options of `flock(1)`: people who have used it for years type them here as well.
 
-/// What to type to `fairlock run` for an option of flock that it does not know, as the end of `flock's ...`.
-/// `typed`: the whole command line; `unknown`: what of it is not known.
+/// The counterpart in `fairlock run` of an option of flock, as the end of `flock's ...`. `typed`: the whole command
+/// line; `unknown`: the unknown part of it.
 pub(crate) fn meant(typed: &[&str], unknown: &str) -> Option<String> {
     if typed.first() != Some(&"run") {
         return None;
@@ -40,7 +40,7 @@ pub(crate) fn meant(typed: &[&str], unknown: &str) -> Option<String> {
     Some(format!("{unknown} is `{ours}` here"))
 }
 
-/// flock's time, in seconds that need not be whole, as a duration of ours.
+/// Converts flock's time, in possibly fractional seconds, to a duration of ours.
 fn seconds(value: &str) -> Option<String> {
     let (whole, part) = value.split_once('.').unwrap_or((value, ""));
     let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
@@ -58,7 +58,7 @@ fn seconds(value: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// Each of them was taken for a lock's name that begins with a dash.
+    /// Each of these was once taken for the name of a lock that begins with a dash.
     #[test]
     fn the_options_of_flock() {
         for (typed, unknown, ours) in [
@@ -74,7 +74,7 @@ mod tests {
             ("run -E 900 x", "-E", Some("-E is `--conflict-exit-code 75` here")),
             ("run -s x", "-s", Some("-s has no counterpart: a lock here has one holder")),
             ("run -o x", "-o", Some("-o is not needed here: leave it out")),
-            // A name, or something else that nobody knows.
+            // A name, or something unknown.
             ("run -x -- true", "-x", None),
             ("run --wiat 5s x", "--wiat", None),
             ("status -n", "-n", None),

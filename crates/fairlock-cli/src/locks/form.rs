@@ -1,4 +1,4 @@
-//! The JSON form of a lock. A contract: fields are added, never renamed or removed.
+//! The JSON form of a lock. It is a contract: fields are added, never renamed or removed.
 
 use std::ffi::OsStr;
 use std::fmt::Write as _;
@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use fairlock::{ClientInfo, LockStatus};
 use serde_json::{Value, json};
 
-/// `schema` to `queue_len`, as the help of `fairlock status` lists them.
+/// The fields from `schema` to `queue_len`, as described in the help of `fairlock status`.
 pub(crate) fn of(name: &OsStr, status: &LockStatus) -> Value {
     let client = |owner| status.client(owner).map(client_form);
     json!({
@@ -26,7 +26,7 @@ pub(crate) fn of(name: &OsStr, status: &LockStatus) -> Value {
             "client": client(&holder.owner),
         })),
         "ttl_ms": status.ttl.map(millis),
-        // Below 2^53, so that every JSON reader keeps it exact.
+        // Below 2^53, so that every JSON reader gets it exactly.
         "token": status.token.as_ref().map(|token| token.get()),
         "queue": status.queue.iter().map(|waiter| json!({
             "place": waiter.place,
@@ -59,7 +59,7 @@ fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Bytes as text that keeps all of them.
+/// Bytes in hexadecimal, which loses none.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");

@@ -1,4 +1,4 @@
-//! Looking at many locks at once, of whatever kind they are.
+//! Looks at many locks at once, of any kind.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -9,18 +9,18 @@ use tokio::task::JoinSet;
 
 use crate::base::message;
 
-/// Looks that are under way at a time: they share a connection, so this is a pipeline.
+/// Looks under way at a time. They share a connection, so this is a pipeline.
 pub(crate) const AT_ONCE_MAX: usize = 100;
 
 /// A lock to look at.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
     pub(crate) name: Name,
-    /// `None` where it is not known: the look finds out.
+    /// `None` if unknown: the look finds out.
     pub(crate) kind: Option<Kind>,
 }
 
-/// The bytes of a lock's name. They may be no legal name; the look says so.
+/// The bytes of a lock's name. They need not be a legal name; the look reports that.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Name(Arc<[u8]>);
 
@@ -37,17 +37,17 @@ impl Name {
         OsStr::from_bytes(&self.0)
     }
 
-    /// As people may read it.
+    /// The name made printable.
     pub(crate) fn printable(&self) -> String {
         message::printable(self.as_os_str())
     }
 }
 
-/// What a look has shown.
+/// The result of a look.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
     pub(crate) name: Name,
-    /// Its kind, where that can be told.
+    /// The kind, as far as it can be determined.
     pub(crate) kind: Option<Kind>,
     pub(crate) status: LockStatus,
 }
@@ -58,7 +58,7 @@ impl From<&LockEntry> for Target {
     }
 }
 
-/// Looks at one lock; at most `waiters` of its queue are listed.
+/// Looks at one lock, and lists at most `waiters` of its queue.
 pub(crate) async fn look(client: &Client, target: Target, waiters: usize) -> Result<Seen, Error> {
     let Target { name, kind } = target;
     let bytes = name.as_bytes();
@@ -67,9 +67,9 @@ pub(crate) async fn look(client: &Client, target: Target, waiters: usize) -> Res
         if !looked.as_ref().is_err_and(|error| error.kind() == ErrorKind::WrongType) {
             return Ok(Seen { kind, status: looked?, name });
         }
-        // It was one when it was found, and is none now.
+        // It was a simple lock when it was found, and is none now.
     }
-    // The fair lock's view holds the plain one's: they share the hash, and a plain lock's queue is
+    // The fair lock's view covers a plain lock: they share the hash, and the queue of a plain lock is
     // empty.
     let looked = client.fair_lock(bytes).inspect_first(waiters).await;
     let is_other = looked.as_ref().is_err_and(|error| error.kind() == ErrorKind::WrongType);
@@ -84,7 +84,7 @@ pub(crate) async fn look(client: &Client, target: Target, waiters: usize) -> Res
     Ok(Seen { name, kind, status })
 }
 
-/// Looks at all of them, in their order.
+/// Looks at all targets; the results are in their order.
 pub(crate) async fn look_all(
     client: &Client,
     targets: &[Target],
@@ -104,7 +104,7 @@ pub(crate) async fn look_all(
     results
 }
 
-/// The word for a kind that may not be known.
+/// The word for a kind, or for an unknown one.
 pub(crate) fn kind_word(kind: Option<Kind>) -> &'static str {
     match kind {
         Some(Kind::Fair) => "fair",

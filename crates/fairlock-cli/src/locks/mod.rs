@@ -1,4 +1,4 @@
-//! Locks as the commands look at them and show them.
+//! Looking at locks, and showing them.
 
 pub(crate) mod form;
 pub(crate) mod look;

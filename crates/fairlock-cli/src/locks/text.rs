@@ -1,4 +1,4 @@
-//! The words for a lock, its holder and its clients.
+//! A lock, its holder and its clients as text.
 
 use std::fmt::Write as _;
 use std::time::SystemTime;
@@ -7,7 +7,7 @@ use fairlock::{ClientInfo, LockStatus};
 
 use crate::base::duration;
 
-/// Who holds the lock, in one line and, if it says so itself, a second one; `None` if it is free.
+/// The holder, with a second line if its client publishes who it is; `None` if the lock is free.
 pub(crate) fn holder(status: &LockStatus) -> Option<String> {
     let holder = status.holder.as_ref()?;
     let mut text = format!("held by {}", holder.owner);
@@ -27,18 +27,18 @@ pub(crate) fn holder(status: &LockStatus) -> Option<String> {
     Some(text)
 }
 
-/// `done, next start in 43m00s`; `None` for a lock that is free or in use.
+/// `done, next start in 43m00s`; `None` if the lock is free or in use.
 pub(crate) fn done(status: &LockStatus) -> Option<String> {
     let left = status.ttl.filter(|_| status.is_done())?;
     Some(format!("done, next start in {}", duration::human(left)))
 }
 
-/// For how long, by the store's own clock.
+/// How long ago, by the store's clock.
 pub(crate) fn age(status: &LockStatus, since: Option<SystemTime>) -> Option<String> {
     status.at.duration_since(since?).ok().map(duration::human)
 }
 
-/// `ann@web-1, pid 42, nightly`: the label comes last, it may be anything.
+/// `ann@web-1, pid 42, nightly`: the label comes last, because it may be anything.
 pub(crate) fn who(client: &ClientInfo) -> String {
     let user = client.user.as_deref().unwrap_or("?");
     let host = client.host.as_deref().unwrap_or("?");

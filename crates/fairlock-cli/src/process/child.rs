@@ -1,9 +1,9 @@
-//! The guarded command: a process group of its own, watched without being reaped.
+//! The guarded command: it has its own process group and is watched without being reaped.
 //! Processes that leave the group are in `escaped.rs`.
 //!
-//! Not tokio's `Child`: that reaps as soon as the process ends, and from then on the number of its
-//! group may belong to somebody else. Here the ended process stays until `reap`, so that a signal
-//! to the group never reaches strangers.
+//! tokio's `Child` is not used, because it reaps as soon as the process ends, and from then on the number
+//! of the group may belong to another one. Here the ended process stays until `reap`, so that a signal to
+//! the group never reaches strangers.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -24,29 +24,29 @@ use super::proc;
 use crate::base::clock;
 use crate::base::exit::Code;
 
-/// How often a group that was told to end is looked at. Nobody reports the end of a grandchild.
+/// Time between two looks at a group that was asked to end. Nothing reports the end of a grandchild.
 const GROUP_POLL: Duration = Duration::from_millis(20);
 
-/// How often all processes are looked at, when what is left of the command is not in its group.
+/// Time between two looks at all processes, when only escaped ones are left.
 const ESCAPED_POLL: Duration = Duration::from_millis(100);
 
-/// How long KILL may take to work; longer only for processes stuck in the kernel. Pauses are counted, not the clock,
-/// which goes on while this process stands still.
+/// How long processes may take to end after KILL. Only those stuck in the kernel take longer. Pauses are counted, not the
+/// clock, which goes on while this process stands still.
 const KILL_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// What happened to the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// It ended, with this code.
+    /// It ended with this code.
     Ended(Code),
     /// A signal stopped it.
     Stopped(i32),
 }
 
-/// Where something is left of a command that has ended.
+/// Where processes are left of a command that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rest {
-    /// In its group, and maybe elsewhere.
+    /// In its group, and possibly outside.
     Group,
     Outside,
 }
@@ -65,9 +65,9 @@ impl Rest {
 #[derive(Debug)]
 pub(crate) struct Child {
     process: Process,
-    /// Process and group have the same number.
+    /// The number of the process and of its group.
     pid: Pid,
-    /// Of the lock; in the environment of all that the command starts.
+    /// The lock's owner, in the environment of everything that the command starts.
     owner: OsString,
     changes: unix::Signal,
     guardian: Option<Guardian>,
@@ -77,16 +77,16 @@ impl Child {
     /// Prepares the command for the lock's owner; nothing of it runs before [`begin`](Self::begin). Its
     /// environment is ours, with the changes in `hidden` (`None` removes a variable) and `vars`.
     ///
-    /// Called on the main thread only: the kernel's parent-death signal (see `exec.rs`) is sent
-    /// when the THREAD ends that started the child.
+    /// Must be called on the main thread: the kernel sends the parent-death signal (see `exec.rs`) when
+    /// the THREAD ends that started the child.
     pub(crate) async fn prepare(
         command: &[OsString],
         owner: &OsStr,
         hidden: &[(&str, Option<OsString>)],
         vars: &[(&str, &OsStr)],
     ) -> io::Result<Self> {
-        // Before the start, so that no change can be missed. It also replaces an inherited
-        // "ignore", under which the kernel would throw exit codes away.
+        // Before the start, so that no change is missed. This also replaces an inherited "ignore",
+        // under which the kernel would discard exit codes.
         let changes = unix::signal(SignalKind::child())?;
         let mut shim = this_program();
         shim.arg("__exec").arg(process::getpid().as_raw_pid().to_string());
@@ -101,13 +101,13 @@ impl Child {
         let pid = i32::try_from(process.id()).ok().and_then(Pid::from_raw);
         let pid = pid.ok_or_else(|| io::Error::other("the process has no number"))?;
         let mut child = Self { process, pid, owner: owner.to_owned(), changes, guardian: None };
-        // The shim stops itself until the guardian is there. Should it end instead, that is for
-        // whoever asks next.
+        // The shim stops itself until the guardian is there. If it ends instead, the next call of
+        // `change` reports that.
         if let Change::Stopped(_) = child.change().await {
             match Guardian::spawn(this_program(), pid, owner) {
                 Ok(guardian) => child.guardian = Some(guardian),
                 Err(error) => {
-                    // Not without a net; nothing of the command has run yet.
+                    // Without a guardian the command must not run; nothing of it has run yet.
                     child.abandon();
                     return Err(error);
                 }
@@ -116,18 +116,18 @@ impl Child {
         Ok(child)
     }
 
-    /// Lets the command run. `deadline`, if any, is up to when it may live even if we cannot act.
+    /// Lets the command run. `deadline`: how long it may live if this process cannot act.
     pub(crate) fn begin(&mut self, deadline: Option<Duration>) {
         if let Some(deadline) = deadline {
             self.allow_until(deadline);
         }
-        // Without a guardian it has ended already: see above.
+        // Without a guardian it has already ended: see `prepare`.
         if self.guardian.is_some() {
             self.signal(Signal::CONT);
         }
     }
 
-    /// The command shall not run after all: it has not begun, and has started nothing.
+    /// Kills the command before it begins, when it has started nothing yet.
     pub(crate) fn abandon(mut self) {
         self.signal(Signal::KILL);
         self.reap();
@@ -139,7 +139,7 @@ impl Child {
         self.pid
     }
 
-    /// Waits for the command to end or stop. After `Ended`, answers `Ended` again.
+    /// Waits until the command ends or stops. After `Ended`, returns `Ended` again.
     ///
     /// # Cancel safety
     /// Nothing is lost when the future is dropped.
@@ -153,15 +153,15 @@ impl Child {
         }
     }
 
-    /// Sends a signal to the whole group. A group that is gone needs none.
+    /// Sends a signal to the whole group, if it still exists.
     pub(crate) fn signal(&self, signal: Signal) {
         let _ = process::kill_process_group(self.pid, signal);
     }
 
-    /// Asks the command to end, and whatever it has started. A stopped process would not see it before
+    /// Asks the command and everything that it started to end. A stopped process sees that only after
     /// it is continued.
     ///
-    /// A run inside of the command passes that on to its own: what is its is not asked twice.
+    /// A run inside the command passes the request on, so its processes are not asked a second time.
     pub(crate) fn terminate(&self) {
         for signal in [Signal::TERM, Signal::CONT] {
             self.signal(signal);
@@ -169,30 +169,30 @@ impl Child {
         }
     }
 
-    /// Ends the command, and whatever it has started.
+    /// Kills the command and everything that it started.
     pub(crate) fn kill(&self) {
         self.signal(Signal::KILL);
         self.signal_escaped(Whose::All, Some(Signal::KILL));
     }
 
-    /// Whether the kernel lets nobody like us send it a signal: it has become another user's (`sudo`).
+    /// Whether we may not send it signals, because it runs as another user now (`sudo`).
     pub(crate) fn is_anothers(&self) -> bool {
         process::test_kill_process(self.pid).is_err_and(|error| error == Errno::PERM)
     }
 
-    /// Tells up to which time of the boot clock the group may live even if we cannot act.
+    /// Sets the time of the boot clock until which the group may live if this process cannot act.
     pub(crate) fn allow_until(&mut self, deadline: Duration) {
         if let Some(guardian) = &mut self.guardian {
             guardian.allow_until(deadline);
         }
     }
 
-    /// Once the command itself has ended: gives what is left of it until `kill_at` (of the boot
-    /// clock), then kills it. Whether all of it is gone: another user's is not to be killed.
+    /// After the command itself has ended: gives the processes that are left until `kill_at` (of the boot clock), then
+    /// kills them. Returns whether all are gone; those of another user cannot be killed.
     pub(crate) async fn end_rest(mut self, kill_at: Duration) -> bool {
         self.allow_until(kill_at);
-        // The ended command is a member of its group for as long as it is not reaped. What remains
-        // keeps the group's number from being used again.
+        // The ended command is a member of its group until it is reaped. Processes that remain in the
+        // group keep its number from being reused.
         self.reap();
         let (mut asked, mut all) = (false, true);
         let mut paused = Duration::ZERO;
@@ -205,7 +205,7 @@ impl Child {
                 self.kill();
                 paused += rest.pause();
             } else if rest == Rest::Outside && !asked {
-                // Runs inside of the command have ended, and have left this behind in peace.
+                // Runs inside the command have ended normally and left these processes running.
                 for signal in [Signal::TERM, Signal::CONT] {
                     self.signal_escaped(Whose::Nested, Some(signal));
                 }
@@ -217,20 +217,20 @@ impl Child {
         all
     }
 
-    /// Once the command itself has ended in peace: what it left running is its own business.
+    /// After the command itself has ended normally: what it left running may continue.
     pub(crate) fn leave_rest_alone(&mut self) {
         if let Some(guardian) = self.guardian.take() {
             guardian.dismiss();
         }
     }
 
-    /// Lets go of the ended command; after this the number of its group is not ours any more.
+    /// Reaps the ended command. From then on the number of its group may belong to another one.
     pub(crate) fn reap(&mut self) {
-        // It has ended, so this does not block; the code is known already.
+        // It has ended, so this does not block, and the code is already known.
         let _ = self.process.wait();
     }
 
-    /// What is left of the command, if anything is.
+    /// Where processes of the command are left, if any are.
     fn rest(&self) -> Option<Rest> {
         self.reap_orphans();
         if proc::runs(self.pid) {
@@ -262,7 +262,7 @@ impl Child {
                 return Some(Change::Ended(code));
             }
             Ok(None) => {}
-            // Not our child any more: somebody else reaped it, which nobody can.
+            // Not our child any more. Nobody else can reap it, so this does not happen.
             Err(_) => return Some(Change::Ended(Code::INTERNAL)),
         }
         let stopped = process::waitid(id(), WaitIdOptions::STOPPED | WaitIdOptions::NOHANG);
@@ -270,15 +270,15 @@ impl Child {
     }
 }
 
-/// A command that starts this very program, also when its file was replaced since: an upgrade may
-/// well happen while somebody waits in a queue.
+/// A command that starts this very program, even if its file has been replaced: an upgrade may happen
+/// while a run waits in a queue.
 fn this_program() -> Command {
     let mut command = Command::new(program_path("self"));
     command.arg0("fairlock");
     command
 }
 
-/// A path to this very program that a child can use for as long as we live.
+/// A path to this very program, valid for a child as long as this process lives.
 pub(super) fn this_program_for_others() -> PathBuf {
     program_path(&process::getpid().as_raw_pid().to_string())
 }

@@ -23,11 +23,10 @@ use rustix::process::{Pid, Signal};
 #[cfg(target_os = "linux")]
 use super::proc;
 
-/// The variable with the owner of the innermost run, which tells its processes from all others.
+/// The variable with the owner of the innermost run, which distinguishes its processes from all others.
 pub(crate) const OWNER_VAR: &str = "FAIRLOCK_OWNER";
 
-/// The variable with the owners of all runs that a process works under, the outermost first, with
-/// spaces between them.
+/// The variable with the owners of all runs around a process, the outermost first, separated by spaces.
 pub(crate) const OWNERS_VAR: &str = "FAIRLOCK_OWNERS";
 
 /// Which processes outside of the group are meant.
@@ -35,12 +34,12 @@ pub(crate) const OWNERS_VAR: &str = "FAIRLOCK_OWNERS";
 pub(super) enum Whose {
     /// The command's own.
     Own,
-    /// Those of runs inside of the command.
+    /// Those of runs inside the command.
     Nested,
     All,
 }
 
-/// Longest environment that is read, in bytes: more than the kernel lets a process start with.
+/// Longest environment that is read, in bytes: longer than the kernel allows at the start of a process.
 #[cfg(target_os = "linux")]
 const ENVIRONMENT_MAX: u64 = 8 << 20;
 
@@ -62,7 +61,7 @@ pub(super) fn signal(_owner: &OsStr, _whose: Whose, _group: Pid, _: Option<Signa
     0
 }
 
-/// What is looked for in environments.
+/// How a process is recognized by its environment.
 #[cfg(target_os = "linux")]
 #[derive(Clone, Copy)]
 struct Mark<'a> {
@@ -98,12 +97,12 @@ fn is_signalled(process: Pid, mark: Mark<'_>, group: Pid, signal: Option<Signal>
         return false;
     }
     let Some(signal) = signal else { return true };
-    // Held on to first and looked at again after that: the number may be another's by now.
+    // First held on to, then checked again: the number may belong to another process by now.
     let Ok(held) = process::pidfd_open(process, PidfdFlags::empty()) else { return false };
     has(process, mark) && process::pidfd_send_signal(held, signal).is_ok()
 }
 
-/// Whether a process was started with this in its environment. One that has ended was not.
+/// Whether a process was started with this mark in its environment. `false` if it has ended.
 #[cfg(target_os = "linux")]
 fn has(process: Pid, mark: Mark<'_>) -> bool {
     use std::io::Read as _;
@@ -155,7 +154,7 @@ mod tests {
         }
     }
 
-    /// A nested run's process has an innermost owner of its own, and ours in the list.
+    /// A process of a nested run has another innermost owner, and ours in the list.
     #[test]
     #[cfg(target_os = "linux")]
     fn a_nested_run_is_of_all_those_around_it() {

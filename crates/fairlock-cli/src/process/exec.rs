@@ -1,12 +1,12 @@
 //! The first life of the guarded command: `fairlock __exec PARENT -- COMMAND...`.
 //!
-//! A command must not go on unlocked when `fairlock` is killed with KILL, which nothing in
-//! `fairlock` can catch. The kernel can send a signal when a parent dies, but only the child itself
-//! can ask for that, after it was created and before it becomes the command. Doing so between
-//! `fork` and `exec` needs unsafe code; starting this program once more does not.
+//! A command must not continue without the lock when `fairlock` is killed with KILL, which `fairlock`
+//! cannot catch. The kernel can send a signal when a parent dies, but only the child itself can request
+//! that, after it was created and before it becomes the command. Doing so between `fork` and `exec`
+//! needs unsafe code; starting this program once more does not.
 //!
-//! The kernel forgets the request when the command is set-user-id or has file capabilities
-//! (`sudo`, `ping`): such a command, and what any command has started, is ended by `guardian.rs`.
+//! The kernel drops the request if the command is set-user-id or has file capabilities (`sudo`, `ping`).
+//! The guardian (`guardian.rs`) ends such a command, and everything that any command has started.
 
 use std::ffi::OsString;
 use std::io;
@@ -25,7 +25,7 @@ pub(crate) struct Args {
     command: Vec<OsString>,
 }
 
-/// Becomes the command; returns only when that fails.
+/// Becomes the command; returns only if that fails.
 pub(crate) fn exec(args: &Args) -> Failure {
     #[cfg(target_os = "linux")]
     if let Err(error) = process::set_parent_process_death_signal(Some(process::Signal::KILL)) {
@@ -38,7 +38,7 @@ pub(crate) fn exec(args: &Args) -> Failure {
     if process::getppid().map(process::Pid::as_raw_pid) != Some(args.parent) {
         return Failure::silent(Code::signal(process::Signal::KILL.as_raw()));
     }
-    // Nothing of the command runs before its guardian does: `Child::prepare` waits for this stop.
+    // Nothing of the command runs before its guardian: `Child::prepare` waits for this stop.
     if let Err(error) = process::kill_process(process::getpid(), process::Signal::STOP) {
         return Failure::new(Code::INTERNAL, format!("cannot wait for the guardian: {error}"));
     }
@@ -48,7 +48,7 @@ pub(crate) fn exec(args: &Args) -> Failure {
     refused(program, &Command::new(program).args(arguments).exec())
 }
 
-/// The shells' codes, so that a script cannot tell the difference.
+/// The codes that shells use, so that scripts see no difference.
 fn refused(program: &OsString, error: &io::Error) -> Failure {
     let program = message::printable(program);
     match error.kind() {

@@ -1,8 +1,8 @@
 //! A second process that ends the command's group when `fairlock` no longer can.
 //!
-//! `fairlock` may be killed, or stopped for longer than its lease lasts. The kernel's parent-death
-//! signal (see `exec.rs`) helps in the first case only, and reaches the command alone: the worker
-//! that a shell script started would go on unlocked, and so would a set-user-id command.
+//! `fairlock` may be killed, or stopped for longer than its lease. The kernel's parent-death signal
+//! (see `exec.rs`) helps in the first case only, and reaches only the command itself: a worker that a
+//! shell script started would continue without the lock, and so would a set-user-id command.
 //!
 //! The guardian reads from a socket whose other end only `fairlock` has. Again and again `fairlock` writes to it the
 //! time until which the lock is safe. When that time passes, or the socket closes, the guardian kills the group and
@@ -27,25 +27,25 @@ use super::proc;
 use crate::base::clock;
 use crate::base::exit::{Code, Failure};
 
-/// How late the guardian is on purpose: at the deadline itself `fairlock` kills, if it can, and its
-/// messages say why. Half of the least margin between a guard's deadline and the end of its lease: a later KILL
-/// would let the command run into the next one's hold.
+/// How late the guardian is on purpose: at the deadline itself `fairlock` kills, if it can, and says why. Half of the
+/// least margin between a guard's deadline and the end of its lease: with a later KILL the command would run into the
+/// next holder's time.
 const SLACK: Duration = Duration::from_millis(5);
 
-/// Longest time between two looks at the clock, as timers stand still while the machine sleeps.
+/// Longest time between two looks at the clock: timers stand still while the machine sleeps.
 const TICK: Duration = Duration::from_secs(1);
 
-/// How often the guardian looks for processes outside of the group, and kills them: what was just being
-/// started when it looked is found the next time.
+/// How often the guardian looks for escaped processes and kills them: one that is just being started is only found
+/// by the next look.
 const ROUNDS_MAX: u32 = 50;
 
-/// Between two such looks.
+/// Time between two such looks.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// How long processes may take to end after KILL; longer only if they are stuck in the kernel.
+/// How long processes may take to end after KILL. Only those stuck in the kernel take longer.
 const GONE_WITHIN: Duration = Duration::from_secs(30);
 
-/// Between two looks whether they have.
+/// Time between two checks whether they have ended.
 const GONE_POLL: Duration = Duration::from_millis(20);
 
 /// The running guardian of one group.
@@ -56,17 +56,17 @@ pub(super) struct Guardian {
 }
 
 impl Guardian {
-    /// Starts this program (`program`) as the guardian of a group, and of whatever else runs for the
-    /// lock's `owner`.
+    /// Starts this program (`program`) as the guardian of a group and of all other processes that run
+    /// for the lock's `owner`.
     pub(super) fn spawn(mut program: Command, group: Pid, owner: &OsStr) -> io::Result<Self> {
         let (line, theirs) = UnixStream::pair()?;
-        // A guardian that does not read (somebody stopped it) must not hold up the renewing side.
+        // A guardian that does not read, because it was stopped, must not block this side.
         line.set_nonblocking(true)?;
         program
             .arg("__guardian")
             .arg(group.as_raw_pid().to_string())
             .arg(owner)
-            // Away from the terminal's signals and from those sent to our group.
+            // Neither the terminal's signals nor those to our group reach it.
             .process_group(0)
             .stdin(OwnedFd::from(theirs))
             // A reader of our output must not wait for the guardian's copy to close.
@@ -76,20 +76,20 @@ impl Guardian {
         Ok(Self { process: program.spawn()?, line })
     }
 
-    /// Its number.
+    /// The number of its process.
     pub(super) fn pid(&self) -> Option<Pid> {
         i32::try_from(self.process.id()).ok().and_then(Pid::from_raw)
     }
 
-    /// Tells up to which time of the boot clock the group may live. Best effort: a guardian that was
+    /// Sets the time of the boot clock until which the group may live. Best effort: a guardian that was
     /// killed is one precaution less, not a reason to end the command.
     pub(super) fn allow_until(&mut self, deadline: Duration) {
         let _ = self.line.write_all(format!("{}\n", deadline.as_nanos()).as_bytes());
     }
 
-    /// Ends it, before the number of the group can come to belong to somebody else.
+    /// Ends the guardian, before the number of the group can belong to another one.
     pub(super) fn dismiss(mut self) {
-        // KILL leaves it no time to act, not even when it was stopped.
+        // KILL leaves it no time to act, even if it was stopped.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
@@ -106,7 +106,7 @@ pub(crate) fn guard(args: &Args) -> Result<Code, Failure> {
     let group = Pid::from_raw(args.group).ok_or_else(|| Failure::usage("not a process group"))?;
     until_over(io::stdin());
     let _ = process::kill_process_group(group, Signal::KILL);
-    // None twice: one that was becoming another program is not found the first time.
+    // Ends after two looks without a find: one look can miss a process that is executing another program.
     let mut none = 0;
     for _ in 0..ROUNDS_MAX {
         let found = escaped::signal(&args.owner, Whose::All, group, Some(Signal::KILL));
@@ -120,9 +120,8 @@ pub(crate) fn guard(args: &Args) -> Result<Code, Failure> {
     Ok(Code::OK)
 }
 
-/// On the host store the lock is handed on when the last process is gone that inherited it. Some of the
-/// group may have closed what they inherited, so the guardian lasts as long as they do, at most
-/// [`GONE_WITHIN`].
+/// Waits until the group is gone, at most [`GONE_WITHIN`]. On the host store the lock is handed on when the last
+/// process that inherited it is gone. The guardian has inherited it as well, and some of the group may have closed it.
 fn until_gone(group: Pid) {
     let give_up = clock::now() + GONE_WITHIN;
     while proc::runs(group) && clock::now() < give_up {
@@ -130,10 +129,10 @@ fn until_gone(group: Pid) {
     }
 }
 
-/// Returns when the group must die: its time is over, or the other end of the socket is gone.
+/// Returns when the group must die: its time is over, or the other end of the socket is closed.
 ///
-/// What was told is read before the clock counts: a guardian that slept itself, or took long to start, finds more time
-/// there that it was given meanwhile.
+/// The socket is read before the clock counts: for a guardian that was asleep, or slow to start, a later deadline may
+/// already be there.
 fn until_over(line: impl AsFd) {
     let (mut deadline, mut text) = (Duration::MAX, Vec::new());
     loop {
@@ -159,7 +158,7 @@ fn until_over(line: impl AsFd) {
     }
 }
 
-/// Whether there is something to read, or nobody left to write, before this time is over.
+/// Whether within this time there is something to read, or the other end is closed.
 fn is_readable(line: impl AsFd, wait: Duration) -> bool {
     let mut polled = [PollFd::new(&line, PollFlags::IN)];
     let wait = Timespec::try_from(wait).expect("a second at most");
@@ -182,8 +181,8 @@ mod tests {
         }
     }
 
-    /// A guardian whose start took 8 s, on a machine that read it from a slow disk, believed the first time that it was
-    /// told, which was over by then, and killed a command whose lock had been renewed since.
+    /// A guardian whose start took 8 s, on a machine with a slow disk, believed the first deadline that it read, which
+    /// was over by then, and killed a command whose lock had been renewed since.
     #[test]
     fn a_guardian_that_slept_reads_first_what_it_was_told() {
         let (mut ours, theirs) = UnixStream::pair().unwrap();
@@ -196,8 +195,8 @@ mod tests {
         ended.join().unwrap();
     }
 
-    /// With 100 ms of slack the KILL came up to 84 ms into the next one's hold: a guard ends at least 10 ms before its
-    /// lease. A loaded machine wakes nobody in time, so the soonest of some tries counts.
+    /// With 100 ms of slack the KILL came up to 84 ms into the next holder's time: a guard ends at least 10 ms before
+    /// its lease. On a loaded machine processes wake up late, so the soonest of several tries counts.
     #[test]
     fn d26_the_group_is_killed_before_the_lease_ends() {
         const MARGIN: Duration = Duration::from_millis(10);

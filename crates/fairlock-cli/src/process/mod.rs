@@ -1,4 +1,4 @@
-//! Processes: the guarded command with all that it starts, signals, and the terminal.
+//! Processes: the guarded command and everything that it starts, signals, and the terminal.
 
 pub(crate) mod child;
 pub(crate) mod escaped;

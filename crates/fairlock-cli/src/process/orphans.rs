@@ -1,19 +1,19 @@
-//! Children that are not ours by birth: whoever's parent ends becomes a child of the process with number
-//! 1, which we are as the program of a container, or of the nearest "subreaper". Nobody else can reap
-//! them, and unreaped they stay for as long as we live.
+//! Adopted children: a process whose parent ends becomes a child of process 1, which this program may be in a
+//! container, or of the nearest "subreaper". Nobody else can reap these children, and without that they stay for as
+//! long as this process lives.
 
 use rustix::process::{self, Pid, WaitOptions};
 
 use super::proc;
 
-/// Reaps what has ended among the orphans; `ours` are not touched.
+/// Reaps the orphans that have ended, but none of `ours`.
 pub(super) fn reap(ours: &[Pid]) {
     if !adopts() || !proc::is_of_our_namespace() {
         return;
     }
     for child in children() {
         if !ours.contains(&child) {
-            // One that lives stays, and one that somebody else was faster to reap is gone.
+            // Nothing happens to one that lives, or that is already reaped.
             let _ = process::waitpid(Some(child), WaitOptions::NOHANG);
         }
     }
@@ -33,8 +33,8 @@ fn is_subreaper() -> bool {
     false
 }
 
-/// All children, of all threads. Linux tells them with `CONFIG_PROC_CHILDREN`, which distributions
-/// set; without it orphans are not reaped.
+/// The children of all threads. Linux lists them with `CONFIG_PROC_CHILDREN`, which distributions set;
+/// without it orphans are not reaped.
 fn children() -> Vec<Pid> {
     let Ok(threads) = std::fs::read_dir("/proc/self/task") else { return Vec::new() };
     let mut found = Vec::new();

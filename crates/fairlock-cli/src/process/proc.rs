@@ -1,7 +1,7 @@
-//! Process numbers, groups and sessions as `/proc` tells them.
+//! Parents, groups and sessions of processes, from `/proc`.
 //!
-//! The calls for these answer 0 for what lies outside of the process namespace: the group of process 1
-//! in a container may be one of the host's. A [`Pid`] cannot be 0, so here it is `None`.
+//! The system calls for these return 0 for anything outside the process namespace: the group of process 1
+//! in a container may belong to the host. A [`Pid`] cannot be 0, so here it is `None`.
 
 use std::fs;
 
@@ -27,20 +27,20 @@ pub(super) fn ids(process: Pid) -> Option<Ids> {
 
 #[cfg(not(target_os = "linux"))]
 pub(super) fn ids(process: Pid) -> Option<Ids> {
-    // There are no namespaces of processes there. Only our own parent can be asked for.
+    // There are no process namespaces there. Only our own parent is known.
     let parent = if process == process::getpid() { process::getppid() } else { None };
     let group = process::getpgid(Some(process)).ok();
     Some(Ids { parent, group, session: process::getsid(Some(process)).ok() })
 }
 
-/// Whether anything of a group still runs. What has ended and was not reaped does not: in a container
-/// nobody may ever do that.
+/// Whether any process of a group still runs. One that has ended and was not reaped does not count: in
+/// a container that may never happen.
 pub(super) fn runs(group: Pid) -> bool {
-    // One that belongs to another user runs as well.
+    // A process of another user runs as well.
     if process::test_kill_process_group(group).is_err_and(|error| error != Errno::PERM) {
         return false;
     }
-    // Where processes cannot be told apart, those that have ended count as well.
+    // Without `/proc`, processes that have ended cannot be distinguished and count as well.
     let Ok(all) = fs::read_dir("/proc") else { return true };
     !is_of_our_namespace()
         || all.filter_map(Result::ok).any(|entry| {
@@ -49,20 +49,20 @@ pub(super) fn runs(group: Pid) -> bool {
         })
 }
 
-/// Whether a line of `/proc/*/stat` is of a process of the group that has not ended.
+/// Whether a line of `/proc/*/stat` belongs to a process of the group that has not ended.
 fn has_member(stat: &str, group: Pid) -> bool {
     let state = stat.rsplit_once(") ").and_then(|(_, fields)| fields.chars().next());
     !matches!(state, Some('Z' | 'X') | None) && parse(stat).and_then(|ids| ids.group) == Some(group)
 }
 
-/// Whether the numbers in `/proc` are those of our namespace: one that is mounted from outside has
-/// others, and under our number somebody else.
+/// Whether the numbers in `/proc` belong to our namespace. A `/proc` mounted from outside has other
+/// numbers, and another process under ours.
 pub(super) fn is_of_our_namespace() -> bool {
     let own = fs::read_link("/proc/self").ok().and_then(|link| link.to_str()?.parse().ok());
     own == Some(process::getpid().as_raw_pid())
 }
 
-/// The fields after the name, which may contain anything: state, parent, group, session.
+/// Parses the fields after the name, which may contain anything: state, parent, group, session.
 fn parse(stat: &str) -> Option<Ids> {
     let (_, fields) = stat.rsplit_once(')')?;
     let mut fields = fields.split_ascii_whitespace().skip(1).map(|field| field.parse().ok());

@@ -1,4 +1,4 @@
-//! The signals this process receives, as one stream.
+//! The signals that this process receives, as one stream.
 
 use std::fs;
 use std::future;
@@ -8,14 +8,14 @@ use std::task::Poll;
 use rustix::process::Signal;
 use tokio::signal::unix::{self, SignalKind};
 
-/// Signals that end a program by default, and that people and supervisors send.
+/// Signals that people and supervisors send, and that end a program by default.
 const ENDING: [Signal; 6] =
     [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM, Signal::USR1, Signal::USR2];
 
-/// Signals that matter only to a running command.
+/// Signals that only matter to a running command.
 const JOB_CONTROL: [Signal; 3] = [Signal::WINCH, Signal::CONT, Signal::TSTP];
 
-/// A stream of signals. What is not listened for keeps its default action.
+/// A stream of signals. Other signals keep their default action.
 #[derive(Debug)]
 pub(crate) struct Signals {
     streams: Vec<(Signal, unix::Signal)>,
@@ -30,8 +30,8 @@ impl Signals {
         Ok(signals)
     }
 
-    /// Also listens for what is only passed on to a running command. Until then TSTP stops this
-    /// process as it would any other.
+    /// Also listens for the signals that are only passed on to a running command. Until then TSTP stops
+    /// this process like any other.
     pub(crate) fn add_job_control(&mut self) -> io::Result<()> {
         self.listen(&JOB_CONTROL)
     }
@@ -52,9 +52,9 @@ impl Signals {
         .await
     }
 
-    /// A file that has grown to the limit of this process (`ulimit -f`) is a failed write, and not the end of a holder in
-    /// the middle of its work, which could not even say so. What is listened for once stays without its default
-    /// action in this process, and has it again in the command.
+    /// Turns a file that reaches the size limit of this process (`ulimit -f`) into a failed write. By default it would
+    /// end a holder in the middle of its work, without a message. Once listened for, the signal has no default action
+    /// in this process; in the command it has it again.
     pub(crate) fn survive_size_limits() -> io::Result<()> {
         if ignored_mask() & bit(Signal::XFSZ.as_raw()) == 0 {
             drop(unix::signal(SignalKind::from_raw(Signal::XFSZ.as_raw()))?);
@@ -64,8 +64,8 @@ impl Signals {
 
     fn listen(&mut self, signals: &[Signal]) -> io::Result<()> {
         for &signal in signals {
-            // Ignored on entry stays ignored, here and in the command: `nohup fairlock run ...`
-            // survives the hang-up, and a script's background job the script's interrupt.
+            // A signal that was ignored at the start stays ignored, here and in the command: `nohup
+            // fairlock run ...` survives a hang-up, and a background job of a script its interrupt.
             if self.ignored & bit(signal.as_raw()) == 0 {
                 let stream = unix::signal(SignalKind::from_raw(signal.as_raw()))?;
                 self.streams.push((signal, stream));
@@ -75,8 +75,8 @@ impl Signals {
     }
 }
 
-/// The signals that were ignored when this process started. The call that would tell is not to be
-/// had without unsafe code; where there is no `/proc` nothing counts as ignored.
+/// The signals that were ignored when this process started. The system call for that needs unsafe code;
+/// without `/proc` no signal counts as ignored.
 fn ignored_mask() -> u64 {
     fs::read_to_string("/proc/self/status").ok().and_then(|text| parse_mask(&text)).unwrap_or(0)
 }

@@ -1,13 +1,13 @@
 //! Sharing the terminal with the command.
 //!
-//! The command is in a process group of its own, and a terminal serves one group at a time. The
-//! kernel stops a command that reads the terminal from another group (TTIN), or changes its
-//! settings (TTOU). Only then does it get the terminal, and only if it is ours to give. A command
-//! that never asks leaves the terminal where it was, so that `fairlock run x -- job | less` works.
+//! The command has its own process group, and a terminal serves one group at a time. The kernel
+//! stops a command that reads the terminal from another group (TTIN) or changes its settings (TTOU).
+//! Only then does the command get the terminal, and only if it is ours to give. If the command never
+//! needs it, the terminal stays where it was, so that `fairlock run x -- job | less` works.
 //!
-//! Getting it back is the harder half: `tcsetpgrp` from a group that lacks the terminal stops the
-//! caller unless it IGNORES that signal, and ignoring one needs unsafe code. A shell can do it, and
-//! an ignored signal stays so across `exec`: `sh` ignores TTOU and becomes `fairlock __foreground`.
+//! Taking it back is harder: `tcsetpgrp` from a group that lacks the terminal stops the caller unless
+//! it IGNORES that signal, and ignoring a signal needs unsafe code. A shell can do it, and an ignored
+//! signal stays ignored across `exec`: `sh` ignores TTOU and becomes `fairlock __foreground`.
 //! Interactive shells take their terminal back by themselves; scripts depend on this.
 
 use std::fs::{File, OpenOptions};
@@ -24,28 +24,28 @@ use crate::base::exit::{Code, Failure};
 #[derive(Debug)]
 pub(crate) struct Terminal {
     tty: Option<File>,
-    /// Our group; where that is outside of our namespace, the terminal is not ours to share.
+    /// Our group. If it is outside our namespace, the terminal is not ours to share.
     own: Option<Pid>,
     given: bool,
-    /// Somebody sent TSTP to us, and it was passed on.
+    /// This process got a TSTP and passed it on.
     asked_to_stop: bool,
 }
 
 impl Terminal {
-    /// Looks for the controlling terminal, whatever stdin is: a command with its stdin redirected
-    /// may still ask for a password.
+    /// Opens the controlling terminal, whatever stdin is: a command whose stdin is redirected may still
+    /// ask for a password.
     pub(crate) fn open() -> Self {
         let own = proc::ids(process::getpid()).and_then(|ids| ids.group);
         let tty = OpenOptions::new().read(true).write(true).open("/dev/tty").ok();
         Self { tty: tty.filter(|_| own.is_some()), own, given: false, asked_to_stop: false }
     }
 
-    /// A TSTP that was sent to us is passed on.
+    /// Notes that this process passes on a TSTP.
     pub(crate) fn asked_to_stop(&mut self) {
         self.asked_to_stop = true;
     }
 
-    /// The command was stopped by this signal.
+    /// Reacts to the stop of the command by this signal.
     pub(crate) fn child_stopped(&mut self, child: &Child, signal: i32) {
         let wants_terminal = [Signal::TTIN, Signal::TTOU].iter().any(|s| s.as_raw() == signal);
         if wants_terminal && self.give(child.group()) {
@@ -53,27 +53,27 @@ impl Terminal {
         } else if wants_terminal || signal == Signal::TSTP.as_raw() {
             self.stop_with(child, wants_terminal);
         }
-        // By STOP: somebody holds the command on purpose. The lock stays renewed meanwhile.
+        // By STOP: the command was stopped on purpose. The lock is renewed meanwhile.
     }
 
-    /// This process was continued (`fg` or `bg`); the command is next.
+    /// Continues the command after this process was continued (`fg` or `bg`).
     pub(crate) fn resumed(&mut self, child: &Child) {
         self.asked_to_stop = false;
         if self.given {
-            // Only if the shell gave it to us; after `bg` the command asks again when it needs it.
+            // Only if the shell gave it to us; after `bg` the command stops again when it needs it.
             self.give(child.group());
         }
         child.signal(Signal::CONT);
     }
 
-    /// After the end of the command: the terminal returns to our group.
+    /// Returns the terminal to our group after the end of the command.
     pub(crate) fn take_back(&mut self) {
         let Some(own) = self.own else { return };
         if !self.given || self.foreground() == Some(own) {
             return;
         }
         let Some(tty) = self.tty.as_ref().and_then(|tty| tty.try_clone().ok()) else { return };
-        // Best effort: without it the worst case is a script that cannot read the terminal.
+        // Best effort: at worst, a script cannot read the terminal.
         let _ = Command::new("/bin/sh")
             .args(["-c", r#"trap "" TTOU; exec "$0" __foreground "$1""#])
             .arg(this_program_for_others())
@@ -92,20 +92,20 @@ impl Terminal {
             self.given = true;
             return true;
         }
-        // It has it already: the stop was from before.
+        // The group has it already: the stop dates from before.
         owner == Some(group)
     }
 
-    /// Stops our own group too, so that the shell that waits for us sees its job stopped. Renewal
-    /// stops with it; when the lock is gone on return, the command is ended before it runs again.
+    /// Stops our own group as well, so that the waiting shell sees its job stopped. Renewal stops with it;
+    /// if the lock is lost by the time of the return, the command is ended before it runs again.
     fn stop_with(&self, child: &Child, wants_terminal: bool) {
         let stoppable = self.own.filter(|own| self.tty.is_some() && !is_orphaned(*own));
         if let Some(own) = stoppable {
             let _ = process::kill_process_group(own, Signal::STOP);
         } else if !wants_terminal && (self.tty.is_some() || !self.asked_to_stop) {
             // Nobody could continue us. The kernel ignores TSTP for such a group; so do we. Without a
-            // terminal nobody pressed a key: who sent us TSTP means it, and sends CONT later. The lock
-            // stays renewed meanwhile.
+            // terminal nobody pressed a key: whoever sent TSTP means it and sends CONT later. The lock
+            // is renewed meanwhile.
             child.signal(Signal::CONT);
         }
     }
@@ -128,7 +128,7 @@ pub(crate) fn foreground(args: &Args) -> Result<Code, Failure> {
         .map_err(|error| Failure::new(Code::INTERNAL, error))
 }
 
-/// POSIX's "orphaned": no parent in the same session that could continue this group.
+/// "Orphaned" in the sense of POSIX: no parent in the same session could continue this group.
 fn is_orphaned(group: Pid) -> bool {
     let leader = proc::ids(group).or_else(|| proc::ids(process::getpid()));
     let Some(leader) = leader else { return true };

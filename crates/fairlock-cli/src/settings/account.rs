@@ -1,7 +1,7 @@
-//! Who runs this program, by the system's user database.
+//! The user who runs this program, as the system's user database has it.
 //!
-//! Not by the environment: `HOME` differs between a login shell, cron, `sudo` and `env -i`, and two
-//! runs of one user that look for their locks in different folders do not exclude each other.
+//! The environment is not used: `HOME` differs between a login shell, cron, `sudo` and `env -i`, and
+//! two runs of one user that use locks in different folders do not exclude each other.
 
 use std::path::PathBuf;
 
@@ -10,24 +10,24 @@ use nix::unistd::{Uid, User};
 
 use crate::base::exit::{Code, Failure};
 
-/// The effective user: files that are created belong to it.
+/// The effective user, who owns the files that this process creates.
 #[derive(Clone, Debug)]
 pub(super) struct Account {
     pub(super) uid: u32,
-    /// Its name; a container may run under a number that has none.
+    /// The name; a container may run under a number without one.
     pub(super) name: Option<String>,
-    /// Its home as the database has it; whether it exists is another question.
+    /// The home according to the database. It need not exist.
     pub(super) home: Option<PathBuf>,
 }
 
 impl Account {
-    /// Asks the database. A database that fails (a directory server that does not answer) is an
-    /// error: a guess could be another store than the one of the next run.
+    /// Queries the database. A failure (a directory server that does not answer) is an error: a guess
+    /// could lead to another store than that of the next run.
     pub(super) fn current() -> Result<Self, Failure> {
         let uid = Uid::effective();
         let entry = match User::from_uid(uid) {
             Ok(entry) => entry,
-            // How some of them say "nobody of that number".
+            // Some databases report an unknown number this way.
             Err(Errno::ENOENT | Errno::ESRCH) => None,
             Err(error) => {
                 let reason = format!("the user database says nothing of user {uid}: {error}");
@@ -41,7 +41,7 @@ impl Account {
         })
     }
 
-    /// For people: name and number.
+    /// Name and number, for people.
     pub(super) fn describe(&self) -> String {
         match &self.name {
             Some(name) => format!("user {name} ({})", self.uid),

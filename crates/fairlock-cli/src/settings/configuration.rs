@@ -1,4 +1,4 @@
-//! Configuration files: a few settings of a user, or of a host.
+//! Configuration files: a few settings of a user or of a host.
 //!
 //! ```toml
 //! url = "redis://locks.example:6379"
@@ -27,12 +27,12 @@ use crate::base::duration;
 use crate::base::exit::Failure;
 use crate::base::message;
 
-/// What one file says.
+/// The settings of one file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Settings {
-    /// The file.
+    /// The file's path.
     pub(super) path: PathBuf,
-    /// Its mode, where others than its owner can read it.
+    /// The file's mode, if others than its owner can read it.
     pub(super) readable_by_others: Option<u32>,
     pub(super) url: Option<String>,
     pub(super) password_file: Option<PathBuf>,
@@ -42,20 +42,20 @@ pub(crate) struct Settings {
     pub(super) label: Option<String>,
     pub(super) replicas: Option<Replicas>,
     pub(super) java_fleet: Option<bool>,
-    /// Length of the lease that is renewed.
+    /// Length of a renewed lease.
     pub(super) ttl: Option<Duration>,
-    /// In which there is one run at most.
+    /// The time within which a run starts at most once.
     pub(super) once_per: Option<Duration>,
 }
 
 impl Settings {
-    /// Reads the file, which must be there.
+    /// Reads the file, which must exist.
     pub(super) fn load(path: &Path) -> Result<Self, Failure> {
         let read = trust::read(path).map_err(|refusal| refusal.about(path, "configuration"))?;
         Self::of(path, &read)
     }
 
-    /// Reads the file; `None` if there is none.
+    /// Reads the file; `None` if it does not exist.
     pub(super) fn load_if_any(path: &Path) -> Result<Option<Self>, Failure> {
         match trust::read(path) {
             Ok(read) => Self::of(path, &read).map(Some),
@@ -77,7 +77,7 @@ impl Settings {
                 None => Failure::usage(format!("{file}: {what}")),
             }
         };
-        // Its messages name what was expected and never quote a value.
+        // The parser's messages say what was expected and never quote a value.
         let table = DeTable::parse(text).map_err(|error| wrong(error.span(), error.message()))?;
         let mut settings = Self { path: path.to_owned(), ..Self::default() };
         for (key, value) in table.get_ref() {
@@ -90,7 +90,7 @@ impl Settings {
         Ok(settings)
     }
 
-    /// Takes one setting over; an error says whether it is about the value, and what.
+    /// Applies one setting. An error says whether it concerns the value, and what is wrong.
     fn set(&mut self, name: &str, value: &Spanned<DeValue<'_>>) -> Result<(), (bool, String)> {
         let text = || match value.get_ref().as_str() {
             Some("") => Err((true, format!("`{name}` is empty"))),
@@ -99,7 +99,7 @@ impl Settings {
         };
         let absolute = || {
             let file = PathBuf::from(text()?);
-            // Relative to what, would be the question.
+            // It is not clear what a relative path would be relative to.
             let refusal = || (true, format!("`{name}` is an absolute path"));
             if file.is_absolute() { Ok(file) } else { Err(refusal()) }
         };
@@ -143,7 +143,7 @@ impl Settings {
     }
 }
 
-/// The number of the line with this byte.
+/// The number of the line that contains the byte.
 fn line(text: &str, at: usize) -> usize {
     1 + text.as_bytes().iter().take(at).filter(|&&byte| byte == b'\n').count()
 }

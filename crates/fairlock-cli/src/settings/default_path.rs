@@ -5,8 +5,8 @@
 //! `env -i`: not on `HOME`, on an XDG variable, on a session's folder (`/run/user` goes away at
 //! logout), or on a folder for temporary files (a unit may have one of its own).
 //!
-//! 1. `/var/lib/fairlock/UID` where root has made one: for users without a home, or with one on a
-//!    network, or one that some of their services cannot see.
+//! 1. `/var/lib/fairlock/UID`, if root has created it: for users without a home, with a home on a
+//!    network, or with one that some of their services cannot see.
 //! 2. `.local/state/fairlock` in the home that the user database names.
 //!
 //! A path that cannot be the same everywhere is refused with the reason: a home that is not there, is
@@ -23,16 +23,16 @@ use super::account::Account;
 use super::trust::{self, is_absent};
 use crate::base::exit::Failure;
 
-/// Folders of users that root has made.
+/// Root creates folders for users in here.
 const SYSTEM: &str = "/var/lib/fairlock";
 
-/// Below a home.
+/// The folder below a home.
 const STATE: [&str; 3] = [".local", "state", "fairlock"];
 
-/// The file itself.
+/// The name of the file.
 const FILE: &str = "locks.db";
 
-/// Kinds of file system that keep nothing, from `linux/magic.h`: tmpfs and ramfs.
+/// File systems that live in memory, by their numbers in `linux/magic.h`: tmpfs and ramfs.
 const VOLATILE: [u64; 2] = [0x0102_1994, 0x8584_58f6];
 
 /// The path of this user's host store. Only looks: the library creates the file and its folders.
@@ -74,7 +74,7 @@ fn find_below(system: &Path, account: &Account) -> Result<PathBuf, Failure> {
     Ok(file)
 }
 
-/// The file in this folder, if there is such a folder; an error if it is not the user's alone.
+/// The file in this folder; `None` if the folder does not exist, an error if it is not the user's alone.
 fn usable(folder: &Path, account: &Account) -> Result<Option<PathBuf>, String> {
     let metadata = match fs::metadata(folder) {
         Ok(metadata) => metadata,
@@ -91,7 +91,7 @@ fn usable(folder: &Path, account: &Account) -> Result<Option<PathBuf>, String> {
     Ok(Some(folder.join(FILE)))
 }
 
-/// Whether files can be made in this folder, by the effective user.
+/// Checks that the effective user can create files in this folder.
 fn writable(folder: &Path) -> Result<(), String> {
     let wanted = Access::WRITE_OK | Access::EXEC_OK;
     rustix::fs::accessat(CWD, folder, wanted, AtFlags::EACCESS).map_err(|error| {
@@ -105,15 +105,15 @@ fn writable(folder: &Path) -> Result<(), String> {
     })
 }
 
-/// Whether this process sees another home than the rest of the user's: closed, or replaced by
-/// something in memory, as service managers do it.
+/// Why this process does not see the home that the user's other processes see: a service manager has closed it, or
+/// replaced it with a file system in memory. `None` if it does.
 pub(super) fn hidden(home: &Path) -> Option<&'static str> {
     match fs::metadata(home) {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
             Some("is closed to this process (a service with ProtectHome=?)")
         }
         _ => {
-            // Of a home that is not there the folder above counts: `/home` may be replaced as a
+            // For a home that does not exist, the folder above it counts: `/home` may be replaced as a
             // whole. Some systems have all of `/` in memory; that hides nothing.
             let there = home.ancestors().find(|path| path.exists())?;
             let replaced = there.parent().is_some() && there.is_dir() && is_volatile(there);
@@ -133,7 +133,7 @@ fn is_volatile(folder: &Path) -> bool {
     kind.is_some_and(|kind| VOLATILE.contains(&kind))
 }
 
-/// What an administrator can do about it, and what everybody can.
+/// What an administrator can do about it, and what anybody can.
 fn advice(made_by_root: &Path, account: &Account) -> String {
     let system = made_by_root.parent().unwrap_or(made_by_root).display();
     format!(
@@ -177,7 +177,7 @@ mod tests {
             find_below(&self.path("var"), &self.account).map_err(|failure| failure.to_string())
         }
 
-        /// Whether homes here are in memory, which is an answer of its own.
+        /// Whether homes here are in memory, which has an error of its own.
         fn in_memory(&self) -> bool {
             is_volatile(self.dir.path())
         }
@@ -202,7 +202,7 @@ mod tests {
         assert!(scene.find().unwrap_err().contains("others can write to it (mode 770)"));
     }
 
-    /// Also with a home that could be used: the path is the same for a service that cannot see it.
+    /// Even if the home could be used: a service that cannot see the home must get the same path.
     #[test]
     fn a_folder_made_by_root_comes_first() {
         let scene = Scene::new();
@@ -239,7 +239,7 @@ mod tests {
         if !is_volatile(Path::new("/dev/shm")) {
             return fairlock_testkit::skip("/dev/shm in memory");
         }
-        // The second as when `/home` is replaced as a whole.
+        // The second is the case of `/home` being replaced as a whole.
         for home in ["/dev/shm", "/dev/shm/fairlock-test-no-such-home"] {
             scene.account.home = Some(home.into());
             assert!(scene.find().unwrap_err().contains("is in memory here"), "{home}");

@@ -1,4 +1,4 @@
-//! Which store is used, and how: options, environment, configuration files, passwords.
+//! Which store is used, and how: options, the environment, configuration files, passwords.
 
 mod account;
 pub(crate) mod configuration;

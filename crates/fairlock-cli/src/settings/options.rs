@@ -1,4 +1,4 @@
-//! Options that several commands have, as typed: no file is read and no environment looked at here.
+//! Options that several commands share, as typed: nothing here reads a file or the environment.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ pub(crate) const STORE: &str = "Where the locks are";
 pub(crate) struct Store {
     /// The store: sqlite:PATH, redis://, rediss:// (TLS), valkey://, unix: or memory:. Default: $FAIRLOCK_URL, then
     /// the configuration file, then a store for this host.
-    // An OsString without a parser: clap never quotes it, whatever is wrong with it.
+    // An `OsString` without a parser: whatever is wrong with it, clap never quotes it.
     #[arg(long, value_name = "URL", help_heading = STORE)]
     pub(crate) url: Option<OsString>,
 
@@ -61,7 +61,7 @@ pub(crate) enum Scope {
 }
 
 impl Scope {
-    /// As it is typed.
+    /// The word as typed.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Host => "host",
@@ -70,7 +70,7 @@ impl Scope {
     }
 }
 
-/// How many keys of a server may be searched in a second.
+/// Parses how many keys of a server are searched per second.
 pub(crate) fn rate() -> clap::builder::RangedI64ValueParser<u32> {
     clap::value_parser!(u32).range(1..=i64::from(Locks::KEYS_PER_SECOND_MAX))
 }

@@ -1,7 +1,7 @@
-//! Passwords: where they may come from, and how they are kept from the command.
+//! Passwords: where they come from, and how they are kept from the command.
 //!
-//! A password given in the URL on the command line can be seen by every user of the host for as
-//! long as `fairlock` runs; that is why there are other ways.
+//! Every user of the host can see a password in a URL on the command line for as long as `fairlock`
+//! runs. Hence the other sources.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -16,32 +16,32 @@ use crate::base::url::{ChildUrl, child_url};
 
 /// Environment variable with the URL of the store.
 pub(super) const URL_VAR: &str = "FAIRLOCK_URL";
-/// Environment variable with the password of the servers alone.
+/// Environment variable with the password for the servers.
 pub(super) const PASSWORD_VAR: &str = "FAIRLOCK_PASSWORD";
-/// Environment variable with the user at the Sentinels.
+/// Environment variable with the user name at the Sentinels.
 const SENTINEL_USERNAME_VAR: &str = "FAIRLOCK_SENTINEL_USERNAME";
 
-/// One of the two passwords that there may be.
+/// One of the two passwords that a store may need.
 pub(crate) struct Password {
-    /// Environment variable with the password alone.
+    /// Environment variable with the password.
     variable: &'static str,
     given: fn(Config, String) -> Config,
     in_file: fn(Config, PathBuf) -> Config,
 }
 
-/// The one for the servers that keep the locks.
+/// The password for the servers that hold the locks.
 pub(crate) const OF_SERVERS: Password =
     Password { variable: PASSWORD_VAR, given: Config::password, in_file: Config::password_file };
 
-/// The one for the Sentinels.
+/// The password for the Sentinels.
 pub(crate) const OF_SENTINELS: Password = Password {
     variable: "FAIRLOCK_SENTINEL_PASSWORD",
     given: Config::sentinel_password,
     in_file: Config::sentinel_password_file,
 };
 
-/// The settings with the password from the file on the command line, else from the environment, else from
-/// the file in the configuration; without any they keep the URL's own.
+/// Adds the password from the file on the command line, else from the environment, else from the file in the
+/// configuration. Without any of these, the password in the URL stays.
 pub(crate) fn with_password(
     config: Config,
     which: &Password,
@@ -50,7 +50,7 @@ pub(crate) fn with_password(
     match (argument, env::var_os(which.variable), configured) {
         (Some(path), ..) | (None, None, Some(path)) => with_file(config, which, path),
         (None, Some(value), _) => match value.into_string() {
-            // A newline at the end of a password is more likely from a file with one line than a part of it.
+            // A newline at the end more likely comes from a file with one line than belongs to the password.
             Ok(text) => match end_of_line_cut(&text) {
                 line if line.contains('\n') => {
                     Err(Failure::usage(format!("{} has more than one line", which.variable)))
@@ -63,7 +63,7 @@ pub(crate) fn with_password(
     }
 }
 
-/// Where the password comes from, for people.
+/// The source of the password, for people.
 pub(crate) fn source(which: &Password, [argument, configured]: [Option<&Path>; 2]) -> String {
     let shown = |path: &Path| message::printable(path.as_os_str());
     match (argument, env::var_os(which.variable), configured) {
@@ -73,7 +73,7 @@ pub(crate) fn source(which: &Password, [argument, configured]: [Option<&Path>; 2
     }
 }
 
-/// As [`with_password`], for the user's name at the Sentinels.
+/// As [`with_password`], for the user name at the Sentinels.
 pub(crate) fn with_sentinel_username(
     config: Config,
     [argument, configured]: [Option<&OsStr>; 2],
@@ -81,15 +81,15 @@ pub(crate) fn with_sentinel_username(
     let variable = env::var_os(SENTINEL_USERNAME_VAR);
     let name = argument.or(variable.as_deref()).or(configured);
     match name.map(OsStr::to_str) {
-        // An empty variable is how shells spell "not set".
+        // In shells an empty variable means "not set".
         None | Some(Some("")) => Ok(config),
         Some(Some(name)) => Ok(config.sentinel_username(name)),
         Some(None) => Err(Failure::usage("the user's name at the Sentinels is not UTF-8")),
     }
 }
 
-/// The file is read now, to refuse what is no use, and by the library again before each connection: a password
-/// that is changed there and on the server keeps the lock. A pipe can be read only once.
+/// The file is read now, to refuse an unusable one early, and again by the library before each connection, so that a
+/// password can change in the file and on the server while the lock is held. A pipe can be read only once.
 fn with_file(config: Config, which: &Password, path: &Path) -> Result<Config, Failure> {
     let password = in_file(path)?;
     if !path.is_file() {
@@ -109,14 +109,14 @@ fn in_file(path: &Path) -> Result<String, Failure> {
     Ok(line.to_owned())
 }
 
-/// One newline ends the line; further ones are more likely a mistake than a password.
+/// Removes the newline at the end. Further newlines are more likely a mistake than part of a password.
 fn end_of_line_cut(text: &str) -> &str {
     let line = text.strip_suffix('\n').unwrap_or(text);
     line.strip_suffix('\r').unwrap_or(line)
 }
 
-/// Changes to the environment that keep secrets from a child: name and new value. `variables` have
-/// passwords, too.
+/// Changes to the environment, name and new value, that keep secrets from a child. `variables` hold passwords as
+/// well.
 pub(crate) fn child_environment(variables: &[String]) -> Vec<(&str, Option<OsString>)> {
     let mut changes = vec![(OF_SERVERS.variable, None), (OF_SENTINELS.variable, None)];
     changes.extend(variables.iter().map(|name| (name.as_str(), None)));

@@ -19,16 +19,16 @@ use crate::base::exit::{Code, Failure};
 use crate::base::message;
 use crate::base::url::{self, ChildUrl};
 
-/// Environment variable with the configuration file that replaces the usual ones.
+/// Environment variable with a configuration file that replaces the usual ones.
 const CONFIG_VAR: &str = "FAIRLOCK_CONFIG";
 
-/// The user's configuration file, below the home that the user database names.
+/// The user's configuration file, relative to the home in the user database.
 const USERS_FILE: &str = ".config/fairlock/config.toml";
 
-/// The system's.
+/// The system's configuration file.
 const SYSTEMS_FILE: &str = "/etc/fairlock/config.toml";
 
-/// Where all this is written down, for manual pages.
+/// Files, settings and variables, for the manual pages.
 pub(crate) const FILES: &str = "\
 Files:
   ~/.config/fairlock/config.toml       settings of the user
@@ -57,20 +57,20 @@ Environment:
   FAIRLOCK_CONFIG     a configuration file instead of the two above, as --config
   NO_COLOR            no colours, whatever its value";
 
-/// A store, not yet connected.
+/// A selected store, not yet connected.
 #[derive(Debug)]
 pub(crate) struct StoreSelection {
     url: String,
     source: Source,
-    /// The mode of the file that named the store, where others than its owner can read it.
+    /// The mode of the file that named the store, if others than its owner can read it.
     readable_by_others: Option<u32>,
     /// From the configuration that named the store.
     pub(crate) logins: Logins,
     /// From the configuration.
     pub(crate) label: Option<String>,
-    /// From the configuration; of a store that has any.
+    /// From the configuration; `None` for a store without replicas.
     pub(crate) replicas: Option<Replicas>,
-    /// From the configuration; of a store that Java can use, too.
+    /// From the configuration; `None` for a store that Java cannot use.
     pub(crate) java_fleet: Option<bool>,
     /// From the configuration.
     pub(crate) ttl: Option<Duration>,
@@ -78,7 +78,7 @@ pub(crate) struct StoreSelection {
     pub(crate) once_per: Option<Duration>,
 }
 
-/// Where passwords are, and who is asked for at the Sentinels.
+/// Password files, and the user name at the Sentinels.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Logins {
     pub(crate) password_file: Option<PathBuf>,
@@ -98,13 +98,13 @@ impl Logins {
     }
 }
 
-/// Who named the store.
+/// Where the store was named.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Source {
     Argument,
     Variable,
     File(PathBuf),
-    /// Nobody: these files do not either.
+    /// Nowhere, these files included.
     Default(Vec<PathBuf>),
 }
 
@@ -120,7 +120,7 @@ impl StoreSelection {
             }
         };
         let (files, looked_at, account) = match config {
-            // The user database may be a server far away: not asked without need.
+            // The user database may be a remote server, so it is only queried if needed.
             Some(path) => (vec![Settings::load(&path)?], vec![path], None),
             None => {
                 let account = Account::current();
@@ -140,12 +140,12 @@ impl StoreSelection {
         Ok(selection)
     }
 
-    /// The URL with all that is in it.
+    /// The URL, including a password.
     pub(crate) fn url(&self) -> &str {
         &self.url
     }
 
-    /// Who can read the password in the URL that should not, and what to do about it.
+    /// Says who can read the password in the URL but should not, and what to do about it.
     pub(crate) fn exposed(&self) -> Option<String> {
         if url::child_url(self.url.as_ref()) == ChildUrl::Unchanged {
             return None;
@@ -163,7 +163,8 @@ impl StoreSelection {
         }
     }
 
-    /// The library cannot use the URL: which one that is, and who named it. Its own words repeat nothing of it.
+    /// The failure for a URL that the library rejects: says which one, and where it was named. The library's own error
+    /// repeats nothing of it.
     pub(crate) fn wrong(&self, error: &Error) -> Failure {
         let by = match &self.source {
             Source::Argument => "--url".to_owned(),
@@ -180,7 +181,7 @@ impl StoreSelection {
         Failure::new(code, format!("{by} is `{shown}`: {reason}"))
     }
 
-    /// Refuses a store in which one process excludes nobody, for what is one process.
+    /// Refuses a store whose locks exclude no other process.
     pub(crate) fn excludes_others(&self) -> Result<(), Failure> {
         match self.reach() {
             Reach::Process => Err(Failure::usage(format!(
@@ -198,13 +199,13 @@ impl StoreSelection {
         Reach::of(&self.url)
     }
 
-    /// Whether Sentinels are asked for the server.
+    /// Whether the server is found through Sentinels.
     pub(crate) fn has_sentinels(&self) -> bool {
         let scheme = self.url.split_once("://").map_or("", |(scheme, _)| scheme);
         scheme.to_ascii_lowercase().ends_with("+sentinel")
     }
 
-    /// For people: which store, whom it excludes, who says so.
+    /// For people: which store, whom its locks exclude, where it was named.
     pub(crate) fn explain(&self) -> String {
         let why = match &self.source {
             Source::Argument => "from --url".to_owned(),
@@ -215,7 +216,7 @@ impl StoreSelection {
         format!("{}, {}; {why}", self.shown_url(), self.reach().describe())
     }
 
-    /// Where else a store could have been named, for the default one.
+    /// For the default store: the places that could have named another one.
     pub(crate) fn why_default(&self) -> Option<String> {
         let Source::Default(files) = &self.source else { return None };
         let files = files.iter().map(|path| message::printable(path.as_os_str()));
@@ -223,7 +224,7 @@ impl StoreSelection {
         Some(format!("no --url, no {URL_VAR}, and no url in {files}"))
     }
 
-    /// The same for programs.
+    /// As [`explain`](Self::explain), for programs.
     pub(crate) fn form(&self) -> Value {
         let file = match &self.source {
             Source::File(path) => Some(path.to_string_lossy()),
@@ -246,7 +247,7 @@ impl StoreSelection {
         })
     }
 
-    /// Without a password.
+    /// The URL without a password.
     pub(crate) fn shown_url(&self) -> String {
         match url::child_url(self.url.as_ref()) {
             ChildUrl::Unchanged => message::printable(self.url.as_ref()),
@@ -255,8 +256,8 @@ impl StoreSelection {
         }
     }
 
-    /// Refuses a store that excludes fewer than anybody asked for: a demand in a file is a guard
-    /// against mistakes, and a command line that knows nothing of it is the likeliest one.
+    /// Refuses a store that excludes fewer than was demanded anywhere. A demand in a file guards against mistakes, and
+    /// the likeliest mistake is a command line that does not repeat it.
     fn demanded(&self, argument: Option<Scope>, files: &[Settings]) -> Result<(), Failure> {
         let in_files = files.iter().filter_map(|file| {
             let path = message::printable(file.path.as_os_str());
@@ -283,8 +284,8 @@ fn decide(
 ) -> Result<StoreSelection, Failure> {
     let label = files.iter().find_map(|file| file.label.clone());
     let in_file = files.iter().enumerate().find_map(|(at, file)| Some((at, file.url.clone()?)));
-    // A password goes to the server that it was written for: one named by the same file, or by a
-    // more general one. Never to one that the command line or the environment names.
+    // A password is only sent to the server that it was written for: one named by the same file, or by a
+    // more general one. It is never sent to a server that the command line or the environment names.
     let mut readable_by_others = None;
     let (url, source, logins) = match (named, in_file) {
         (Some((url, source)), _) => (url, source, Logins::default()),
@@ -316,7 +317,7 @@ fn decide(
     })
 }
 
-/// What the command line or the environment says.
+/// The store that the command line or the environment names.
 fn named(argument: Option<&OsString>) -> Result<Option<(String, Source)>, Failure> {
     let (url, source, name) = match argument {
         Some(url) => (url.clone(), Source::Argument, "--url"),
@@ -329,7 +330,7 @@ fn named(argument: Option<&OsString>) -> Result<Option<(String, Source)>, Failur
     Ok(Some((url, source)))
 }
 
-/// What was meant by a URL without a scheme: `localhost:6379`, `/srv/locks.db`.
+/// The URL that was probably meant by one without a scheme: `localhost:6379`, `/srv/locks.db`.
 fn meant(url: &str) -> Option<String> {
     let of_file = |url: &str| !url.contains([':', '@', '?', '#']);
     if url.starts_with('/') && of_file(url) {
@@ -350,7 +351,7 @@ fn meant(url: &str) -> Option<String> {
 }
 
 /// A variable that decides where the locks are. An empty one is more often a misspelt `NAME=$OTHER` than a wish for the
-/// default, and locks of another store than everybody else's keep nobody out.
+/// default, and a lock in another store than everybody else's excludes nobody.
 fn variable(name: &str, instead: &str) -> Result<Option<OsString>, Failure> {
     match env::var_os(name) {
         Some(value) if value.is_empty() => Err(Failure::usage(format!(
@@ -360,7 +361,7 @@ fn variable(name: &str, instead: &str) -> Result<Option<OsString>, Failure> {
     }
 }
 
-/// A path as it stands in a URL.
+/// Encodes a path for a URL.
 fn encode(path: &str) -> String {
     let special = |c: char| c.is_control() || matches!(c, '%' | '?' | '#' | ' ');
     path.chars().fold(String::with_capacity(path.len()), |mut url, c| {
@@ -374,7 +375,7 @@ fn encode(path: &str) -> String {
     })
 }
 
-/// The user's file and the system's, those that there are, and all names that were tried.
+/// The user's and the system's file, as far as they exist, and every path that was tried.
 fn usual(
     account: Option<&Account>,
     url_is_known: bool,
@@ -387,7 +388,7 @@ fn usual(
         match default_path::hidden(home) {
             None => files.extend(Settings::load_if_any(&path)?),
             Some(_) if url_is_known => {}
-            // The file may be there for the user's other processes, and name the store.
+            // The user's other processes may see the file, and it may name the store.
             Some(reason) => {
                 return Err(Failure::usage(format!(
                     "{}: the home {reason}; name the store with --url or FAIRLOCK_URL, or a \
@@ -413,8 +414,8 @@ pub(crate) enum Reach {
 }
 
 impl Reach {
-    /// By the scheme alone: a server on 127.0.0.1 may be a tunnel to the fleet's. A scheme that is
-    /// unknown here is left to the library to refuse.
+    /// Only the scheme counts: a server on 127.0.0.1 may be a tunnel to the fleet's. The library
+    /// rejects unknown schemes.
     fn of(url: &str) -> Self {
         let scheme = url.split_once(':').map_or(url, |(scheme, _)| scheme);
         if scheme.eq_ignore_ascii_case("memory") {
@@ -529,7 +530,7 @@ mod tests {
             error.starts_with("--scope fleet asks ") && error.contains("this host only"),
             "{error}"
         );
-        // A weaker one on the command line does not undo it.
+        // A weaker demand on the command line does not undo it.
         let error = host.demanded(Some(Scope::Host), &[none, strict.clone()]).unwrap_err();
         let error = error.to_string();
         assert!(error.starts_with("scope = \"fleet\" in /sys asks "), "{error}");
@@ -569,7 +570,7 @@ mod tests {
         }
     }
 
-    /// Of files that name no password others may know.
+    /// A file without a password may be readable by others.
     #[test]
     fn d33_a_password_that_others_can_read_in_a_file() {
         let file = |url: &str, mode| {

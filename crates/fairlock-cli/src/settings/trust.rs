@@ -1,5 +1,5 @@
-//! Files that decide which locks are used, or hold a password: read only if nobody else can have
-//! written them.
+//! Files that decide which locks are used, or hold a password. They are only read if nobody else can
+//! have written them.
 
 use std::fmt::Display;
 use std::fs::{File, Metadata, OpenOptions};
@@ -17,37 +17,37 @@ use crate::base::clock;
 use crate::base::duration;
 use crate::base::exit::Failure;
 
-/// Longest file in bytes: far beyond any real one.
+/// Longest file in bytes, far beyond any real one.
 const BYTES_MAX: u64 = 64 * 1024;
 
-/// How long a pipe may say nothing: its writer may be a program that asks somebody for a passphrase.
+/// How long a pipe may stay silent: its writer may be a program that asks for a passphrase.
 const PIPE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How long a pipe may have no writer at all. A shell opens both ends of `<(...)` at once.
+/// How long a pipe may have no writer. A shell opens both ends of `<(...)` at once.
 const WRITER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Between two looks whether a pipe has a writer: poll(2) does not tell.
+/// Time between two checks whether a pipe has a writer, which poll(2) does not report.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// What was read.
+/// A file's content.
 #[derive(Debug)]
 pub(super) struct Read {
     pub(super) text: String,
-    /// The file's mode, where others than its owner can read it.
+    /// The file's mode, if others than its owner can read it.
     pub(super) readable_by_others: Option<u32>,
 }
 
-/// Why there is no text.
+/// Why a file was not read.
 #[derive(Debug)]
 pub(super) enum Refusal {
-    /// The file cannot be opened or read, or is not there.
+    /// The file cannot be opened or read, or does not exist.
     Io(io::Error),
-    /// What is wrong with it, for people.
+    /// Why the file is not trusted, for people.
     Untrusted(String),
 }
 
 impl Refusal {
-    /// The one line about it; `what` the file is for.
+    /// The failure; `what` the file is for.
     pub(super) fn about(&self, path: &Path, what: &str) -> Failure {
         let reason: &dyn Display = match self {
             Self::Io(error) => error,
@@ -57,20 +57,20 @@ impl Refusal {
     }
 }
 
-/// The text of a file of the effective user's or root's that nobody else can write. It may be a pipe, which is
-/// read until its writers have closed it, and no longer than it is promising.
+/// Reads a file that belongs to the effective user or root and that nobody else can write. It may be a pipe, which is
+/// read until its writers close it, within limits of time.
 pub(super) fn read(path: &Path) -> Result<Read, Refusal> {
     // A pipe without a writer would keep us in open(2) for ever.
     let flags = i32::try_from((OFlags::NOCTTY | OFlags::NONBLOCK).bits()).unwrap_or(0);
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path);
-    // Judged is what was opened, whatever the name leads to a moment later.
+    // The open file is judged, whatever the name leads to a moment later.
     let mut file = file.map_err(Refusal::Io)?;
     let metadata = file.metadata().map_err(Refusal::Io)?;
     judge(&metadata).map_err(Refusal::Untrusted)?;
     let bytes = if metadata.file_type().is_fifo() {
         read_pipe(&mut file)?
     } else {
-        // A terminal: people take their time.
+        // It may be a terminal, and people take their time.
         let blocking = fcntl_getfl(&file).map(|flags| flags - OFlags::NONBLOCK);
         blocking.and_then(|flags| fcntl_setfl(&file, flags)).map_err(|e| Refusal::Io(e.into()))?;
         let mut bytes = Vec::new();
@@ -87,12 +87,12 @@ pub(super) fn read(path: &Path) -> Result<Read, Refusal> {
     Ok(Read { text, readable_by_others })
 }
 
-/// A part of the path that is no folder is no file either.
+/// Whether a file does not exist. If a part of its path is not a folder, it cannot exist.
 pub(super) fn is_absent(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
-/// What comes out of a pipe that does not block.
+/// Reads a non-blocking pipe to its end.
 fn read_pipe(pipe: &mut File) -> Result<Vec<u8>, Refusal> {
     let began = clock::now();
     let mut bytes = Vec::new();
@@ -103,7 +103,7 @@ fn read_pipe(pipe: &mut File) -> Result<Vec<u8>, Refusal> {
     };
     loop {
         match pipe.read(&mut part) {
-            // Nobody writes: not any more, or not yet.
+            // No writer: not any more, or not yet.
             Ok(0) if !bytes.is_empty() => return Ok(bytes),
             Ok(0) => {
                 late(WRITER_TIMEOUT, "into which nobody has written anything")?;
@@ -127,9 +127,9 @@ fn read_pipe(pipe: &mut File) -> Result<Vec<u8>, Refusal> {
     }
 }
 
-/// Folders and files are judged alike: owner, and who can write.
+/// Judges a folder or a file by its owner and by who can write to it.
 pub(super) fn judge(metadata: &Metadata) -> Result<(), String> {
-    // A device, such as the terminal or /dev/null, has an owner of its own kind.
+    // The owner of a device, such as the terminal or /dev/null, says nothing.
     if metadata.file_type().is_char_device() {
         return Ok(());
     }

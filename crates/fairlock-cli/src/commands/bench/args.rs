@@ -6,20 +6,20 @@ use std::time::Duration;
 use crate::base::duration;
 use crate::settings::options;
 
-/// How long all measurements may take: what is found out after ten minutes was found out before, and by then it is
-/// a test of endurance for everybody else on the server.
+/// Bounds for the time of all measurements: after ten minutes they find nothing new, and are an endurance test for
+/// everybody else on the server.
 const TIME: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(600)];
 
-/// More take nothing but time: the median of fifty moves by less than what is measured does.
+/// More rounds only take time: the median of fifty varies less than the measured values.
 const ROUNDS_MAX: i64 = 50;
 
-/// A client with a thousand calls under way is limited by itself, not by its server.
+/// With a thousand calls under way, the limit is the client, not its server.
 const TASKS_MAX: i64 = 1_000;
 
 /// The longest queue that fairlock promises to serve as fast as a short one.
 const WAITERS_MAX: i64 = 10_000;
 
-/// As many as can be acquired within the shortest lease over a fast network; each is about 300 bytes on the server.
+/// As many as a fast network can acquire within the shortest lease. Each takes about 300 bytes on the server.
 const HELD_MAX: i64 = 10_000;
 
 const EXAMPLES: &str = "\

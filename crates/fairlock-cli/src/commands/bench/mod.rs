@@ -1,10 +1,10 @@
-//! `fairlock bench`: what a store gives from this machine, beside the round trip and the raw script rate of its own
-//! server in the same run.
+//! `fairlock bench`: how fast a store is from this machine, compared with the round trip and the raw script rate of
+//! its own server in the same run.
 //!
 //! - `args`: the options;
 //! - `plan`: what is measured, for how long, on which locks;
 //! - `work`: the workloads;
-//! - `times`: many durations in little memory;
+//! - `times`: a histogram of durations;
 //! - `report`: the table and the JSON form; `plot`: the picture.
 //!
 //! The JSON form is a contract (the help in `args`): fields are added, never renamed or removed.
@@ -39,19 +39,19 @@ use plan::{Plan, Step};
 use report::Results;
 use work::Tasks;
 
-/// Numbers in a list: each is a step of its own, and takes its share of the time.
+/// Numbers in a list: each is a separate step and takes its share of the time.
 const LIST_MAX: usize = 6;
 
-/// How long those who wait when a signal comes may take to have their turn and go.
+/// How long tasks that are waiting when a signal comes may take to have their turn and end.
 const ENDING: Duration = Duration::from_secs(5);
 
-/// How long the end may take to remove what was used.
+/// How long the cleanup at the end may take.
 const CLEANING: Duration = Duration::from_secs(10);
 
-/// How wide the bar is, in characters.
+/// Width of the progress bar, in characters.
 const BAR: usize = 24;
 
-/// Measures, and prints.
+/// Measures and prints.
 pub(crate) async fn bench(args: Args) -> Result<Code, Failure> {
     for (option, list) in [("--waiters", &args.waiters), ("--held", &args.held)] {
         if list.len() > LIST_MAX {
@@ -64,7 +64,7 @@ pub(crate) async fn bench(args: Args) -> Result<Code, Failure> {
     let (shown, form) = (store.selection().explain(), store.selection().form());
     let mut signals = Signals::install()
         .map_err(|error| Failure::new(Code::INTERNAL, format!("signals: {error}")))?;
-    // Before any load: a folder that is not there would be found after it.
+    // Opened before any load, so that a missing folder is found now.
     let plot = args.plot.as_deref().map(Picture::open).transpose()?;
     let mut tasks = Tasks::default();
     let mut bed = None;
@@ -78,7 +78,7 @@ pub(crate) async fn bench(args: Args) -> Result<Code, Failure> {
     };
     let plan = bed.as_ref().map(|bed| bed.plan.clone());
     let clean = async {
-        // What has failed was told.
+        // Errors are already reported.
         let _ = tasks.end(ENDING).await;
         match bed {
             Some(bed) => bed.close().await,
@@ -87,7 +87,7 @@ pub(crate) async fn bench(args: Args) -> Result<Code, Failure> {
     };
     let cleaned = tokio::select! {
         biased;
-        // Whoever asks twice does not want to wait.
+        // A second signal means that the user does not want to wait.
         signal = signals.recv() => {
             if let Some(plan) = &plan {
                 message::report(&left_behind(plan, "interrupted"));
@@ -152,11 +152,11 @@ fn json_form(results: &Results, plan: &Plan, store: Value) -> Value {
 /// Clients and locks of a run.
 struct Bed {
     plan: Plan,
-    /// Whose tasks take turns: a hand-over usually goes to another process.
+    /// Their tasks take turns: a hand-over usually goes to another process.
     clients: [Client; 2],
-    /// Whose locks have a short lease.
+    /// Its locks have a short lease.
     holder: Client,
-    /// Uses no lock, so that nothing of its own is under way when all is removed.
+    /// Uses no lock, so that none of its requests is under way during the cleanup.
     janitor: Client,
     yardstick: Option<Yardstick>,
 }
@@ -168,7 +168,7 @@ impl Bed {
         let random = janitor.id().to_bits() & u128::from(u32::MAX);
         let prefix = format!("{}{random:08x}", args.prefix);
         let plan = Plan::new(args, reach == Reach::Fleet, prefix);
-        // Before anything is done: a name may be too long, or reserved.
+        // Checked before anything is done: a name may be too long or reserved.
         let raw = name_all(plan.names(Step::Raw))?;
         name_all(plan.all_names())?;
         let one = store()?.connect(true).await?;
@@ -195,7 +195,7 @@ impl Bed {
             message::report(&format!("about {takes} on {shown}: {what}"));
         }
         let bar = (!args.quiet && io::stderr().is_terminal()).then(|| Line);
-        // The server reads each script once; that is no part of what a lock costs.
+        // The server loads each script once; that is not part of the cost of a lock.
         if let Some(yardstick) = yardstick {
             yardstick.pairs(Duration::ZERO).await?;
         }
@@ -230,7 +230,7 @@ impl Bed {
         Ok(results)
     }
 
-    /// Ends what is under way, then removes everything.
+    /// Ends all requests, then removes everything.
     async fn close(self) -> Result<(), Failure> {
         let Self { plan, clients: [one, two], holder, janitor, yardstick } = self;
         drop(yardstick);
@@ -286,7 +286,7 @@ impl Picture {
 
 impl Drop for Picture {
     fn drop(&mut self) {
-        // An empty one says nothing. It may be gone already.
+        // An empty file is useless. It may be gone already.
         if self.file.is_some() {
             let _ = fs::remove_file(&self.path);
         }

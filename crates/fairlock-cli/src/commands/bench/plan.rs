@@ -9,31 +9,31 @@ use super::args::Args;
 /// The shortest time for one step of a round: a hundred round trips on a fast network.
 const SLOT_MIN: Duration = Duration::from_millis(5);
 
-/// The shortest look at renewals: they come every third of the lease, and a lease below a second is lost on a
+/// The shortest window for renewals: they come every third of the lease, and a lease below a second is lost on a
 /// machine that stalls.
 const WINDOW_MIN: Duration = Duration::from_millis(500);
 
-/// Locks of the raw scripts: their pipelines are as deep as helps, however few tasks the locks are compared with, so
-/// that it is the server that limits them.
+/// Locks of the raw scripts. Their pipelines are as deep as useful, so that the server is the limit, however few
+/// tasks they are compared with.
 const RAW_LOCKS: u32 = 128;
 
 /// One thing that is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Round trips of the server.
+    /// Round trips to the server.
     Ping,
-    /// The scripts of locks in pipelines.
+    /// The scripts of locks, in pipelines.
     Raw,
-    /// So many tasks, each with a lock of its own.
+    /// This many tasks, each with its own lock.
     Tasks(u32),
-    /// One lock that so many want.
+    /// One lock with this many waiters.
     Waiters(u32),
-    /// So many locks that are held and renewed.
+    /// This many locks that are held and renewed.
     Held(u32),
 }
 
 impl Step {
-    /// For people.
+    /// The name for people.
     pub(super) fn name(self) -> String {
         match self {
             Self::Ping => "PING".to_owned(),
@@ -48,23 +48,23 @@ impl Step {
     }
 }
 
-/// All of it.
+/// All steps, and their times.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
-    /// What takes turns in each round.
+    /// The steps that take turns in each round.
     pub(super) round: Vec<Step>,
     pub(super) rounds: u32,
     /// How long each step of a round takes.
     pub(super) slot: Duration,
-    /// Once each, after the rounds; without any lock first, to compare with.
+    /// Steps that run once, after the rounds; the first without any lock, for comparison.
     pub(super) held: Vec<Step>,
-    /// How long renewals are looked at.
+    /// How long renewals are observed.
     pub(super) window: Duration,
     prefix: String,
 }
 
 impl Plan {
-    /// `prefix`: what all names of locks begin with. Without a server there is nothing to compare with.
+    /// `prefix`: the start of all names of locks. Without a server there is nothing to compare with.
     pub(super) fn new(asked: &Args, has_server: bool, prefix: String) -> Self {
         let mut round = Vec::new();
         if has_server {
@@ -88,19 +88,19 @@ impl Plan {
         }
     }
 
-    /// How long the measurements take, without what is made ready for them.
+    /// How long the measurements take, without their preparation.
     pub(super) fn takes(&self) -> Duration {
         let slots = u32::try_from(self.round.len()).unwrap_or(u32::MAX).saturating_mul(self.rounds);
         let windows = u32::try_from(self.held.len()).unwrap_or(u32::MAX);
         self.slot.saturating_mul(slots) + self.window.saturating_mul(windows)
     }
 
-    /// The lease of locks whose renewals are looked at: each is renewed once, after two thirds of the window.
+    /// The lease of the locks whose renewals are observed: each is renewed once, after two thirds of the window.
     pub(super) fn held_lease(&self) -> Duration {
         self.window * 2
     }
 
-    /// All steps, in their order.
+    /// All steps in order.
     pub(super) fn steps(&self) -> impl Iterator<Item = (Option<u32>, Step)> {
         let round = move |number| self.round.iter().map(move |step| (Some(number), *step));
         (1..=self.rounds).flat_map(round).chain(self.held.iter().map(|step| (None, *step)))
@@ -119,12 +119,12 @@ impl Plan {
         }
     }
 
-    /// What the names of all locks begin with.
+    /// The start of the names of all locks.
     pub(super) fn prefix(&self) -> &str {
         &self.prefix
     }
 
-    /// Every name that any step uses, to be removed at the end.
+    /// Every name that any step uses, for the cleanup.
     pub(super) fn all_names(&self) -> Result<Vec<LockName>, IdError> {
         let mut all = Vec::new();
         for step in self.round.iter().chain(&self.held) {
@@ -135,7 +135,7 @@ impl Plan {
         Ok(all)
     }
 
-    /// For people: what is about to happen.
+    /// Describes the plan for people.
     pub(super) fn describe(&self) -> String {
         let names = |steps: &[Step]| steps.iter().map(|step| step.name()).collect::<Vec<_>>();
         let held = names(self.held.get(1..).unwrap_or_default());
@@ -164,7 +164,7 @@ mod tests {
         assert_eq!((short.slot, short.window), (SLOT_MIN, WINDOW_MIN));
     }
 
-    /// What is not in the list would stay behind.
+    /// A lock that is not in the list would stay behind.
     #[test]
     fn every_name_is_known_and_begins_with_the_prefix() {
         let plan = Plan::new(&args("--tasks 3 --held 2,4 --waiters 7"), true, "p".into());

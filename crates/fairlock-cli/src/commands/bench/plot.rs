@@ -1,4 +1,4 @@
-//! The results as an SVG picture: three panels, written by hand, because a crate for plots is larger than
+//! The results as an SVG picture with three panels, written by hand: a crate for plots is larger than
 //! everything else in this program that draws.
 
 use std::fmt::Write as _;
@@ -9,30 +9,30 @@ use super::report::{Results, human};
 const WIDTH: f64 = 370.0;
 const HEIGHT: f64 = 320.0;
 
-/// Room around what is drawn in a panel: left, right, top, bottom. Half of the last number below is to the right.
+/// Margins of a panel: left, right, top, bottom. The right one holds half of the last number below the axis.
 const ROOM: [f64; 4] = [70.0, 32.0, 68.0, 56.0];
 
-/// The share of its panel that the highest bar takes, so that its number fits above it.
+/// The share of its panel that the highest bar takes; its number goes above it.
 const HIGHEST: f64 = 0.94;
 
-/// What an axis may begin and end with, and has marks at, in each decade.
+/// Where an axis may begin and end, and where it has marks, in each decade.
 const STEPS: [f64; 3] = [1.0, 2.0, 5.0];
 
-/// With more decades only whole ones are marked.
+/// With more decades, only whole ones are marked.
 const DECADES_WITH_STEPS: f64 = 3.0;
 
 const BLUE: &str = "#1f77b4";
 const ORANGE: &str = "#ff7f0e";
 const GREY: &str = "#888888";
 
-/// Values by a number, in one colour. A grey one is a yardstick.
+/// Values over a number, in one colour. A grey line is a yardstick.
 struct Line {
     name: &'static str,
     colour: &'static str,
     points: Vec<(f64, f64)>,
 }
 
-/// The picture; `title` says where it was measured.
+/// Draws the picture; `title` says where it was measured.
 pub(super) fn svg(results: &Results, title: &str) -> String {
     let mut svg = String::new();
     let total = WIDTH * 3.0;
@@ -68,7 +68,7 @@ pub(super) fn svg(results: &Results, title: &str) -> String {
     svg
 }
 
-/// Pairs a second, beside what the server carries out.
+/// Pairs per second, compared with the server's raw rate.
 fn bars(svg: &mut String, left: f64, results: &Results) {
     let [room_left, room_right, top, bottom] = ROOM;
     heading(svg, left, "acquired and released a second");
@@ -119,7 +119,7 @@ fn chart(svg: &mut String, left: f64, title: &str, lines: &[Line], label: impl F
     for (number, Line { name, colour, points }) in lines.iter().enumerate() {
         let path: Vec<_> = points.iter().map(|point| position(*point)).collect();
         if let [(x, y)] = path[..] {
-            // One point is no line, and the number beside it says more than an axis.
+            // A single point is not a line, and the number beside it says more than an axis.
             text(svg, (x + 8.0, y + 4.0), "start", &label(points[0].1));
         } else {
             let joined: Vec<_> = path.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
@@ -147,7 +147,7 @@ fn chart(svg: &mut String, left: f64, title: &str, lines: &[Line], label: impl F
     }
 }
 
-/// From the last step below all values to the first above: whole decades would waste half of the picture.
+/// From the last step below all values to the first step above: whole decades would waste half of the picture.
 struct Axis {
     low: f64,
     high: f64,
@@ -163,7 +163,7 @@ impl Axis {
         Some(Self { low, high })
     }
 
-    /// From 0 to 1.
+    /// The position of a value, from 0 to 1.
     fn at(&self, value: f64) -> f64 {
         let share = (value / self.low).log10() / (self.high / self.low).log10();
         share.clamp(0.0, 1.0)
@@ -180,7 +180,7 @@ impl Axis {
     }
 }
 
-/// Those of the decade of a value, and of its neighbours.
+/// The steps of a value's decade and of its neighbours.
 fn steps(value: f64) -> impl Iterator<Item = f64> {
     let decade = value.log10().floor() as i32;
     (decade - 1..=decade + 2).flat_map(|power| STEPS.map(|step| step * 10_f64.powi(power)))
@@ -245,7 +245,7 @@ mod tests {
         assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
     }
 
-    /// It was a line of one point, which nobody sees, at the left edge.
+    /// It used to be an invisible line of one point, at the left edge.
     #[test]
     fn d29_one_number_of_waiters_is_told_as_a_number() {
         let mut results = results();

@@ -1,7 +1,7 @@
-//! What was measured, as a table for people and as JSON for programs.
+//! The results, as a table for people and as JSON for programs.
 //!
-//! Of rates and percentiles the median of the rounds is told; a ratio is the median of the rounds' own ratios, so
-//! that a machine which is slow for a while is so on both sides.
+//! For rates and percentiles this is the median of the rounds. A ratio is the median of the rounds' own ratios, so
+//! that a machine that is slow for a while is slow on both sides.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use super::plan::Step;
 use super::times::median;
 use super::work::{Measured, Renewals};
 
-/// With fewer renewals what one costs this process is lost in what everything else does.
+/// With fewer renewals, the cost of one to this process is lost in the noise.
 const RENEWALS_MIN: f64 = 50.0;
 
-/// A step and what came of it in each round.
+/// A step and its results in each round.
 #[derive(Clone, Debug)]
 pub(super) struct Series {
     pub(super) step: Step,
@@ -40,24 +40,24 @@ impl Series {
         median(self.rounds.iter().map(|round| round.per_second))
     }
 
-    /// How many times the p50 of the other one this one's is.
+    /// The p50 as a multiple of the other step's.
     fn of_p50(&self, other: &Self) -> Option<f64> {
         let pairs = self.each(50).into_iter().zip(other.each(50));
         median(pairs.filter_map(|(mine, theirs)| Some(mine? / theirs?)))
     }
 
-    /// What part of the other one's rate this one's is.
+    /// The rate as a part of the other step's.
     fn of_rate(&self, other: &Self) -> Option<f64> {
         let pairs = self.rounds.iter().zip(&other.rounds);
         median(pairs.map(|(mine, theirs)| mine.per_second / theirs.per_second))
     }
 }
 
-/// Everything.
+/// All results.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Results {
     pub(super) series: Vec<Series>,
-    /// The first is without locks.
+    /// The first one is without locks.
     pub(super) renewals: Vec<(u32, Renewals)>,
 }
 
@@ -73,7 +73,7 @@ impl Results {
         self.series.iter().find(|series| series.step == step)
     }
 
-    /// How many times two round trips, or one, a step takes; or what part of the raw rate it reaches.
+    /// The time of a step in multiples of two round trips, or of one; or the part of the raw rate that it reaches.
     fn beside(&self, series: &Series) -> Option<(f64, &'static str)> {
         let ping = self.of(Step::Ping)?;
         match series.step {
@@ -84,7 +84,7 @@ impl Results {
         }
     }
 
-    /// Microseconds of this process's processor time for each renewal.
+    /// Processor time of this process for each renewal, in microseconds.
     fn cpu_us(&self, of: &Renewals) -> Option<f64> {
         let (_, idle) = self.renewals.first()?;
         let used = of.cpu - idle.cpu;
@@ -92,7 +92,7 @@ impl Results {
         seen.then(|| used / of.renewals_per_second * 1e6)
     }
 
-    /// Two tables.
+    /// The results as two tables.
     pub(super) fn table(&self) -> String {
         let mut rows = vec![["", "p50", "p99", "max", "a second", "beside"].map(str::to_owned)];
         for series in &self.series {
@@ -129,7 +129,7 @@ impl Results {
         text
     }
 
-    /// The fields of `--json` that were measured.
+    /// The measured fields of `--json`.
     pub(super) fn form(&self) -> Value {
         let rates = |series: &Series, what: &str| {
             let mut form = json!({
@@ -187,7 +187,7 @@ impl Results {
     }
 }
 
-/// Three digits, and the unit that fits.
+/// Three digits and the fitting unit.
 pub(super) fn human(seconds: f64) -> String {
     let (number, unit) = match seconds {
         s if s < 1e-3 => (s * 1e6, "us"),
@@ -206,12 +206,12 @@ fn us(seconds: Option<f64>) -> Value {
     number(seconds.map(|seconds| seconds * 1e6))
 }
 
-/// To the thousandth: more was not measured.
+/// Rounded to thousandths, the precision of the measurement.
 fn number(value: Option<f64>) -> Value {
     value.map(|value| (value * 1e3).round() / 1e3).into()
 }
 
-/// Numbers to the right; the first column to the left, and the last where it is text.
+/// Numbers are aligned right; the first column, and the last one if it is text, left.
 fn aligned<const N: usize>(rows: &[[String; N]], ends_with_text: bool) -> String {
     let width = |at: usize| rows.iter().map(|row| row[at].chars().count()).max().unwrap_or(0);
     let widths: [usize; N] = std::array::from_fn(width);
@@ -243,7 +243,7 @@ mod tests {
 
     fn results() -> Results {
         let mut results = Results::default();
-        // The second round met a machine that was slow for a while.
+        // During the second round the machine was slow.
         for slower in [1, 10, 1] {
             let rate = 1_000.0 / slower as f64;
             results.add(Step::Ping, measured(50 * slower, rate));

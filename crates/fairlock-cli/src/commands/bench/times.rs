@@ -1,11 +1,11 @@
-//! Many durations in little memory: how many fell into each of some thousand buckets.
+//! A histogram of durations, with some thousand buckets.
 
 use std::time::Duration;
 
-/// Buckets for each doubling: what is read from them is wrong by less than 0.4 %.
+/// Buckets for each doubling: the error is less than 0.4 %.
 const STEPS: u64 = 128;
 
-/// Durations that were measured. The size does not depend on how many they are, so a bench may run for any time.
+/// Measured durations. The size does not depend on their number, so a bench may run for any time.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Times {
     buckets: Vec<u64>,
@@ -43,7 +43,7 @@ impl Times {
         (self.count > 0).then_some(self.max)
     }
 
-    /// The time below which `percent` of all are; `None` where there are none.
+    /// The time below which `percent` of all durations are; `None` if there are none.
     pub(super) fn percentile(&self, percent: u64) -> Option<Duration> {
         let wanted = (self.count * percent).div_ceil(100).max(1);
         let mut seen = 0;
@@ -59,7 +59,7 @@ fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The first ones are a nanosecond wide; from there on each doubling has as many.
+/// The bucket of a time. The first ones are a nanosecond wide; from there on each doubling has the same number.
 fn bucket(nanos: u64) -> usize {
     let doublings = u64::from((nanos / STEPS).checked_ilog2().map_or(0, |log| log + 1));
     let at = match doublings {
@@ -77,7 +77,7 @@ fn middle(bucket: usize) -> u64 {
     }
 }
 
-/// The middle one of some numbers; of two in the middle, what is between them.
+/// The median: the middle number, or the mean of the two in the middle.
 pub(super) fn median(numbers: impl IntoIterator<Item = f64>) -> Option<f64> {
     let mut sorted: Vec<f64> = numbers.into_iter().collect();
     sorted.sort_by(f64::total_cmp);

@@ -1,10 +1,10 @@
 //! The workloads. Tasks belong to the caller, who ends them when a signal ends the measurement.
 //!
-//! Whoever asks for a lock is a task, and none is dropped while it asks: what is given up in the middle leaves a
-//! mark on the server for a while, so that a late copy of it does nothing.
+//! Every request for a lock is made by a task, and no task is dropped during a request: a request that is given up
+//! leaves a mark on the server for a while, so that a late copy of it has no effect.
 //!
-//! A store without a server answers at once, so that a task which only uses locks never waits: each loop lets the
-//! others run by itself, signals and the end among them.
+//! A store without a server answers at once, so a task that only uses locks never waits. Each loop therefore yields, so
+//! that other tasks, signals and the end get their turn.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -20,11 +20,11 @@ use super::times::Times;
 use crate::base::clock;
 use crate::base::exit::{Code, Failure};
 
-/// Tasks of a workload, with what each has measured.
+/// The tasks of a workload, with their measurements.
 #[derive(Default)]
 pub(super) struct Tasks {
     set: JoinSet<Result<Times, Error>>,
-    /// They come to an end as soon as they hold no lock and wait for none.
+    /// Tells the tasks to end as soon as they hold no lock and wait for none.
     ending: Arc<AtomicBool>,
 }
 
@@ -36,14 +36,14 @@ impl Tasks {
         self.set.spawn(task(Arc::clone(&self.ending)));
     }
 
-    /// The next one that ends; an error where one has failed.
+    /// Waits for the next task that ends; an error if it failed.
     async fn join_next(&mut self) -> Result<Option<Times>, Failure> {
         let ended = self.set.join_next().await.transpose();
         let ended = ended.map_err(|_| Failure::new(Code::INTERNAL, "bench: a task panicked"))?;
         Ok(ended.transpose()?)
     }
 
-    /// Waits for all of them, and adds up what they have measured.
+    /// Waits for all tasks, and adds up their measurements.
     async fn join_all(&mut self) -> Result<Times, Failure> {
         let mut times = Times::default();
         while let Some(more) = self.join_next().await? {
@@ -52,7 +52,7 @@ impl Tasks {
         Ok(times)
     }
 
-    /// Lets those who wait have their turn once more, but for longer than this nobody is waited for.
+    /// Ends the tasks. Those that wait for a lock may have their turn once more, within `patience`.
     pub(super) async fn end(&mut self, patience: Duration) -> Result<(), Failure> {
         self.ending.store(true, Ordering::Relaxed);
         let ended = time::timeout(patience, self.join_all()).await;
@@ -62,46 +62,46 @@ impl Tasks {
     }
 }
 
-/// How often a queue is looked at while it grows or shrinks.
+/// Time between two looks at a queue while it grows or shrinks.
 const POLL: Duration = Duration::from_millis(5);
 
-/// How long a queue may take to grow, or to end: ten thousand waiters over a slow network.
+/// How long a queue may take to grow or to empty: ten thousand waiters over a slow network.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Locks that are acquired at the same time, to be held.
+/// Locks that are acquired at the same time.
 const AT_ONCE: usize = 64;
 
-/// How far apart round trips come while renewals are looked at: so few that they cost little themselves.
+/// Time between two round trips while renewals are observed: so few that they cost little themselves.
 const PING_EACH: Duration = Duration::from_millis(1);
 
-/// A renewal shows by more time left than a look before; looks are a millisecond apart.
+/// A renewal shows as more time left than at the last look; looks are a millisecond apart.
 const RENEWED: Duration = Duration::from_millis(20);
 
-/// What came of one step of a round.
+/// The result of one step of a round.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Measured {
-    /// Empty where single ones are not told apart.
+    /// Empty if single operations are not distinguished.
     pub(super) times: Times,
     pub(super) per_second: f64,
 }
 
-/// What came of a look at renewals.
+/// The result of observing renewals.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Renewals {
     pub(super) renewals_per_second: f64,
-    /// The share of a core that this process has used.
+    /// The share of a core that this process used.
     pub(super) cpu: f64,
-    /// Round trips of the server meanwhile; none where there is no server.
+    /// Round trips to the server meanwhile; empty without a server.
     pub(super) pings: Times,
-    /// Locks that were lost on the way: the machine or the server was too slow.
+    /// Locks that were lost because the machine or the server was too slow.
     pub(super) lost: usize,
 }
 
-/// Round trips, one after the other.
+/// Measures round trips, one after the other.
 pub(super) async fn ping(yardstick: &Yardstick, span: Duration) -> Result<Measured, Error> {
     let mut times = Times::default();
     let began = Instant::now();
-    // Once at least, however slow the machine is: here and below.
+    // At least once, however slow the machine: here and below.
     while times.count() == 0 || began.elapsed() < span {
         let sent = Instant::now();
         yardstick.ping().await?;
@@ -110,7 +110,7 @@ pub(super) async fn ping(yardstick: &Yardstick, span: Duration) -> Result<Measur
     Ok(measured(times, began))
 }
 
-/// The scripts of locks, in pipelines.
+/// Measures the scripts of locks, in pipelines.
 pub(super) async fn raw(yardstick: &Yardstick, span: Duration) -> Result<Measured, Error> {
     let began = Instant::now();
     let pairs = yardstick.pairs(span).await?;
@@ -118,7 +118,7 @@ pub(super) async fn raw(yardstick: &Yardstick, span: Duration) -> Result<Measure
     Ok(Measured { times: Times::default(), per_second })
 }
 
-/// Tasks that acquire and release, each a lock of its own.
+/// Measures tasks that acquire and release, each its own lock.
 pub(super) async fn uncontended(
     client: &Client,
     names: &[LockName],
@@ -144,7 +144,7 @@ pub(super) async fn uncontended(
     Ok(measured(times, began))
 }
 
-/// What the tasks of a queue write on.
+/// What the tasks of a queue share.
 #[derive(Default)]
 struct Board {
     released: Option<Instant>,
@@ -152,8 +152,8 @@ struct Board {
     turns: u64,
 }
 
-/// A lock that is passed from one to the next, all of whom come again: from the moment of each release to the
-/// next one's having it. Every other task is another client's.
+/// Measures the hand-over of one lock between tasks that re-queue immediately: from the release call to the next
+/// holder's return. Every other task belongs to another client.
 pub(super) async fn contended(
     clients: &[Client; 2],
     name: &LockName,
@@ -169,13 +169,13 @@ pub(super) async fn contended(
     }
     tokio::select! {
         biased;
-        // None ends by itself but with an error.
+        // No task ends by itself, except with an error.
         ended = tasks.join_next() => { ended?; }
         queued = queue_is(&locks[0], waiters as usize) => queued?,
     }
     let began = Instant::now();
     board.lock().expect("nobody panics with it").released = Some(began);
-    // The release goes its way at once; the handle is not needed for it.
+    // The release is sent at once; it does not need the handle.
     drop(first);
     tokio::select! {
         biased;
@@ -186,7 +186,7 @@ pub(super) async fn contended(
         let mut board = board.lock().expect("nobody panics with it");
         (std::mem::take(&mut board.times), board.turns, began.elapsed())
     };
-    // The next step must not meet them.
+    // The next step must not meet these tasks.
     tasks.end(PATIENCE).await?;
     Ok(Measured { times, per_second: turns as f64 / took.as_secs_f64() })
 }
@@ -208,13 +208,13 @@ async fn turns(
             board.released = Some(Instant::now());
         });
         guard.release().await?;
-        // Whoever comes again at once, before the next one could ask, takes turns with nobody.
+        // A task that re-queues before the next one has requested the lock takes turns with nobody.
         task::yield_now().await;
     }
     Ok(Times::default())
 }
 
-/// Waits until the time is over, and until there was a turn.
+/// Waits until the time is over and there was at least one turn.
 async fn has_turned(board: &Mutex<Board>, began: Instant, span: Duration) -> Result<(), Failure> {
     time::sleep(span.saturating_sub(began.elapsed())).await;
     while board.lock().expect("nobody panics with it").times.count() == 0 {
@@ -226,7 +226,7 @@ async fn has_turned(board: &Mutex<Board>, began: Instant, span: Duration) -> Res
     Ok(())
 }
 
-/// Waits until so many are in the queue.
+/// Waits until so many waiters are in the queue.
 async fn queue_is(lock: &Lock, waiters: usize) -> Result<(), Failure> {
     let looked = time::timeout(PATIENCE, async {
         while lock.inspect_first(0).await?.queue_len < waiters {
@@ -237,7 +237,7 @@ async fn queue_is(lock: &Lock, waiters: usize) -> Result<(), Failure> {
     Ok(looked.await.map_err(|_| too_slow())??)
 }
 
-/// Locks that are held: what their renewals cost, beside the same time without any.
+/// Measures the cost of renewals of held locks; without locks, the same time for comparison.
 pub(super) async fn held(
     client: &Client,
     names: &[LockName],
@@ -252,7 +252,7 @@ pub(super) async fn held(
     let left = || guards.last().map_or(Duration::MAX, Guard::remaining);
     let (mut before, mut cycles) = (left(), 0_u64);
     let (began, cpu) = (Instant::now(), clock::cpu_time());
-    // What stood still must not miss the one renewal.
+    // A machine that stood still must not miss the only renewal.
     let goes_on = |cycles| match began.elapsed() {
         elapsed if elapsed < window => true,
         elapsed => !guards.is_empty() && cycles == 0 && elapsed < window * 2,
@@ -265,7 +265,7 @@ pub(super) async fn held(
             seen.pings.add(sent.elapsed());
         }
         let now = left();
-        // All are renewed equally often.
+        // All locks are renewed equally often.
         cycles += u64::from(now > before.saturating_add(RENEWED));
         before = now;
     }
@@ -287,7 +287,7 @@ pub(super) async fn held(
     Ok(seen)
 }
 
-/// Some at the same time: over a slow network one after the other would outlast the lease.
+/// Acquires several at the same time: over a slow network, one after the other would outlast the lease.
 async fn acquire_all(
     client: &Client,
     names: &[LockName],
@@ -302,7 +302,7 @@ async fn acquire_all(
                 if ending.load(Ordering::Relaxed) {
                     break;
                 }
-                // Nobody takes it when the measurement was ended: it is released then.
+                // If the measurement has ended, nobody takes the guard, and it is released.
                 let _ = give.send(client.fair_lock(name.as_bytes()).lock().await?);
                 coop::consume_budget().await;
             }

@@ -104,14 +104,14 @@ async fn run(store: Store, args: Args) -> Result<Code, Failure> {
         false => named(&client, &args.names, &filter, &mut printer).await,
     };
     store::shutdown(client).await;
-    // What was found is shown, whatever was not.
+    // Rows that were found are printed even after an error.
     let ended = printer.end(done.is_ok());
     done?;
     let _ = ended?;
     Ok(printer.code)
 }
 
-/// Those that were named, in the order of their names on the command line.
+/// Prints the locks named on the command line, in their order.
 async fn named(
     client: &Client,
     names: &[OsString],
@@ -130,7 +130,7 @@ async fn named(
     Ok(())
 }
 
-/// Those that the store knows of.
+/// Prints the locks that the store knows.
 async fn walk(
     client: &Client,
     rate: u32,
@@ -155,7 +155,7 @@ async fn walk(
     Ok(())
 }
 
-/// `found`: what the search has told of each of them, if they come from there.
+/// `found`: what the search knows of each target, if they come from a search.
 async fn show(
     client: &Client,
     targets: &[Target],
@@ -197,7 +197,7 @@ impl Filter {
         Self { held: args.held, waiting: args.waiting, free, kind }
     }
 
-    /// Before the look at the lock itself, so that most need none.
+    /// Filters before the look at the lock itself, so that most locks need none.
     fn may_pass(&self, entry: &LockEntry) -> bool {
         self.is_shown(entry.held, entry.waiting) && self.is_of_kind(entry.kind, entry.held)
     }
@@ -219,13 +219,13 @@ impl Filter {
         match (self.kind, kind) {
             (None, _) => true,
             (Some(wanted), Some(kind)) => wanted == kind,
-            // What is held as a hash is no simple lock; what is free may be anything.
+            // A lock held as a hash is not a simple one; a free lock may be of any kind.
             (Some(wanted), None) => wanted != Kind::Simple || !held,
         }
     }
 }
 
-/// Where the rows go.
+/// Prints the rows.
 #[derive(Debug)]
 struct Printer {
     json: bool,
@@ -239,7 +239,7 @@ impl Printer {
         Self { json, table: Table::default(), any: false, code: Code::OK }
     }
 
-    /// `Break` when nobody reads any more.
+    /// Returns `Break` if nobody reads any more.
     fn lock(&mut self, seen: Seen) -> Result<ControlFlow<()>, Failure> {
         self.any = true;
         if self.json {
@@ -248,7 +248,7 @@ impl Printer {
         put(&self.table.add(seen))
     }
 
-    /// What is wrong with one lock does not hide the others; it shows in the exit code.
+    /// Reports a problem with one lock. It does not hide the others, but shows in the exit code.
     fn trouble(
         &mut self,
         target: &Target,
@@ -256,7 +256,7 @@ impl Printer {
         error: Error,
     ) -> Result<ControlFlow<()>, Failure> {
         let kind = error.kind();
-        // What concerns this lock alone.
+        // Kinds that concern this lock alone.
         let of_this =
             [ErrorKind::WrongType, ErrorKind::Misuse, ErrorKind::Protocol, ErrorKind::Denied];
         if !of_this.contains(&kind) {
@@ -272,7 +272,7 @@ impl Printer {
         if kind != ErrorKind::Denied {
             return Ok(ControlFlow::Continue(()));
         }
-        // It is there, and somebody may have it: a list without it would say that nobody has.
+        // The lock exists and may be held; a list without it would say that it is free.
         self.any = true;
         match self.json {
             true => put(&format!("{}\n", denied_form(target, found, &error))),
@@ -302,7 +302,7 @@ fn json_form(seen: &Seen) -> Value {
     form
 }
 
-/// A lock that may not be looked at.
+/// The form of a lock that the store denies to look at.
 fn denied_form(target: &Target, found: Option<&LockEntry>, error: &Error) -> Value {
     let name = target.name.as_os_str();
     json!({
@@ -321,7 +321,7 @@ fn denied_form(target: &Target, found: Option<&LockEntry>, error: &Error) -> Val
     })
 }
 
-/// Writes the text. A reader that has seen enough (`| head`) ends the search, and is no error.
+/// Writes the text. A reader that closes the pipe early (`| head`) ends the search without an error.
 fn put(text: &str) -> Result<ControlFlow<()>, Failure> {
     if text.is_empty() {
         return Ok(ControlFlow::Continue(()));

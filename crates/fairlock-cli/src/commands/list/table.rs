@@ -8,26 +8,26 @@ use crate::base::duration;
 use crate::locks::look::{self, Seen, Target};
 use crate::locks::text::{age, who};
 
-/// Rows that are held back, to sort them and to make the columns as wide as they need. Those after
-/// them come as they are found, in columns of the same width.
+/// Rows that are held back, to sort them and to fit the columns. Later rows are printed as they are
+/// found, in columns of the same width.
 const HELD_BACK_MAX: usize = 1_000;
 
-/// The widest that names make their column. A longer one moves the rest of its own row, not of all.
+/// Greatest width of the column of names. A longer name moves the rest of its own row only.
 const NAME_WIDTH_MAX: usize = 40;
 
 const COLUMNS: usize = 7;
 
 const HEAD: [&str; COLUMNS] = ["NAME", "KIND", "FOR", "LEFT", "WAITING", "TOKEN", "HOLDER"];
 
-/// What stands for something that is not there.
+/// Marks an absent value.
 const NONE: &str = "-";
 
-/// What stands for something that nobody may tell.
+/// Marks a value that the store denies.
 const DENIED: &str = "?";
 
 type Row = [String; COLUMNS];
 
-/// Rows that were not printed yet, and the widths of those that were.
+/// Rows that are not printed yet, and the widths of printed columns.
 #[derive(Debug, Default)]
 pub(super) struct Table {
     rows: Vec<Row>,
@@ -36,17 +36,17 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// The rows are not sorted by name.
+    /// Keeps the order of the rows instead of sorting them by name.
     pub(super) fn keep_order(&mut self) {
         self.keeps_order = true;
     }
 
-    /// Takes in a row, and says what can be printed.
+    /// Adds a row; returns the text that can be printed.
     pub(super) fn add(&mut self, seen: Seen) -> String {
         self.add_row(row(&seen))
     }
 
-    /// The same of a lock that may not be looked at: `found` is what the search knows of it.
+    /// Adds a lock that the store denies to look at. `found`: what the search knows of it.
     pub(super) fn add_denied(&mut self, target: &Target, found: Option<&LockEntry>) -> String {
         let unknown = || DENIED.to_owned();
         let holder = match found {
@@ -73,7 +73,7 @@ impl Table {
         self.rest()
     }
 
-    /// What was not printed yet.
+    /// The text of all rows that are not printed yet.
     pub(super) fn rest(&mut self) -> String {
         let mut rows = mem::take(&mut self.rows);
         if rows.is_empty() {
@@ -124,7 +124,7 @@ fn widths(head: &Row, rows: &[Row]) -> [usize; COLUMNS] {
     })
 }
 
-/// The last column may be long, and is not filled up.
+/// The last column may be long and is not padded.
 fn push(text: &mut String, row: &Row, widths: &[usize; COLUMNS]) {
     let (last, others) = row.split_last().expect("an array with elements");
     for (cell, width) in others.iter().zip(widths) {
@@ -140,7 +140,7 @@ fn push(text: &mut String, row: &Row, widths: &[usize; COLUMNS]) {
 mod tests {
     use super::*;
 
-    /// One name of 2 000 bytes pushed the columns of all locks out of sight.
+    /// One name of 2 000 bytes used to push the columns of all locks out of sight.
     #[test]
     fn d29_a_long_name_moves_its_own_row_only() {
         let named = |name: &str| {

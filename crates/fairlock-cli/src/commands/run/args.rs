@@ -11,7 +11,7 @@ use crate::base::duration;
 use crate::base::exit::{self, Code};
 use crate::settings::options::{Kind, STORE, Store};
 
-/// What stands in front of two spaces is also what an error message gives as its example.
+/// The text before two spaces is also the example in error messages.
 pub(super) const EXAMPLES: &str = "\
 Examples:
   fairlock run nightly -- ./backup.sh            wait for the turn, then run
@@ -23,7 +23,7 @@ Examples:
   fairlock run nightly                           no command: hold the lock until a signal
 ";
 
-/// A contract: fields are added, never renamed or removed.
+/// The JSON form is a contract: fields are added, never renamed or removed.
 const WITHOUT_COMMAND: &str = "\
 Without a command:
   The lock is held until HUP, INT, QUIT, TERM, USR1 or USR2, then released; exit code 128 + n.
@@ -133,7 +133,7 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// However the name was given, it is in `name`.
+    /// Moves the name into `name`, whichever way it was given.
     pub(crate) fn named(mut self) -> Self {
         if let Some(name) = self.dashed.take() {
             self.name = name;

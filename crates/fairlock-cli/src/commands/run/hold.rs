@@ -18,13 +18,11 @@ use crate::base::output;
 use crate::locks::form;
 use crate::process::signal::Signals;
 
-/// Longest time between two looks at the guard: timers stand still while the machine sleeps, and
-/// leases do not.
+/// Longest time between two looks at the guard: timers stand still while the machine sleeps, leases do not.
 const TICK: Duration = Duration::from_millis(500);
 
-/// Holds the lock until a signal or its loss. A signal is the ordinary end, and has the code that it
-/// has everywhere else: whoever sent it knows what 143 means, and nobody takes an end that came too
-/// early for a success.
+/// Holds the lock until a signal or its loss. A signal is the ordinary end, with the code that it has
+/// everywhere: its sender knows what 143 means, and nobody mistakes an early end for a success.
 pub(super) async fn hold(
     client: &Client,
     args: &Run,
@@ -33,13 +31,13 @@ pub(super) async fn hold(
 ) -> Failure {
     let name = message::printable(&args.name);
     if let Err(error) = output::line(&line(args, &guard)) {
-        // Nobody can know that the lock is held.
+        // Without the line nobody knows that the lock is held.
         drop(release(guard).await);
         if error.kind() != io::ErrorKind::BrokenPipe {
             let reason = format!("{name}: released at once: stdout: {error}");
             return Failure::new(Code::INTERNAL, reason);
         }
-        // What a shell says of a program without a reader.
+        // As shells report a program without a reader.
         let reason = format!("{name}: released at once: nobody reads stdout");
         return Failure::new(Code::signal(Signal::PIPE.as_raw()), reason);
     }

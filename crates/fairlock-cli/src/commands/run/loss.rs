@@ -1,4 +1,4 @@
-//! What is said of a lock that was lost, or is about to be: a message for each reason.
+//! Messages about a lock that was lost or is about to be, one for each reason.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::base::duration;
 use crate::base::exit::Failure;
 use crate::base::message;
 
-/// Why the command has to end now, as the end of a sentence about the lock.
+/// Why the command must end now, as the end of a sentence about the lock.
 pub(super) fn why(guard: &Guard, args: &Run) -> String {
     match guard.lost_reason() {
         Some(reason) => format!("the lock was lost: {}", because(reason, args.lease)),
@@ -23,7 +23,7 @@ pub(super) fn why(guard: &Guard, args: &Run) -> String {
     }
 }
 
-/// The same of a lock whose loss was found when it was given back.
+/// As [`why`], for a lock whose loss was found at its release.
 pub(super) fn while_it_ran(found_before: Option<LostReason>, args: &Run) -> String {
     match found_before {
         Some(reason) => {
@@ -65,7 +65,7 @@ fn because(reason: LostReason, lease: Option<Duration>) -> String {
 mod tests {
     use super::*;
 
-    /// Nobody has to guess which of them it was.
+    /// The messages distinguish all reasons.
     #[test]
     fn each_reason_has_a_message_of_its_own() {
         let lease = Some(Duration::from_secs(3_600));

@@ -40,10 +40,10 @@ use plan::{Plan, Step};
 use release::{Outcome, in_doubt, release};
 use wait::Wait;
 
-/// Runs the command under the lock; the code is the command's own if all went well.
+/// Runs the command under the lock; on success the code is the command's own.
 pub(crate) async fn run(mut args: Run) -> Result<Code, Failure> {
     if args.command.is_empty() && env::args_os().next_back().is_some_and(|last| last == "--") {
-        // As when a variable that should hold the command is empty.
+        // For example because a variable that should contain the command is empty.
         let advice = usage::advice(Some("run"), args::EXAMPLES);
         return Err(Failure::usage(format!("no COMMAND follows `--`; {advice}")));
     }
@@ -57,7 +57,7 @@ pub(crate) async fn run(mut args: Run) -> Result<Code, Failure> {
     }
     once::settle(&mut args, store.selection().once_per)?;
     if let (Some(lease), Some(_)) = (args.lease, args.once_per) {
-        // What tells those who look whether it is done; with a lease of its own there is no other use for it.
+        // It lets others distinguish a run that is done; with a fixed lease it has no other use.
         store = store.watchdog_lease(lease.max(duration::SHORTEST_TTL));
     }
     let label = args.label.clone().or_else(|| store.selection().label.clone());
@@ -70,7 +70,7 @@ pub(crate) async fn run(mut args: Run) -> Result<Code, Failure> {
     store.warn(args.quiet);
     let hidden = url::variables(store.selection().url());
     let mut signals = install(Signals::install())?;
-    // Connecting is a part of the wait.
+    // Connecting is part of the wait.
     let began = clock::now();
     store = store.waited_for(args.wait);
     let client = tokio::select! {
@@ -79,7 +79,7 @@ pub(crate) async fn run(mut args: Run) -> Result<Code, Failure> {
         client = store.connect(args.quiet) => client?,
     };
     let result = run_with(&client, &args, began, &hidden, &mut signals).await;
-    // Whatever happened: a leave or a release that is still under way gets its time.
+    // In any case a leave or a release that is still under way gets its time.
     store::shutdown(client).await;
     result
 }
@@ -118,14 +118,14 @@ async fn run_with(
         let mut child = match start(args, hidden, &outer, &guard).await {
             Ok(child) => child,
             Err(failure) => {
-                // Nothing ran; the reason for that is what the user needs to know.
+                // Nothing ran, and the user needs to know why.
                 release(guard).await;
                 return Err(failure);
             }
         };
         let mut plan = Plan::new(args.grace, guard.lease(), args.lease.is_some(), hands_off);
-        // The grant may have been old when it was read, and this process slow: what would have to end at once
-        // does not begin.
+        // The grant may have been old when it was read, and this process slow. A command that would have to end at
+        // once does not begin.
         let state = guard.state();
         let first = plan.step(clock::now(), state, guard.remaining());
         if state == GuardState::Lost || !matches!(first, Step::Wait(_)) {
@@ -144,16 +144,16 @@ async fn run_with(
     }
 }
 
-/// How the command came to its end.
+/// How the command ended.
 struct Ended {
     code: Code,
-    /// Why it had to, if it had to.
+    /// Why it had to end, if it had to.
     why: Option<String>,
-    /// It could not be ended, and went on until it ended by itself.
+    /// It could not be ended and continued until it ended by itself.
     went_on: bool,
 }
 
-/// After the end of the command: what is left of it, and of the lock.
+/// After the end of the command: deals with its remaining processes and with the lock.
 async fn finish(
     client: &Client,
     args: &Run,
@@ -162,8 +162,8 @@ async fn finish(
     plan: &Plan,
     Ended { code, why, went_on }: Ended,
 ) -> Result<Code, Failure> {
-    // What the command left running in its group keeps running when the lock was never in danger:
-    // that is the user's choice, as with any shell. Otherwise it ends with the command.
+    // If the lock was never in danger, processes that the command left running in its group continue:
+    // that is up to the user, as with any shell. Otherwise they end with the command.
     if let (Some(kill_at), Some(why)) = (plan.kill_at(), why) {
         let all = child.end_rest(kill_at).await;
         release(guard).await;
@@ -212,10 +212,10 @@ fn tell_acquired(args: &Run, guard: &Guard) {
     }
 }
 
-/// The command's name without its folder and its arguments, which may be secret; what cannot be
-/// shown is left out, and what does not fit into a line.
+/// The command's name without its folder and without its arguments, which may be secret. Characters that cannot be
+/// shown are replaced, and a long name is cut.
 fn default_label(command: &[OsString]) -> Option<String> {
-    /// Less than the 128 bytes of a label: enough for any command's name.
+    /// Less than the 128 bytes of a label, and enough for any command's name.
     const CHARS_MAX: usize = 32;
     let name = Path::new(command.first()?).file_name()?.to_string_lossy();
     let shown = |c: char| c.is_alphanumeric() || c.is_ascii_graphic() || c == ' ';
@@ -259,7 +259,7 @@ async fn supervise(
             child.allow_until(deadline);
         }
         if plan.kill_at().is_some() {
-            // As it was at that moment: what comes later is a consequence.
+            // The reason at that moment: anything later is a consequence.
             why.get_or_insert_with(|| loss::why(guard, args));
         }
         if step == Step::Kill && child.is_anothers() {
@@ -282,14 +282,14 @@ async fn supervise(
     };
     terminal.take_back();
     if why.is_none() && code == Code::signal(Signal::KILL.as_raw()) {
-        // While this process stood still the guardian may have ended the command, and this be seen first.
+        // While this process stood still, the guardian may have ended the command, and its end is seen first.
         plan.step(clock::now(), guard.state(), guard.remaining());
         why = plan.kill_at().map(|_| loss::why(guard, args));
     }
     Ended { code, why, went_on }
 }
 
-/// Carries a step out; answers how long to wait when there was nothing to do.
+/// Carries out a step; returns how long to wait if there was nothing to do.
 fn obey(step: Step, child: &Child) -> Option<Duration> {
     match step {
         Step::Wait(wait) => return Some(wait),
@@ -308,8 +308,8 @@ fn forward(signal: Signal, child: &Child, terminal: &mut Terminal, guard: &Guard
         child.signal(signal);
         return;
     }
-    // We may have been stopped for long. Should the lock be gone, the stopped command is killed
-    // before it gets to run one more instruction.
+    // This process may have been stopped for long. If the lock is lost, the stopped command is killed
+    // before it runs one more instruction.
     obey(plan.step(clock::now(), guard.state(), guard.remaining()), child);
     terminal.resumed(child);
 }

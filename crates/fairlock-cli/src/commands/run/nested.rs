@@ -1,8 +1,8 @@
-//! Runs inside of runs: under whose locks a command works, told by its environment.
+//! Runs inside runs: the environment says under whose locks a command works.
 //!
-//! `FAIRLOCK_OWNER` names the innermost lock's owner alone; `FAIRLOCK_OWNERS` has all of them, so that
-//! whatever a command has started is found when an outer lock is lost (`process/escaped.rs`), and a run
-//! does not wait for a lock that is given back only when it has ended itself.
+//! `FAIRLOCK_OWNER` names only the owner of the innermost lock; `FAIRLOCK_OWNERS` names all of them. So
+//! everything that a command has started is found when an outer lock is lost (`process/escaped.rs`), and
+//! a run does not wait for a lock that is only released after its own end.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -15,8 +15,8 @@ use crate::base::exit::Failure;
 use crate::base::message;
 use crate::process::escaped::{OWNER_VAR, OWNERS_VAR};
 
-/// Longest time for the look whether a run would wait for itself. What does not answer by then is left
-/// to the wait itself, which has a bound of its own.
+/// Longest time for the check whether a run would wait for itself. If the store does not answer by then, the
+/// wait itself deals with it, within its own bound.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The owners of the runs around this one.
@@ -28,13 +28,13 @@ impl Outer {
         Self::parse(env::var_os(OWNERS_VAR).as_deref(), env::var_os(OWNER_VAR).as_deref())
     }
 
-    /// `innermost`: a run of a version without the list has set that alone.
+    /// `innermost`: versions without the list only set this one.
     fn parse(all: Option<&OsStr>, innermost: Option<&OsStr>) -> Self {
         let mut owners = Vec::new();
         for text in [all, innermost].into_iter().flatten() {
             for word in text.as_encoded_bytes().split(|byte| *byte == b' ') {
                 let owner = OwnerId::parse(word);
-                // Others may have written anything there.
+                // Other programs may have written anything there.
                 if owner.is_ours() && !owners.contains(&owner) {
                     owners.push(owner);
                 }
@@ -43,14 +43,14 @@ impl Outer {
         Self(owners)
     }
 
-    /// The value for a command of ours: `owner` is its innermost.
+    /// The value for a command of ours, whose innermost owner is `owner`.
     pub(super) fn with(&self, owner: &OwnerId) -> OsString {
         let all = self.0.iter().chain([owner]).map(ToString::to_string);
         all.collect::<Vec<_>>().join(" ").into()
     }
 
-    /// Refuses to wait for a lock whose holder waits for this very process. The store is asked, and not the
-    /// name compared: one store has many addresses, and the outer run may have ended and left this one.
+    /// Refuses to wait for a lock whose holder waits for this very process. This asks the store instead of comparing
+    /// names: one store has many addresses, and the outer run may have ended and left this one behind.
     pub(super) async fn refuse(
         &self,
         lock: &Lock,
@@ -61,13 +61,13 @@ impl Outer {
             return Ok(());
         }
         let patience = wait.map_or(LOOK_TIMEOUT, |wait| wait.min(LOOK_TIMEOUT));
-        // At least long enough for a store that is well.
+        // At least long enough for a healthy store.
         let patience = patience.max(Duration::from_secs(1));
-        // What is wrong with the store or the name, the request itself will say.
+        // If something is wrong with the store or the name, the request itself will report it.
         let Ok(Ok(status)) = time::timeout(patience, lock.inspect_first(0)).await else {
             return Ok(());
         };
-        // The hold of a run with --once-per outlives it. Of one that is over nothing is known any more.
+        // The hold of a run with --once-per outlives it; a client that has ended is not known any more.
         let is_over = |holder: &Holder| {
             status.is_done() || (holder.owner.is_once() && status.client(&holder.owner).is_none())
         };

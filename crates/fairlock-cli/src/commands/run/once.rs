@@ -1,8 +1,8 @@
 //! `--once-per DURATION`: at most one run in a time, however many hosts start it.
 //!
-//! The lock is held, and renewed, while the command runs; a crash costs no more than a lease. When the command has
-//! succeeded, the hold is left to the store for the rest of the time, and its owner says by its number that this is
-//! on purpose. Whoever starts meanwhile finds the lock held, and skips.
+//! The lock is held and renewed while the command runs; a crash costs no more than a lease. After a success the hold
+//! stays in the store for the rest of the time, and the owner's number says that this is on purpose. A run that starts
+//! meanwhile finds the lock held and skips.
 
 use std::io::{self, IsTerminal as _};
 use std::time::Duration;
@@ -15,13 +15,13 @@ use crate::base::clock;
 use crate::base::exit::{Code, Failure};
 use crate::base::message;
 
-/// A shorter rest of the time is not worth a word: the store takes none.
+/// A shorter rest of the time is ignored: the store accepts none.
 const REST_MIN: Duration = Duration::from_millis(100);
 
-/// Settles how often this run may begin, from the command line and the configuration, and that it does not wait.
+/// Settles, from the command line and the configuration, how often this run may begin, and that it does not wait.
 pub(super) fn settle(args: &mut Run, configured: Option<Duration>) -> Result<(), Failure> {
     let is_configured = args.once_per.is_none();
-    // A hold without a command has no success that could count.
+    // A hold without a command cannot succeed.
     let configured = configured.filter(|_| !args.command.is_empty());
     args.once_per = args.once_per.or(configured).filter(|time| !time.is_zero());
     if args.once_per.is_none() {
@@ -41,12 +41,12 @@ pub(super) fn settle(args: &mut Run, configured: Option<Duration>) -> Result<(),
     Ok(())
 }
 
-/// The lock as such a run asks for it.
+/// The lock with the owner of such a run.
 pub(super) fn owned(lock: Lock, client: &Client, args: &Run) -> Lock {
     if args.once_per.is_some() { lock.owned_by(&client.once_owner()) } else { lock }
 }
 
-/// A run within the time of another one: for scripts a quiet end.
+/// The end of a run within the time of another one; silent for scripts.
 pub(super) fn skipped(args: &Run, holder: Option<String>) -> Failure {
     if args.quiet || !(args.verbose || io::stderr().is_terminal()) {
         return Failure::silent(args.conflict_exit_code);
@@ -56,8 +56,8 @@ pub(super) fn skipped(args: &Run, holder: Option<String>) -> Failure {
     Failure::new(args.conflict_exit_code, format!("{name}: skipped: {holder}"))
 }
 
-/// Leaves the lock to the store, if the command that has ended with `code` counts and some of the time is left;
-/// otherwise the guard comes back. `began`: when it was acquired, by [`clock::now`].
+/// Leaves the hold in the store if the command has succeeded and some of the time is left; otherwise returns the
+/// guard. `began`: when it was acquired, by [`clock::now`].
 pub(super) async fn keep(
     args: &Run,
     guard: Guard,

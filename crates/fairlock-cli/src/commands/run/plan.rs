@@ -1,20 +1,20 @@
-//! When the command must be told to end, and when it must be killed. Pure: times come in.
+//! When the command is asked to end, and when it is killed. Pure: times are passed in.
 //!
-//! Two rules. A lock in doubt, or under a lease that is not renewed, is over at its local deadline,
-//! so the command is asked to end a grace before and is dead at that time. A lock that the server
-//! says is gone is over now, so the command is asked at once and is dead a grace later.
+//! There are two rules. A lock in doubt, or under a lease that is not renewed, is over at its local
+//! deadline, so the command is asked to end one grace earlier and is dead at the deadline. A lock that the
+//! server reports as lost is over now, so the command is asked at once and is dead one grace later.
 
 use std::time::Duration;
 
 use fairlock::GuardState;
 
-/// Longest time between two looks at the guard. Timers stand still while the machine sleeps and
-/// leases do not; after waking up this is how long the command may run before we notice. It is also
-/// how often the guardian learns of a renewal, the first of which may have to come within 2 s. Of a short lease
-/// it is a part: the guardian ends the command when it has not heard of a renewal in time.
+/// Longest time between two looks at the guard. Timers stand still while the machine sleeps, leases do not;
+/// after waking up, the command may run for this long before this process notices. It is also how often the
+/// guardian learns of a renewal, the first of which may be due within 2 s. For a short lease it is a fraction
+/// of the lease: the guardian ends the command if it does not learn of a renewal in time.
 const TICK: Duration = Duration::from_millis(500);
 
-/// Looks in a lease, at least: renewals come three times in it.
+/// Least number of looks in a lease, which has three renewals.
 const LOOKS_IN_A_LEASE: u32 = 6;
 
 /// What to do now.
@@ -24,19 +24,19 @@ pub(super) enum Step {
     Wait(Duration),
     /// Ask the command to end.
     Terminate,
-    /// End it.
+    /// Kill it.
     Kill,
 }
 
-/// Decides step by step for one run of the command.
+/// Decides the steps for one run of the command.
 #[derive(Debug)]
 pub(super) struct Plan {
     grace: Duration,
-    /// [`TICK`], or less.
+    /// At most [`TICK`].
     tick: Duration,
-    /// The lease is not renewed: a held lock has a deadline too.
+    /// The lease is not renewed, so a held lock has a deadline, too.
     fixed_lease: bool,
-    /// The command is left alone whatever happens.
+    /// The command is left alone, whatever happens.
     hands_off: bool,
     /// Local deadline at the last look, on the boot clock.
     deadline: Duration,
@@ -46,7 +46,7 @@ pub(super) struct Plan {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Running,
-    /// Asked to end. Final, even when the lock recovers: the command may have half shut down.
+    /// Asked to end. Final even if the lock recovers: the command may have partly shut down.
     Ending {
         kill_at: Duration,
     },
@@ -56,7 +56,7 @@ enum Phase {
 }
 
 impl Plan {
-    /// `grace` as asked for; at most a third of the lease is used.
+    /// `grace` as requested; at most a third of the lease is used.
     pub(super) fn new(
         grace: Duration,
         lease: Duration,
@@ -73,7 +73,7 @@ impl Plan {
         }
     }
 
-    /// The next step, seen at `now` with the guard in this state and this long to its deadline.
+    /// The next step at `now`, with the guard in this state and this long before its deadline.
     pub(super) fn step(&mut self, now: Duration, state: GuardState, remaining: Duration) -> Step {
         if self.hands_off {
             return Step::Wait(self.tick);
@@ -86,13 +86,13 @@ impl Plan {
         }
     }
 
-    /// Up to when the command may live as far as known now; `None` when it is left alone.
+    /// Until when the command may live, as known now; `None` if it is left alone.
     pub(super) fn deadline(&self) -> Option<Duration> {
         let deadline = self.kill_at().unwrap_or(self.deadline);
         (!self.hands_off && deadline != Duration::MAX).then_some(deadline)
     }
 
-    /// When what is left of the group must be dead, if the command was told to end.
+    /// When the rest of the group must be dead, if the command was asked to end.
     pub(super) fn kill_at(&self) -> Option<Duration> {
         match self.phase {
             Phase::Running => None,
@@ -101,14 +101,14 @@ impl Plan {
         }
     }
 
-    /// Time between asking and killing when there is no deadline to keep.
+    /// Time between asking and killing if there is no deadline.
     pub(super) fn grace(&self) -> Duration {
         self.grace
     }
 
     fn step_running(&mut self, now: Duration, state: GuardState, remaining: Duration) -> Step {
         if state == GuardState::Lost {
-            // Past the deadline the command has run unlocked already, as after a sleep.
+            // Past the deadline, for example after a sleep, the command has already run without the lock.
             if now >= self.deadline {
                 return self.kill(now);
             }
@@ -145,7 +145,7 @@ mod tests {
 
     use super::*;
 
-    /// Runs (now, state, remaining) in milliseconds through a plan.
+    /// Feeds (now, state, remaining), in milliseconds, to a plan.
     fn check(mut plan: Plan, steps: &[(u64, GuardState, u64, Step)]) -> Plan {
         for &(now, state, remaining, step) in steps {
             assert_eq!(plan.step(ms(now), state, ms(remaining)), step, "at {now} {plan:?}");
@@ -174,7 +174,7 @@ mod tests {
         assert_eq!(plan.kill_at(), None);
     }
 
-    /// A renewed lease of 300 ms: the guardian, which hears of renewals at these looks alone, ended the command.
+    /// A renewed lease of 300 ms: the guardian, which only learns of renewals at these looks, ended the command.
     #[test]
     fn d26_a_short_lease_is_looked_at_more_often() {
         let plan = Plan::new(ms(5_000), ms(300), false, false);
@@ -205,7 +205,7 @@ mod tests {
         assert_eq!(plan.kill_at(), None);
     }
 
-    /// A command that was told to end is not told to go on.
+    /// A command that was asked to end cannot continue.
     #[test]
     fn ending_is_final() {
         let steps = [(0, Suspect, 4_000, Terminate), (1_000, Held, 30_000, Wait(TICK))];
@@ -226,7 +226,7 @@ mod tests {
         );
     }
 
-    /// The machine slept: nobody could ask the command in time.
+    /// While the machine slept, nobody could ask the command to end in time.
     #[test]
     fn waking_up_after_the_deadline_kills() {
         check(renewed(), &[(0, Held, 30_000, Wait(TICK)), (3_600_000, Lost, 0, Kill)]);
@@ -240,7 +240,7 @@ mod tests {
             &[
                 (0, Held, 2_990, Wait(TICK)),
                 (1_500, Held, 1_490, Wait(ms(490))),
-                // A third of the lease, not the five seconds asked for.
+                // A third of the lease instead of the requested five seconds.
                 (1_990, Held, 1_000, Terminate),
                 (2_990, Held, 0, Kill),
             ],

@@ -1,5 +1,5 @@
-//! Shows how the wait goes: on a terminal in one line that is rewritten in place, elsewhere in a line now and
-//! then for a log.
+//! Shows the progress of a wait: on a terminal in one line that is rewritten in place, elsewhere in occasional
+//! lines for a log.
 
 use std::convert::Infallible;
 use std::future;
@@ -15,14 +15,14 @@ use crate::base::duration;
 use crate::base::line::{Line, width};
 use crate::base::message;
 
-/// How often a terminal's line is renewed; each time costs the server one read-only call.
+/// How often the line on a terminal is rewritten; each time costs the server one read-only call.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// How long one look at the queue may take before the line does without it.
+/// How long a look at the queue may take before the line is written without it.
 const INSPECT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// When the first line is written where no terminal is: a wait that is shorter is nobody's worry. The next ones
-/// come after twice, four times this, and so on, so that a wait of a day leaves fourteen lines in a log.
+/// When the first line is written without a terminal: a shorter wait needs none. The next lines come after twice,
+/// four times this, and so on, so a wait of a day leaves fourteen lines in a log.
 const FIRST_LINE: Duration = Duration::from_secs(10);
 
 /// Shows the place in the queue, the holder and the time waited, until dropped.
@@ -51,14 +51,14 @@ impl Waiting<'_> {
     async fn rewrite(&self) -> Infallible {
         let line = Line;
         loop {
-            // Sleep first: a lock that is free needs no line.
+            // Sleep first: for a free lock no line is needed.
             time::sleep(INTERVAL).await;
             let status = self.look().await;
             line.write(&fit(&self.parts(status.as_ref()), width()));
         }
     }
 
-    /// Lines that grow rarer.
+    /// Writes lines at growing intervals.
     async fn tell(&self) -> Infallible {
         let mut at = FIRST_LINE;
         loop {
@@ -69,7 +69,7 @@ impl Waiting<'_> {
         }
     }
 
-    /// The same, and a line for each change of what they would say.
+    /// As [`tell`](Self::tell), with an additional line for each change.
     async fn tell_all(&self) -> Infallible {
         let mut at = FIRST_LINE;
         let mut said = Vec::new();
@@ -91,13 +91,13 @@ impl Waiting<'_> {
         time::timeout(INSPECT_TIMEOUT, self.lock.inspect()).await.ok()?.ok()
     }
 
-    /// What changes when somebody comes or goes, and not with the time alone.
+    /// The parts of a line that change when clients come or go, but not with time alone.
     fn standing(&self, status: &LockStatus) -> Vec<String> {
         let holder = status.holder.as_ref().map(|holder| holder.owner.to_string());
         whom::place(status, self.client).into_iter().chain(holder).collect()
     }
 
-    /// The line in pieces, the most important first.
+    /// The parts of the line, the most important first.
     fn parts(&self, status: Option<&LockStatus>) -> Vec<String> {
         let waited = duration::human(self.began.elapsed());
         let mut parts = vec![format!("{}: waiting for {waited}", self.name)];
@@ -113,9 +113,9 @@ impl Waiting<'_> {
     }
 }
 
-/// As many of the pieces as fit into `width`; the last one may be cut, and says so.
+/// As many of the parts as fit into `width`; the last one may be cut, which is marked.
 fn fit(parts: &[String], width: usize) -> String {
-    /// Of a piece that is cut: less says nothing.
+    /// Least length of a part that is cut.
     const CUT_MIN: usize = 12;
     let mut line = "fairlock".to_owned();
     let mut used = line.chars().count();

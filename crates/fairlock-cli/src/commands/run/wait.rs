@@ -1,4 +1,4 @@
-//! Waiting for one's turn, and once more when the lock was over before anything was done under it.
+//! Waits for the lock, and again if it was over before the command began.
 
 use std::time::Duration;
 
@@ -16,25 +16,25 @@ use crate::base::exit::{Code, Failure};
 use crate::base::message;
 use crate::process::signal::Signals;
 
-/// How often a lock under a fixed lease may be over before the command has begun, before the lease is called too
-/// short. A renewed one is asked for again as long as `--wait` says.
+/// How often a lock under a fixed lease may be over before the command begins, until the lease counts as too short. A
+/// renewed one is requested again as long as `--wait` allows.
 const OVER_MAX: u32 = 3;
 
-/// Who does not wait hears of a store that does not answer after this time, as long as one attempt to connect.
+/// A run that does not wait gives up on a silent store after this time, the length of one attempt to connect.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
 
-/// What is left of a wait at least: whoever has spent it on the connection still looks once.
+/// Least rest of a wait: a run that has spent it on connecting still tries once.
 const LEAST: Duration = Duration::from_millis(1);
 
-/// How long the look for who holds the lock may take, when nothing is left to do but to name it.
+/// How long the look for the holder may take, when it only serves the message.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What came of one attempt.
+/// The outcome of one attempt.
 enum Got {
     Lock(Guard),
-    /// It is taken, and the time is up.
+    /// The lock is held, and the time is over.
     Nothing,
-    /// It was granted, and over before this process could use it.
+    /// The lock was granted, and over before this process could use it.
     Over,
 }
 
@@ -50,17 +50,17 @@ pub(super) struct Wait<'a> {
 }
 
 impl<'a> Wait<'a> {
-    /// The wait counts from `began`: connecting is a part of it.
+    /// The wait counts from `began`: connecting is part of it.
     pub(super) fn new(lock: &'a Lock, client: ClientId, args: &'a Run, began: Duration) -> Self {
         Self { lock, client, args, began, over: 0 }
     }
 
-    /// Acquires the lock, or says why not. A signal, like every other early end, drops the wait, and
-    /// that leaves the queue.
+    /// Acquires the lock, or returns why not. A signal, like every other early end, drops the wait, which
+    /// leaves the queue.
     pub(super) async fn acquire(&mut self, signals: &mut Signals) -> Result<Guard, Failure> {
         loop {
             let got = tokio::select! {
-                // A signal goes first: a lock that arrives together with it must not start the command.
+                // Signals first: a lock that arrives together with one must not start the command.
                 biased;
                 signal = signals.recv() => return Err(Failure::signal(signal)),
                 got = self.attempt() => got?,
@@ -69,14 +69,14 @@ impl<'a> Wait<'a> {
             match got {
                 Got::Lock(guard) => return Ok(guard),
                 Got::Nothing => return Err(self.conflict().await),
-                // The library cannot tell a short lease from a process, or a store, that stood still once. Only
-                // trying again does.
+                // The library cannot distinguish a short lease from a process or a store that stood still once;
+                // another attempt can.
                 Got::Over => self.count_over()?,
             }
         }
     }
 
-    /// The lock was over before the command began, so that nothing ran: it is waited for once more.
+    /// Gives back a lock that was over before the command began, so that it can be waited for again.
     pub(super) async fn again(&mut self, guard: Guard) -> Result<(), Failure> {
         drop(release(guard).await);
         self.count_over()
@@ -126,7 +126,7 @@ impl<'a> Wait<'a> {
             return Failure::silent(*conflict_exit_code);
         }
         let status = time::timeout(LOOK_TIMEOUT, self.lock.inspect_first(0)).await;
-        // Free by now, or the store is silent: then nobody can be named.
+        // `None` if the lock is free by now, or the store is silent.
         let holder = status.ok().and_then(Result::ok).and_then(|status| whom::holder(&status));
         if self.args.once_per.is_some() {
             return once::skipped(self.args, holder);

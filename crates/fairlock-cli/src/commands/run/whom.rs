@@ -1,10 +1,10 @@
-//! Who holds a lock, and who waits for it, in the words of one line.
+//! The holder of a lock and its waiters, as parts of one line.
 
 use fairlock::{ClientId, LockStatus, OwnerId, QueuedWaiter};
 
 use crate::locks::text::{age, done, who};
 
-/// `held by ann@web-1, pid 42, backup.sh, for 3m10s`, or that its work is done; `None` when it is free.
+/// `held by ann@web-1, pid 42, backup.sh, for 3m10s`, or that the run is done; `None` if the lock is free.
 pub(super) fn holder(status: &LockStatus) -> Option<String> {
     let holder = status.holder.as_ref()?;
     if let Some(done) = done(status) {
@@ -17,13 +17,13 @@ pub(super) fn holder(status: &LockStatus) -> Option<String> {
     Some(text)
 }
 
-/// `2 of 5 in the queue`; `None` for a client that does not stand there.
+/// `2 of 5 in the queue`; `None` for a client that is not in it.
 pub(super) fn place(status: &LockStatus, client: ClientId) -> Option<String> {
     let place = waiter(status, client)?.place;
     Some(format!("{place} of {} in the queue", status.queue_len))
 }
 
-/// `after bob@web-2, pid 7, sync, waiting for 12s`: who stands right before the client.
+/// `after bob@web-2, pid 7, sync, waiting for 12s`: the waiter right before the client.
 pub(super) fn predecessor(status: &LockStatus, client: ClientId) -> Option<String> {
     let place = waiter(status, client)?.place;
     let before = status.queue.iter().rfind(|waiter| waiter.place < place)?;
@@ -41,7 +41,7 @@ fn waiter(status: &LockStatus, client: ClientId) -> Option<&QueuedWaiter> {
     status.queue.iter().find(|waiter| waiter.owner.client() == Some(client))
 }
 
-/// What a client says of itself; its id, where it says nothing.
+/// What the owner's client publishes about itself, else its id.
 fn owner(status: &LockStatus, owner: &OwnerId) -> String {
     match status.client(owner) {
         Some(client) => who(client),

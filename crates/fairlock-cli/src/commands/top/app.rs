@@ -1,4 +1,4 @@
-//! What the view shows and what keys do to it. Pure: looks, keys and times come in.
+//! The state of the view, and what keys do to it. Pure: looks, keys and times are passed in.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -10,32 +10,32 @@ use crate::locks::look::Name;
 /// Longest filter, in characters.
 const FILTER_MAX: usize = 64;
 
-/// Rows that a page key moves by.
+/// Rows that a page key moves the selection by.
 const PAGE: usize = 10;
 
-/// All that is known, and how it is looked at.
+/// Everything that is known, and how it is shown.
 #[derive(Debug, Default)]
 pub(super) struct App {
     rows: BTreeMap<Name, Row>,
     /// Locks in use that are not looked at.
     pub(super) hidden: usize,
-    /// Whether all locks of the store came by once.
+    /// Whether the search has seen all locks of the store once.
     pub(super) searched: bool,
-    /// Why the search for locks does not get on.
+    /// Why the search for locks makes no progress.
     pub(super) walk_trouble: Option<String>,
     pub(super) sort: Sort,
     pub(super) reversed: bool,
     pub(super) filter: String,
     pub(super) mode: Mode,
     selected: Option<Name>,
-    /// Where the selected lock stood: what takes its place is selected when it goes.
+    /// The row of the selected lock: when the lock disappears, the one that takes its row is selected.
     selected_at: usize,
     pub(super) store: Health,
-    /// What came of the last command.
+    /// The outcome of the last command.
     pub(super) message: Option<String>,
 }
 
-/// A lock, and what was seen of it over time.
+/// A lock, and its changes over time.
 #[derive(Debug)]
 pub(super) struct Row {
     pub(super) facts: Facts,
@@ -45,7 +45,7 @@ pub(super) struct Row {
 /// Whether the store answers.
 #[derive(Debug, Default)]
 pub(super) struct Health {
-    /// When it did.
+    /// When it last answered.
     pub(super) answered: Duration,
     pub(super) trouble: Option<String>,
 }
@@ -54,13 +54,13 @@ pub(super) struct Health {
 pub(super) enum Mode {
     #[default]
     Normal,
-    /// The filter is being typed; this was it before.
+    /// The filter is being typed; this was the one before.
     Filter(String),
-    /// Shall the lock be taken away?
+    /// The question whether to take the lock away.
     Confirm(Force),
 }
 
-/// A lock that shall be taken from its holder, as it was seen when that was decided.
+/// A lock to take from its holder, as it was seen at the decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Force {
     pub(super) name: Name,
@@ -113,7 +113,7 @@ impl Sort {
             Self::Waiting => b.facts.waiting.cmp(&a.facts.waiting),
             Self::Name => Ordering::Equal,
             Self::For => held_for(b).cmp(&held_for(a)),
-            // Without an end: last.
+            // Without a deadline: last.
             Self::Left => a
                 .facts
                 .left
@@ -126,7 +126,7 @@ impl Sort {
     }
 }
 
-/// A key, as far as it means anything here.
+/// A key with a meaning here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Press {
     Char(char),
@@ -145,7 +145,7 @@ pub(super) enum Press {
     Suspend,
 }
 
-/// What a key wants to be done outside.
+/// What a key requests of the caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Act {
     Quit,
@@ -157,7 +157,7 @@ pub(super) enum Act {
 #[derive(Debug, Default)]
 pub(super) struct Looked {
     pub(super) facts: Vec<Facts>,
-    /// Whether these are all that are looked at, or one of them.
+    /// Whether these are all tracked locks, or one of them.
     pub(super) all: bool,
     pub(super) hidden: usize,
     pub(super) searched: bool,
@@ -171,7 +171,7 @@ impl App {
         Self { sort, filter, store, ..Self::default() }
     }
 
-    /// Takes in what a look has shown.
+    /// Takes in the result of looks.
     pub(super) fn take(&mut self, now: Duration, looked: Looked) {
         self.store = Health { answered: now, trouble: None };
         self.hidden = looked.hidden;
@@ -195,12 +195,12 @@ impl App {
         self.keep_selection();
     }
 
-    /// The store does not answer.
+    /// Notes that the store does not answer.
     pub(super) fn trouble(&mut self, text: String) {
         self.store.trouble = Some(text);
     }
 
-    /// The rows that pass the filter, in their order.
+    /// The rows that pass the filter, in order.
     pub(super) fn shown(&self) -> Vec<&Row> {
         let filter = self.filter.to_lowercase();
         let mut shown: Vec<_> =
@@ -212,24 +212,24 @@ impl App {
         shown
     }
 
-    /// How many locks are looked at, whether they pass the filter or not, and how many are in use.
+    /// How many locks are tracked, whether or not they pass the filter, and how many of them are in use.
     pub(super) fn counts(&self) -> (usize, usize) {
         let in_use = self.rows.values().filter(|row| row.facts.is_in_use()).count();
         (self.rows.len(), in_use)
     }
 
-    /// The selected lock's place among those shown.
+    /// The row of the selected lock.
     pub(super) fn selected(&self) -> Option<usize> {
         let selected = self.selected.as_ref()?;
         self.shown().iter().position(|row| row.facts.name == *selected)
     }
 
-    /// The lock whose queue is wanted.
+    /// The lock whose queue is shown.
     pub(super) fn selected_name(&self) -> Option<&Name> {
         self.selected.as_ref()
     }
 
-    /// Does what a key says.
+    /// Handles a key.
     pub(super) fn press(&mut self, key: Press) -> Option<Act> {
         match key {
             Press::Interrupt => return Some(Act::Quit),
@@ -322,7 +322,7 @@ impl App {
         self.selected_at = to;
     }
 
-    /// The selected lock stays selected; when it is not shown any more, what has taken its place is.
+    /// Keeps the selected lock selected; when it is not shown any more, selects the one that has taken its row.
     fn keep_selection(&mut self) {
         if self.selected().is_none() {
             let shown = self.shown();
@@ -337,7 +337,7 @@ impl App {
     }
 }
 
-/// Whether a lock's name, or who holds it, contains the filter, which is in lower case.
+/// Whether a lock's name or holder contains the filter, which is in lower case.
 fn passes(facts: &Facts, filter: &str) -> bool {
     let contains = |text: &str| text.to_lowercase().contains(filter);
     let by_holder = facts
@@ -403,7 +403,7 @@ mod tests {
         assert_eq!(app.sort, Sort::Waiting);
         app.press(Press::Char('r'));
         assert_eq!(shown(&app).concat(), "cab");
-        // Another holder was seen: that lock goes up.
+        // Another holder was seen: the lock moves up.
         app.sort = Sort::Changes;
         app.reversed = false;
         let other = vec![facts("c", "eve", 10)];
@@ -426,7 +426,7 @@ mod tests {
             app.press(Press::Escape);
             assert_eq!(app.filter, "");
         }
-        // Taken back while it is typed.
+        // Undone while it is typed.
         type_in(&mut app, "/b");
         app.press(Press::Enter);
         type_in(&mut app, "/x");
@@ -457,7 +457,7 @@ mod tests {
         assert_eq!(selected(&app), "c");
         app.press(Press::Char('k'));
         assert_eq!(selected(&app), "c");
-        // It goes: what takes its place is selected.
+        // It disappears: the lock that takes its row is selected.
         app.press(Press::Char('j'));
         let left = vec![facts("b", "x", 1), facts("c", "", 1)];
         app.take(secs(2), Looked { facts: left, all: true, searched: true, ..Looked::default() });
@@ -482,7 +482,7 @@ mod tests {
             assert_eq!((&app.mode, app.message.as_deref()), (&Mode::Normal, Some("b: left alone")));
         }
         type_in(&mut app, "u");
-        // What is confirmed is what was asked, whatever was seen meanwhile.
+        // The confirmation is for what the question showed, whatever was seen meanwhile.
         let other = vec![facts("b", "eve", 10)];
         app.take(secs(2), Looked { facts: other, all: false, searched: true, ..Looked::default() });
         let Some(Act::Force(force)) = app.press(Press::Char('y')) else { panic!("{:?}", app.mode) };

@@ -1,4 +1,4 @@
-//! What is shown of a lock: plain data, ready to be drawn.
+//! The facts of a lock that are shown: plain data, ready to be drawn.
 
 use std::collections::VecDeque;
 use std::time::{Duration, SystemTime};
@@ -15,20 +15,20 @@ pub(super) struct Facts {
     pub(super) name: Name,
     pub(super) kind: Option<Kind>,
     pub(super) holder: Option<Holder>,
-    /// Until the lease ends unless it is renewed.
+    /// Time until the lease ends unless it is renewed.
     pub(super) left: Option<Duration>,
     pub(super) token: Option<u64>,
     pub(super) waiting: usize,
-    /// The first in line, if they were asked for.
+    /// The first waiters, if they were requested.
     pub(super) queue: Vec<Waiter>,
-    /// Why there is nothing to show.
+    /// Why there are no facts.
     pub(super) trouble: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Holder {
     pub(super) id: String,
-    /// Where its client runs, as far as it says.
+    /// What its client publishes about itself.
     pub(super) who: Option<String>,
     pub(super) held_for: Option<Duration>,
     pub(super) count: u32,
@@ -40,7 +40,7 @@ pub(super) struct Waiter {
     pub(super) id: String,
     pub(super) who: Option<String>,
     pub(super) waits_for: Option<Duration>,
-    /// `None` where it cannot be known.
+    /// `None` if unknown.
     pub(super) alive: Option<bool>,
 }
 
@@ -73,7 +73,7 @@ impl Facts {
         }
     }
 
-    /// A look that has failed.
+    /// The result of a failed look.
     pub(super) fn failed(target: &Target, error: &Error) -> Self {
         Self {
             name: target.name.clone(),
@@ -91,8 +91,8 @@ impl Facts {
         self.holder.is_some() || self.waiting > 0
     }
 
-    /// Whether somebody else got the lock since this look: another holder, or another token where the
-    /// same one, or nobody, is seen again.
+    /// Whether somebody else got the lock since this look: there is another holder, or another token if the
+    /// holder is the same or there is none.
     fn is_handed_on(&self, later: &Self) -> bool {
         if self.trouble.is_some() || later.trouble.is_some() {
             return false;
@@ -103,23 +103,23 @@ impl Facts {
     }
 }
 
-/// For how long, by the store's own clock.
+/// How long ago, by the store's clock.
 fn age(status: &LockStatus, since: Option<SystemTime>) -> Option<Duration> {
     status.at.duration_since(since?).ok()
 }
 
-/// How often a lock was seen to change hands. A token is a time and no counter, so what happens
-/// between two looks counts once: it is "at least", and one a look at most.
+/// How often a lock was seen to change hands. A token is a time and not a counter, so all changes between two looks
+/// count as one: the number is a lower bound, at most one for each look.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Changes {
     looks: VecDeque<(Duration, bool)>,
 }
 
-/// Looks that are remembered.
+/// Number of looks that are remembered.
 const LOOKS_MAX: usize = 30;
 
 impl Changes {
-    /// Takes in a look at this time, and the one before it.
+    /// Takes in a look at this time and the one before it.
     pub(super) fn note(&mut self, at: Duration, before: Option<&Facts>, now: &Facts) {
         if self.looks.len() == LOOKS_MAX {
             self.looks.pop_front();
@@ -127,11 +127,11 @@ impl Changes {
         self.looks.push_back((at, before.is_some_and(|before| before.is_handed_on(now))));
     }
 
-    /// Changes a second; `None` before the second look.
+    /// Changes per second; `None` before the second look.
     pub(super) fn per_second(&self) -> Option<f64> {
         let (first, last) = (self.looks.front()?.0, self.looks.back()?.0);
         let time = last.checked_sub(first).filter(|time| !time.is_zero())?;
-        // What the first look saw happened before the time that is measured.
+        // A change seen by the first look happened before the measured time.
         let seen = self.looks.iter().skip(1).filter(|(_, changed)| *changed).count();
         Some(seen as f64 / time.as_secs_f64())
     }
@@ -166,12 +166,12 @@ pub(super) mod tests {
             (facts("x", "a", 1), false),
             (facts("x", "a", 1), false),
             (facts("x", "b", 2), true),
-            // Free now; nobody had it in between.
+            // Free now, and nobody had it in between.
             (facts("x", "", 2), false),
             // Free again, and somebody had it in between.
             (facts("x", "", 3), true),
             (facts("x", "b", 4), true),
-            // Java mints no tokens.
+            // Java issues no tokens.
             (facts("x", "c", 4), true),
             // The token is forgotten.
             (Facts { token: None, ..facts("x", "c", 4) }, false),

@@ -1,5 +1,5 @@
-//! Where the facts come from: a walk through the store that never ends, and a look at each tracked
-//! lock every interval. One thing at a time, so that a slow store is asked less and not more.
+//! The source of the facts: an endless walk through the store, and a look at each tracked lock every
+//! interval. One thing at a time, so that a slow store gets fewer requests and not more.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,27 +18,27 @@ use crate::locks::look::{self, Name, Target};
 /// Waiters of the selected lock that are listed.
 const QUEUE_MAX: usize = 50;
 
-/// Shortest rest between two walks. A walk that took longer is followed by a rest as long as it was, so
-/// that a store is searched half of the time at most.
+/// Shortest rest between two walks. After a walk that took longer the rest is as long as the walk, so that a
+/// store is searched at most half of the time.
 const REST_MIN: Duration = Duration::from_secs(2);
 
-/// News that nobody has looked at yet.
+/// Capacity for news that are not taken in yet.
 const QUEUED_MAX: usize = 8;
 
-/// What is to be known, and what was done.
+/// News for the view.
 #[derive(Debug)]
 pub(super) enum News {
     Looked(Looked),
-    /// The store did not answer, or refused.
+    /// The store did not answer, or denied the request.
     Trouble(String),
-    /// What came of a command.
+    /// The outcome of a command.
     Said(String),
 }
 
 /// The view's end of the feed.
 pub(super) struct Feed {
     pub(super) news: mpsc::Receiver<News>,
-    /// The lock whose queue is wanted.
+    /// The lock whose queue is shown.
     pub(super) selected: watch::Sender<Option<Name>>,
     client: Client,
     sender: mpsc::Sender<News>,
@@ -50,15 +50,15 @@ struct Looker {
     tracked: Tracked,
     selected: watch::Receiver<Option<Name>>,
     news: mpsc::Sender<News>,
-    /// Why the walk does not get on.
+    /// Why the walk makes no progress.
     walk_trouble: Option<String>,
 }
 
-/// A step of the walk; `None` at the end of each.
+/// A step of the walk; `None` at its end.
 type Found = Result<Option<Vec<LockEntry>>, Error>;
 
 impl Feed {
-    /// Begins to look. `rate` is that of the walk; `None` where the locks were named.
+    /// Starts the looks. `rate` is that of the walk; `None` if the locks were named.
     pub(super) fn start(
         client: &Client,
         tracked: Tracked,
@@ -83,7 +83,7 @@ impl Feed {
         Self { news, selected, client: client.clone(), sender, again }
     }
 
-    /// Takes a lock away; what came of it is told.
+    /// Takes a lock away and sends the outcome.
     pub(super) fn force(&self, force: Force) {
         let (client, news, again) =
             (self.client.clone(), self.sender.clone(), Arc::clone(&self.again));
@@ -93,14 +93,14 @@ impl Feed {
                 Ok(text) => format!("{name}: {text}"),
                 Err(error) => message::redact(&error.to_string()),
             };
-            // Nobody may be there any more.
+            // The view may be gone.
             let _ = news.send(News::Said(text)).await;
             again.notify_one();
         });
     }
 }
 
-/// Only from the holder that was seen: who got the lock in the meantime is left alone.
+/// Takes the lock only from the holder that was seen, not from one who got it in the meantime.
 async fn take_away(client: &Client, force: &Force) -> Result<&'static str, Error> {
     let target = Target { name: force.name.clone(), kind: None };
     let seen = look::look(client, target, 0).await?;
@@ -170,7 +170,7 @@ impl Looker {
         }
     }
 
-    /// A step of the walk. At the end of the first one nobody has to wait for the next tick.
+    /// Takes in a step of the walk. At the end of the first walk, the next look does not wait for the tick.
     async fn take(&mut self, step: Found) -> bool {
         self.walk_trouble = step.as_ref().err().map(|error| message::redact(&error.to_string()));
         match step {
@@ -190,16 +190,16 @@ impl Looker {
         }
     }
 
-    /// One look for each tracked lock.
+    /// Looks at each tracked lock.
     async fn look_at_all(&mut self) -> bool {
-        // Every look that is sent without a connection would wait for one.
+        // Without a connection, every look would wait for one.
         if !self.is_connected() {
             return self.tell(News::Trouble("no connection; trying again".to_owned())).await;
         }
         let selected = self.selected.borrow_and_update().clone();
         let mut targets = self.tracked.targets();
         if targets.is_empty() {
-            // Nothing to look at; does the store answer?
+            // Nothing to look at: only checks whether the store answers.
             if let Err(error) = self.client.ping().await {
                 return self.trouble(&error).await;
             }
@@ -227,7 +227,7 @@ impl Looker {
         self.looked(facts, true).await
     }
 
-    /// Another lock was selected: its queue is wanted at once. If that fails, the next tick says why.
+    /// Another lock was selected, so its queue is looked at immediately. If that fails, the next tick says why.
     async fn look_at_selected(&mut self) -> bool {
         let selected = self.selected.borrow_and_update().clone();
         let target = selected.and_then(|name| self.tracked.target(&name));
@@ -252,13 +252,13 @@ impl Looker {
         self.tell(News::Trouble(message::redact(&error.to_string()))).await
     }
 
-    /// `false` when nobody listens any more.
+    /// Sends news; `false` if nobody listens any more.
     async fn tell(&self, news: News) -> bool {
         self.news.send(news).await.is_ok()
     }
 }
 
-/// Whether the next lock would meet the same error.
+/// Whether the next look would fail with the same error.
 fn concerns_the_store(error: &Error) -> bool {
     use fairlock::ErrorKind::{Misuse, Protocol, WrongType};
     !matches!(error.kind(), Misuse | Protocol | WrongType)

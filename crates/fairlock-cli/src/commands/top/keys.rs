@@ -1,7 +1,7 @@
-//! The keyboard: a thread that reads what a terminal sends, and makes keys of it.
+//! The keyboard: a thread that reads the bytes of a terminal and turns them into keys.
 //!
-//! Why not crossterm's events: version 0.29 loses a key that arrives together with a change of the
-//! window's size until the next one is pressed, and turns in circles on a terminal that is gone.
+//! crossterm's events are not used: if a key arrives together with a change of the window's size, version
+//! 0.29 holds the key back until the next one is pressed; and it spins on a terminal that is gone.
 
 use std::fs::File;
 use std::io::{self, IsTerminal as _, Read as _};
@@ -15,22 +15,22 @@ use tokio::sync::mpsc;
 
 use super::app::Press;
 
-/// Keys that wait to be looked at: more come only from a paste, and wait in the terminal.
+/// Capacity for keys. More only come from a paste, and wait in the terminal.
 const QUEUED_MAX: usize = 64;
 
-/// What begins like the code of a key is one if the rest comes within this time. Else it was the
-/// Escape key.
+/// Bytes that begin like the code of a key are one if the rest arrives within this time. Otherwise the
+/// first was the Escape key.
 const CODE_TAKES: Duration = Duration::from_millis(50);
 
-/// Longest code that is waited for; no key of ours has more than six bytes.
+/// Longest code in bytes; no key of ours has more than six.
 const CODE_MAX: usize = 32;
 
 const ESCAPE: u8 = 0x1b;
 
-/// Starts to read. The thread ends with the program, or with the terminal.
+/// Starts reading. The thread ends with the program or with the terminal.
 ///
 /// # Errors
-/// When there is no terminal to read from.
+/// If there is no terminal to read from.
 pub(super) fn read() -> io::Result<mpsc::Receiver<io::Result<Press>>> {
     let stdin = io::stdin();
     let terminal = match stdin.is_terminal() {
@@ -55,7 +55,7 @@ pub(super) fn read() -> io::Result<mpsc::Receiver<io::Result<Press>>> {
     Ok(receiver)
 }
 
-/// Waits for the next bytes, or for there being none.
+/// Waits for the next bytes, or until none come.
 fn next(mut terminal: &File, keys: &mut Keys) -> io::Result<Vec<Press>> {
     let limit = (!keys.begun.is_empty())
         .then(|| Timespec { tv_sec: 0, tv_nsec: CODE_TAKES.subsec_nanos().into() });
@@ -75,18 +75,18 @@ fn next(mut terminal: &File, keys: &mut Keys) -> io::Result<Vec<Press>> {
     }
 }
 
-/// Makes keys of bytes.
+/// Turns bytes into keys.
 #[derive(Debug, Default)]
 struct Keys {
-    /// What may be the beginning of a code, or of a character.
+    /// Bytes that may begin a code or a character.
     begun: Vec<u8>,
 }
 
-/// What some bytes begin with.
+/// What a sequence of bytes begins with.
 enum Begin {
-    /// A key, or none of ours, of so many bytes.
+    /// A key, `None` if it has no meaning here, and its number of bytes.
     Whole(Option<Press>, usize),
-    /// There is more to come.
+    /// An incomplete key.
     Part,
 }
 
@@ -104,7 +104,7 @@ impl Keys {
         presses
     }
 
-    /// Nothing more has come.
+    /// No more bytes have come.
     fn rest(&mut self) -> Vec<Press> {
         let begun = std::mem::take(&mut self.begun);
         match begun.first() {
@@ -139,7 +139,7 @@ fn begin_code(bytes: &[u8]) -> Begin {
         }
         Some(b'O') if bytes.len() > 2 => (&bytes[2..2], 2),
         Some(b'O') => return Begin::Part,
-        // Two keys that came together.
+        // Two keys that arrived together.
         Some(_) => return Begin::Whole(Some(Press::Escape), 1),
     };
     let press = match (parameters, bytes[last]) {
@@ -186,7 +186,7 @@ mod tests {
             (b"\r\n", &[Press::Enter; 2]),
             (b"\x7f\x08", &[Press::Backspace; 2]),
             (b"\x03\x1a", &[Press::Interrupt, Press::Suspend]),
-            // Keys that mean nothing: Ctrl-Up, F5, Delete, Tab.
+            // Keys without a meaning: Ctrl-Up, F5, Delete, Tab.
             (b"\x1b[1;5A\x1b[15~\x1b[3~\tx", &[c('x')]),
             ("aé日🔒".as_bytes(), &[c('a'), c('é'), c('日'), c('🔒')]),
             (b"\xff\xe6x\xc3(", &[c('x'), c('(')]),

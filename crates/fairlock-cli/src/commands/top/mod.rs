@@ -1,6 +1,6 @@
 //! `fairlock top`: locks, holders and queues, live.
 //!
-//! Data flows one way: `feed` (looks at the store) -> `app` (what is known, what keys do; pure) ->
+//! Data flows one way: `feed` (looks at the store) -> `app` (the state, and what keys do; pure) ->
 //! `view` (draws it; pure) -> `screen` (the terminal).
 
 mod app;
@@ -34,22 +34,22 @@ use screen::Screen;
 use tracked::Tracked;
 use view::Look;
 
-/// Shortest time between two rounds of looks: a person sees no more, and a server has other work.
+/// Shortest time between two rounds of looks: people see no more, and the server has other work.
 const INTERVAL_MIN: Duration = Duration::from_millis(200);
 
-/// Longest; beyond it `fairlock list` does the same.
+/// Longest time; beyond it `fairlock list` serves as well.
 const INTERVAL_MAX: Duration = Duration::from_secs(3_600);
 
-/// Keys looked at in a second, unless told otherwise: it goes on for as long as somebody watches.
+/// Default for the keys searched per second: the search goes on for as long as somebody watches.
 const RATE: u32 = 10_000;
 
-/// After this time a store that does not answer is an error that is shown; the next look tries again.
+/// After this time a store that does not answer is shown as an error; the next look tries again.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How long the end may take: nothing is left behind that a server would not drop by itself.
+/// How long the end may take: a server drops everything by itself.
 const END_MAX: Duration = Duration::from_millis(500);
 
-/// How often the times on the screen are brought up to date while there are no news.
+/// How often the times on the screen are updated while there are no news.
 const REDRAW: Duration = Duration::from_millis(500);
 
 const EXAMPLES: &str = "\
@@ -122,7 +122,7 @@ fn max() -> clap::builder::RangedI64ValueParser<u32> {
     clap::value_parser!(u32).range(1..=1_000)
 }
 
-/// Shows locks until it is told to end.
+/// Shows locks until the user leaves.
 pub(crate) async fn top(args: Args) -> Result<Code, Failure> {
     let is_dumb = env::var_os("TERM").is_some_and(|term| term == "dumb");
     if !io::stdout().is_terminal() || is_dumb {
@@ -143,7 +143,7 @@ pub(crate) async fn top(args: Args) -> Result<Code, Failure> {
         client = store.connect(false) => client?,
     };
     let done = watch(&client, args, shown_url, &mut signals).await;
-    // A terminal that was left is not kept waiting for a server.
+    // After leaving, the terminal does not wait for a server.
     let _ = time::timeout(END_MAX, store::shutdown(client)).await;
     done
 }
@@ -180,7 +180,7 @@ async fn watch(
             biased;
             signal = signals.recv() => return Err(Failure::signal(signal)),
             _ = goes_on.recv() => screen.resume().map_err(|error| trouble(&error))?,
-            // Drawing asks for the size.
+            // Drawing reads the size.
             _ = resized.recv() => {}
             key = keys.recv() => match key {
                 Some(Ok(key)) => act = app.press(key),

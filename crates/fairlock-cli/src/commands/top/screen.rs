@@ -1,4 +1,4 @@
-//! The terminal, taken and given back: on the way out, by a signal, after an error, on a panic.
+//! Takes the terminal and gives it back: at the end, on a signal, after an error, on a panic.
 
 use std::io::{self, Stdout, Write as _};
 use std::panic;
@@ -15,10 +15,10 @@ use ratatui::crossterm::terminal::{
 use ratatui::{Frame, Terminal};
 use rustix::process::{Signal, kill_current_process_group};
 
-/// Within this time a signal that stops the process has reached all its threads.
+/// Within this time a signal that stops the process reaches all its threads.
 const STOP_TAKES: Duration = Duration::from_millis(20);
 
-/// The terminal as a screen of ours, until it is dropped.
+/// The terminal as a screen, until it is dropped.
 pub(super) struct Screen {
     terminal: Terminal<CrosstermBackend<Stdout>>,
 }
@@ -28,7 +28,7 @@ impl Screen {
     pub(super) fn enter() -> io::Result<Self> {
         give_back_on_panic();
         take()?;
-        // From here on dropping it gives the terminal back.
+        // From here on, dropping it gives the terminal back.
         let terminal = Terminal::new(CrosstermBackend::new(io::stdout()));
         if terminal.is_err() {
             give_back();
@@ -36,30 +36,30 @@ impl Screen {
         Ok(Self { terminal: terminal? })
     }
 
-    /// Draws a frame. A terminal that can shows it whole, never in parts.
+    /// Draws a frame. If the terminal can, it shows the frame at once, never in parts.
     pub(super) fn draw(&mut self, draw: impl FnOnce(&mut Frame<'_>)) -> io::Result<()> {
         execute!(io::stdout(), BeginSynchronizedUpdate)?;
         self.terminal.draw(draw)?;
         execute!(io::stdout(), EndSynchronizedUpdate)
     }
 
-    /// Stops the job, as the key does for programs that leave the terminal as it is; returns when it
-    /// goes on.
+    /// Stops the job, as the key does for programs that do not change the terminal; returns when it is
+    /// continued.
     pub(super) fn suspend(&mut self) -> io::Result<()> {
         give_back();
         kill_current_process_group(Signal::TSTP)?;
-        // Another thread may be the one that takes it: this one is stopped moments later.
+        // Another thread may receive the signal; then this one is stopped a moment later.
         thread::sleep(STOP_TAKES);
         self.resume()
     }
 
-    /// The job goes on: the shell has had the terminal meanwhile.
+    /// Takes the terminal again after the job is continued: the shell had it meanwhile.
     pub(super) fn resume(&mut self) -> io::Result<()> {
-        // Taking it twice would keep what it was the first time.
+        // Taking it twice would keep the modes of the first time.
         disable_raw_mode()?;
         take()?;
-        // One that knows nothing of the screen. (Clearing the old one would ask the terminal where its
-        // cursor is, and the answer would go to whoever reads the keys.)
+        // A new one, which assumes nothing about the screen. (Clearing the old one would query the terminal's
+        // cursor, and the thread that reads the keys would get the answer.)
         self.terminal = Terminal::new(CrosstermBackend::new(io::stdout()))?;
         Ok(())
     }
@@ -80,7 +80,7 @@ fn take() -> io::Result<()> {
     entered
 }
 
-/// As it was. What fails here fails on a terminal that is gone.
+/// Restores the terminal. This only fails if the terminal is gone.
 fn give_back() {
     let mut stdout = io::stdout();
     let _ = execute!(stdout, EndSynchronizedUpdate, LeaveAlternateScreen, Show);
@@ -88,7 +88,8 @@ fn give_back() {
     let _ = disable_raw_mode();
 }
 
-/// Before the message, which would be wiped with the screen. Other threads' panics end nothing here.
+/// Restores the terminal before the panic's message, which would otherwise be cleared with the screen. Panics of other
+/// threads do not end the program.
 fn give_back_on_panic() {
     let main = thread::current().id();
     let before = panic::take_hook();

@@ -1,4 +1,4 @@
-//! Which locks are looked at: a bounded number of those that a walk through the store has found.
+//! The tracked locks: a bounded number of those that a walk through the store has found.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,15 +7,15 @@ use fairlock::Kind;
 
 use crate::locks::look::{Name, Target};
 
-/// How long a lock that was found stays in view after it was in use.
+/// How long a found lock stays after it was last in use.
 const FREE_STAYS: Duration = Duration::from_secs(10);
 
-/// The locks that are looked at.
+/// The locks to look at.
 #[derive(Debug)]
 pub(super) struct Tracked {
     locks: BTreeMap<Name, Lock>,
     max: usize,
-    /// Locks in use that were passed over in this walk, and in the last one.
+    /// Locks in use without room, in this walk and in the last one.
     passed: usize,
     hidden: usize,
     searched: bool,
@@ -25,14 +25,14 @@ pub(super) struct Tracked {
 struct Lock {
     kind: Option<Kind>,
     waiting: usize,
-    /// It was named by the user, and stays.
+    /// The user has named it, so it stays.
     named: bool,
-    /// When it was in use last.
+    /// When it was last in use.
     used: Duration,
 }
 
 impl Tracked {
-    /// Those that were named, or none yet.
+    /// Tracks the named locks, or none yet.
     pub(super) fn new(names: Vec<Name>, max: usize) -> Self {
         let named =
             |name| (name, Lock { kind: None, waiting: 0, named: true, used: Duration::ZERO });
@@ -55,12 +55,12 @@ impl Tracked {
         self.hidden.max(self.passed)
     }
 
-    /// Whether all locks came by once.
+    /// Whether a walk has seen all locks once.
     pub(super) fn searched(&self) -> bool {
         self.searched
     }
 
-    /// The walk came by this lock. When there is no room, more waiters win.
+    /// The walk has found this lock. Without room, locks with more waiters win.
     pub(super) fn found(&mut self, target: Target, held: bool, waiting: usize, now: Duration) {
         if !held && waiting == 0 {
             return;
@@ -87,14 +87,14 @@ impl Tracked {
         self.locks.insert(name, lock);
     }
 
-    /// The walk is at its end.
+    /// The walk has ended.
     pub(super) fn walked(&mut self) {
         self.hidden = self.passed;
         self.passed = 0;
         self.searched = true;
     }
 
-    /// A look has shown this. A lock that was not in use for a while makes room.
+    /// Takes in the result of a look. A lock that was not in use for a while makes room.
     pub(super) fn looked(
         &mut self,
         name: &Name,
@@ -104,7 +104,7 @@ impl Tracked {
         now: Duration,
     ) {
         let Some(lock) = self.locks.get_mut(name) else { return };
-        // A fair lock without waiters is not known to be one, and stays what it was.
+        // A fair lock without waiters looks like another kind; it keeps the kind that is known.
         lock.kind = kind.or(lock.kind);
         lock.waiting = waiting;
         if in_use {
@@ -132,32 +132,32 @@ mod tests {
         tracked.targets().iter().map(|target| target.name.printable()).collect()
     }
 
-    /// Those with most waiters are looked at, the others counted; what was named stays.
+    /// Locks with most waiters are tracked, the others are counted; named ones stay.
     #[test]
     fn there_is_room_for_so_many() {
         let mut tracked = Tracked::new(vec![Name::new(b"n")], 3);
         for (name, waiting) in [("a", 0), ("b", 1), ("c", 0), ("d", 2), ("e", 1)] {
             find(&mut tracked, name, waiting);
         }
-        // `d` has taken the place of `a`.
+        // `d` has replaced `a`.
         assert_eq!((names(&tracked).as_str(), tracked.hidden()), ("bdn", 3));
         tracked.walked();
         assert!(tracked.searched());
-        // The next walk counts anew; until it has come as far, what the last one found is told.
+        // The next walk counts anew; until it has got as far, the last one's count is shown.
         find(&mut tracked, "a", 0);
         assert_eq!(tracked.hidden(), 3);
         tracked.walked();
         assert_eq!((names(&tracked).as_str(), tracked.hidden()), ("bdn", 1));
-        // Only named ones: nobody has to go.
+        // All are named: none has to go.
         let mut tracked = Tracked::new(vec![Name::new(b"n")], 1);
         find(&mut tracked, "a", 9);
         assert_eq!((names(&tracked).as_str(), tracked.hidden()), ("n", 1));
-        // A free one is none of them.
+        // A free lock is not counted.
         tracked.found(Target { name: Name::new(b"x"), kind: None }, false, 0, secs(0));
         assert_eq!(tracked.hidden(), 1);
     }
 
-    /// A lock that was found stays for a while after its use, so that one sees it come and go.
+    /// A found lock stays for a while after its use, so that people see it come and go.
     #[test]
     fn free_locks_make_room() {
         let mut tracked = Tracked::new(vec![Name::new(b"n")], 9);

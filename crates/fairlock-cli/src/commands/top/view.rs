@@ -1,4 +1,4 @@
-//! Draws the state. Pure: the same state at the same time is the same screen.
+//! Draws the state. Pure: the same state at the same time gives the same screen.
 
 use std::time::Duration;
 
@@ -13,23 +13,23 @@ use super::facts::{Facts, Holder};
 use crate::base::duration;
 use crate::locks::look;
 
-/// Smallest height at which the selected lock's queue is shown.
+/// Least height at which the selected lock's queue is shown.
 const DETAILS_FROM: u16 = 14;
 
-/// What stands for something that is not there.
+/// Marks an absent value.
 const NONE: &str = "-";
 
-/// What is drawn beside the state.
+/// What is drawn in addition to the state.
 #[derive(Clone, Debug)]
 pub(super) struct Look {
-    /// What the store is called.
+    /// The store.
     pub(super) shown_url: String,
     pub(super) interval: Duration,
     pub(super) color: bool,
 }
 
 impl Look {
-    /// A colour where colours are wanted. Nothing is told by colour alone.
+    /// A colour, if colours are enabled. No information depends on colour alone.
     fn color(&self, color: Color) -> Style {
         if self.color { Style::new().fg(color) } else { Style::new() }
     }
@@ -75,7 +75,7 @@ fn heading(app: &App, look: &Look) -> Line<'static> {
     Line::styled(text, Modifier::BOLD)
 }
 
-/// What is wrong, else what was just done, else how the rows were chosen.
+/// The trouble, else the outcome of the last command, else how the rows are selected.
 fn state_line(app: &App, look: &Look, now: Duration) -> Line<'static> {
     let silent = now.saturating_sub(app.store.answered);
     let late = 3 * look.interval + Duration::from_secs(1);
@@ -142,7 +142,7 @@ fn draw_rows(
     frame.render_stateful_widget(table, area, &mut state);
 }
 
-/// Width from which there is room for all columns.
+/// Least width for all columns.
 const ALL_COLUMNS_FROM: u16 = 64;
 
 struct Column {
@@ -202,12 +202,12 @@ fn holder_cell(row: &Row, look: &Look) -> Text<'static> {
     }
 }
 
-/// What a client says of itself, else its id.
+/// What a client publishes about itself, else its id.
 fn named(holder: &Holder) -> String {
     holder.who.clone().unwrap_or_else(|| holder.id.clone())
 }
 
-/// The selected lock: all that is known of it.
+/// Everything known about the selected lock.
 fn details(row: &Row, look: &Look) -> Vec<Line<'static>> {
     let facts = &row.facts;
     let mut first = vec![
@@ -257,7 +257,7 @@ fn holder_line(facts: &Facts) -> String {
     text
 }
 
-/// What does not fit is said to be missing.
+/// Draws the details. If they do not fit, the last line says so.
 fn draw_details(frame: &mut Frame<'_>, area: Rect, mut lines: Vec<Line<'static>>) {
     let block = Block::new().borders(ratatui::widgets::Borders::TOP);
     let inner = block.inner(area);

@@ -1,5 +1,4 @@
-//! What becomes of the terminal when the program fails. The tests here are run once more, as programs
-//! on a terminal.
+//! The terminal after the program fails. The tests here run a second time, as programs on a terminal.
 
 use std::env;
 
@@ -7,10 +6,10 @@ use fairlock_testkit::terminal::Terminal;
 
 use super::*;
 
-/// Set for a test that is run as the program.
+/// Set for a test that runs as the program.
 const AS_PROGRAM: &str = "FAIRLOCK_TEST_ON_TERMINAL";
 
-/// Runs the test of this name on a terminal; what it draws is awaited, then a key lets it go on.
+/// Runs the test of this name on a terminal, waits for what it draws, then lets it continue with a key.
 fn run(name: &str) -> Option<Terminal> {
     let program = env::current_exe().unwrap();
     let name = format!("top::screen::tests::{name}");
@@ -37,7 +36,7 @@ fn panics() {
     panic!("this is the message");
 }
 
-/// And the message stands on the screen that stays.
+/// The message is on the screen that stays.
 #[test]
 fn the_terminal_comes_back_after_a_panic() {
     let Some(mut terminal) = run("panics") else { return };

@@ -30,7 +30,7 @@ fn waiter(place: usize, who: &str, alive: Option<bool>) -> Waiter {
     }
 }
 
-/// Three locks: one with a queue, one of Java, one free; looked at at 1 s and at 2 s.
+/// Three locks: one with a queue, one of Java, one free. Looks at 1 s and at 2 s.
 fn app() -> App {
     let mut app = App::new(Sort::Waiting, "", secs(0));
     for (second, token) in [(1, 11), (2, 12)] {
@@ -162,7 +162,7 @@ q quit  up/down select  s sort  r reverse  / filte",
     );
 }
 
-/// No size makes it fall over.
+/// It works in every size.
 #[test]
 fn all_sizes() {
     let mut app = app();
@@ -193,7 +193,7 @@ fn the_line_of_state() {
         line(&app, 6),
         "sort: waiting (reversed)  filter: n  not shown: 12 more in use (--max)"
     );
-    // Three looks were missed.
+    // Three looks are missing.
     assert_eq!(line(&app, 7), "no answer for 5s");
     app.trouble("the connection failed".to_owned());
     assert_eq!(line(&app, 3), "no answer for 1s: the connection failed");
@@ -218,7 +218,7 @@ fn nothing_to_show() {
     assert_eq!(middle(&app), "  no lock passes the filter");
 }
 
-/// `NO_COLOR`: what is told stays the same.
+/// `NO_COLOR`: the text stays the same.
 #[test]
 fn colours_can_be_left_away() {
     let mut app = app();
