@@ -94,7 +94,7 @@ fn without_userinfo_password(base: &str) -> Option<String> {
 
 /// Whether an option of a URL holds a password: `password`, `pass`, `sentinel-password` and future ones, but not
 /// options that name where a password is.
-pub(crate) fn is_password(pair: &str) -> bool {
+pub(super) fn is_password(pair: &str) -> bool {
     let key = pair.split_once('=').map_or(pair, |(key, _)| key).to_ascii_lowercase();
     key.contains("pass") && !key.ends_with("-file") && !key.ends_with("-env")
 }
