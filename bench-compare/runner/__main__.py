@@ -11,9 +11,9 @@ import sys
 import time
 from fnmatch import fnmatch
 
+import goals
 import plan
 import publish
-import reach
 import report
 from measure import measure
 from server import Etcd, Server
@@ -37,7 +37,7 @@ def arguments():
     parser.add_argument("--out", default="target/bench-compare/results")
     parser.add_argument("--render", action="store_true", help="tables and plots of what --out has; measures nothing")
     parser.add_argument("--publish", action="store_true", help="with --render: into docs/ too")
-    parser.add_argument("--figures", action="store_true", help="the figures that numbers to reach are about")
+    parser.add_argument("--goals", action="store_true", help="the goals of speed beside what --out has; measures nothing")
     parser.add_argument("--list", action="store_true", help="parts with their times, rivals, workloads")
     for internal in ("server", "rust", "go", "java", "jars", "node", "program", "redispy"):
         parser.add_argument(f"--{internal}", default="", help=argparse.SUPPRESS)
@@ -233,8 +233,10 @@ def main():
     rivals = [rival for rival in chosen(plan.RIVALS, args.rivals, "rival") if args.smoke or not rival.control]
     if args.list:
         return listing(parts, rivals, args)
-    if args.figures:
-        return print("\n".join(reach.lines(report.load(args.out))))
+    if args.goals:
+        lines, bad = goals.judged(report.load(args.out))
+        print("\n".join(lines))
+        sys.exit(bad)
     if args.render:
         return publish.render(args.out, args.publish)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

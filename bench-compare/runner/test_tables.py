@@ -3,13 +3,15 @@
 import os
 import unittest
 
+import goals
 import grow
 import plan
 import publish
-import reach
 import report
 
-PAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../..", publish.PAGE)
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../..")
+PAGE = os.path.join(ROOT, publish.PAGE)
+GOALS_PAGE = os.path.join(ROOT, "docs/testing.md")
 
 
 def run_of(part, rival, workload, number, slower):
@@ -84,15 +86,25 @@ class Tables(unittest.TestCase):
         self.assertEqual(drawn["handovers-in-1.svg"].count("<polyline"), 15)
         self.assertEqual(drawn["distance.svg"].count("<polyline"), 4)
 
-    def test_numbers_to_reach_are_the_worst(self):
-        found = {name: value for name, value, _ in reach.found(everything())}
+    def test_figures_of_goals_are_the_worst(self):
+        found = {name: value for name, value, _ in goals.found(everything())}
         self.assertEqual(found["redisson-at-100"], 10, "by round: a slow one is slow for both")
         self.assertEqual((found["round-trips"], found["scripts-each"], found["script-ms"]), (2, 2, 0.02))
         self.assertEqual(found["idle-commands"], 0.5)
-        self.assertEqual(found["parts"], len(plan.PARTS))
-        few = {name: value for name, value, _ in reach.found(everything(rounds=2))}
-        self.assertEqual(few["parts"], 1, "`own` has one round")
-        self.assertEqual([line.split("\t")[0] for line in reach.lines({})], ["parts"])
+
+    def test_goals_are_reached_explained_or_missed(self):
+        by_id = {goal.id: goal for goal in goals.GOALS}
+        verdicts = [by_id["N7"].verdict(figure) for figure in (8, 5, 4.9, None)]
+        self.assertEqual(verdicts, ["reached", "explained", "MISSED", "not measured"])
+        self.assertEqual([by_id["N4"].verdict(figure) for figure in (2.1, 2.2)], ["reached", "MISSED"])
+        lines, bad = goals.judged({})
+        self.assertTrue(bad and all(line.startswith("not measured") for line in lines))
+
+    def test_the_goals_are_those_of_the_page(self):
+        with open(GOALS_PAGE) as file:
+            rows = [line for line in file if line.startswith("| N")]
+        for goal in goals.GOALS:
+            self.assertEqual(sum(row.startswith(f"| {goal.id} | {goal.text} |") for row in rows), 1, goal.id)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@
 //! - `redisson`: what goes wrong in Redisson, beside what happens here; and its own tests
 //! - `public_api`: the public API is the one in `docs/api.txt`
 //! - `named`: the tests that the pages in `docs` name exist
+//! - `reports`: what runs of hours have left in `docs` is complete and sound
 //! - `protocol`: what can be counted in `docs/protocol.md` is as the code has it
 //! - `tls`: encrypted connections, what each setting of them does, and what is refused
 //! - `tidy`: rules about the source that no lint knows
@@ -73,6 +74,7 @@ mod named;
 mod protocol;
 mod public_api;
 mod redisson;
+mod reports;
 mod secrets;
 mod send_sync;
 mod silence;

@@ -1,20 +1,64 @@
-"""The figures that the numbers to reach are about, as scripts/accept/speed reads them: name, figure, what it is, with
-tabs between. What was not measured has no line. The worst counts where there are several."""
+"""The goals of speed, beside what was measured: docs/testing.md, "Goals of speed", has the same ones. Where a figure has
+several values, the worst counts."""
 
 import statistics
+from dataclasses import dataclass
+from typing import Optional
 
 import grow
 import plan
 import report
 
 
-def lines(everything):
-    return [f"{name}\t{value:.4g}\t{text}" for name, value, text in found(everything) if value is not None]
+@dataclass(frozen=True)
+class Goal:
+    id: str
+    text: str
+    figure: str
+    """A name that `found` gives."""
+    bound: float
+    at_most: bool = True
+    explained: Optional[float] = None
+    """Up to here docs/performance.md, "Where the time goes", explains why the goal is missed."""
+
+    def verdict(self, figure):
+        if figure is None:
+            return "not measured"
+        if self.holds(figure, self.bound):
+            return "reached"
+        return "explained" if self.explained and self.holds(figure, self.explained) else "MISSED"
+
+    def holds(self, figure, bound):
+        return figure <= bound if self.at_most else figure >= bound
+
+
+GOALS = (
+    Goal("N1", "an uncontended acquire and release takes 2 round trips", "round-trips", 2),
+    Goal("N2", "it takes at most 1.15 x two PINGs (p50, same run)", "of-two-pings", 1.15, explained=1.6),
+    Goal("N3", "64 tasks on different locks reach at least 0.85 of a raw pipelined client", "of-raw-scripts", 0.85, at_most=False),
+    Goal("N4", "a hand-over takes at most 2.1 script calls", "scripts-each", 2.1),
+    Goal("N5", "release to next, p50: at most 1.5 x PING", "of-ping", 1.5, explained=3),
+    Goal("N6", "the rate at 10 000 waiters is at least 0.9 of the rate at 10", "of-rate-at-ten", 0.9, at_most=False),
+    Goal("N7", "at least 8 x Redisson's fair lock at 100 waiters", "redisson-at-100", 8, at_most=False, explained=5),
+    Goal("N8", "at least 50 x Redisson's fair lock at 1 000 waiters", "redisson-at-1000", 50, at_most=False, explained=13),
+    Goal("N9", "an idle waiting client sends at most 0.6 commands a second", "idle-commands", 0.6),
+    Goal("N10", "a script takes at most 0.1 ms of the server at 10 000 waiters", "script-ms", 0.1),
+)
+
+
+def judged(everything):
+    """A line for each goal, and whether one is missed or was not measured."""
+    figures = {name: (value, text) for name, value, text in found(everything)}
+    lines, bad = [], False
+    for goal in GOALS:
+        value, text = figures.get(goal.figure, (None, ""))
+        verdict = goal.verdict(value)
+        bad |= verdict in ("MISSED", "not measured")
+        lines.append(f"{verdict:12} {goal.id:4} {goal.text}" + ("" if value is None else f": {value:.4g} ({text})"))
+    return lines, bad
 
 
 def found(everything):
-    whole = [part.name for part in plan.PARTS if len(everything.get(part.name, {"rounds": []})["rounds"]) >= part.rounds]
-    yield "parts", len(whole), ", ".join(whole)
     one = report.medians(everything, "one-process", "uncontended-1").get("fairlock", {})
     # Each script is a round trip, and nothing else goes out but a PING now and then.
     trips = one.get("scripts_each")

@@ -1,0 +1,51 @@
+//! What runs of hours have left in `docs`: complete, and without a violation. Other pages and tables rely on them.
+
+use crate::named::page;
+
+/// The numbers in a cell such as `1000 + 32 + 16` or `1119`.
+fn numbers(cell: &str) -> Vec<u64> {
+    cell.split(" + ").map(|number| number.trim().parse().expect(cell)).collect()
+}
+
+/// Three versions of Redisson beside three servers, each with all cases passed and 1000 rounds at least.
+#[test]
+fn the_matrix_of_interoperation_is_whole_and_sound() {
+    let page = page("interop-report.md");
+    let matrix: Vec<Vec<&str>> = page
+        .lines()
+        .map(|line| line.trim_matches('|').split('|').map(str::trim).collect())
+        .filter(|cells: &Vec<&str>| cells.len() == 11 && cells[0].starts_with(char::is_numeric))
+        .collect();
+    let places: Vec<_> = matrix.iter().map(|cells| (cells[0], cells[1])).collect();
+    let versions = ["4.7.0", "3.52.0", "3.16.8"];
+    let servers = ["redis62", "redis70", "valkey91"];
+    let all = versions.iter().flat_map(|version| servers.map(|server| (*version, server)));
+    assert_eq!(places, all.collect::<Vec<_>>());
+    for cells in &matrix {
+        let [_, _, cases, rounds, _, to_java, to_rust, of_ours, _, _, violations] = cells[..]
+        else {
+            panic!("eleven cells: {cells:?}")
+        };
+        // A cell in which a case failed says so in words.
+        assert!(numbers(cases)[0] > 0, "{cells:?}");
+        assert!(numbers(rounds)[0] >= 1000, "{cells:?}");
+        assert!([to_java, to_rust, of_ours].iter().all(|way| numbers(way)[0] > 0), "{cells:?}");
+        assert_eq!(violations, "0", "{cells:?}");
+    }
+}
+
+/// `fairlock-torture merge` judges what it writes: a night that did too little is INVALID.
+#[test]
+fn the_nights_of_torture_did_enough_and_found_nothing() {
+    let page = page("torture-report.md");
+    assert!(page.contains("\n**no violation**: "), "{}", page.lines().nth(5).unwrap_or_default());
+    let words = page.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("acknowledged by sets that check tokens, 0 of them lost"));
+}
+
+#[test]
+fn every_table_of_the_comparison_is_filled_in() {
+    let page = page("performance.md");
+    assert!(page.matches("<!-- measured: ").count() > 5);
+    assert!(!page.contains("Not measured yet."), "scripts/bench-compare --render --publish");
+}
