@@ -72,7 +72,7 @@ fn d22_other_runs_inside_of_runs_go_on() {
 /// What a run with --once-per had left behind was refused as long as the lock was held for the rest of the time: "it
 /// would wait for itself for ever", of a run that was over. It waits as all others do, or skips without a word.
 #[test]
-fn f5_what_a_done_run_has_left_behind_is_not_refused() {
+fn what_a_done_run_has_left_behind_is_not_refused() {
     let Some(server) = Server::start(Generation::Redis70) else { return };
     let dir = TempDir::new();
     let host = format!("sqlite:{}/locks.db", dir.path().display());

@@ -125,7 +125,7 @@ fn d24_status_says_that_it_is_done_and_when_it_may_start_again() {
 /// `status` said `done, next start in 29s` of a run at work, and of one that was killed, when nothing was known of its
 /// client: without the right to say of itself where it runs, or 90 s after its end. Also with a fixed lease.
 #[test]
-fn f3_what_is_at_work_or_was_killed_is_not_done() {
+fn what_is_at_work_or_was_killed_is_not_done() {
     let Some(server) = Server::start(Generation::Redis70) else { return };
     let (url, mut client) = (server.url(), server.client());
     for (kind, lease) in [("fair", "--ttl"), ("simple", "--ttl"), ("plain", "--lease")] {

@@ -26,7 +26,7 @@ fn a_foreign_holder_keeps_us_out() {
     assert_eq!(raw.call(&["EXISTS", "x"]).int(), 0);
 }
 
-/// D1: a wait for the name of an application's hash gave that a TTL of 30 s and then ran the command;
+/// D01: a wait for the name of an application's hash gave that a TTL of 30 s and then ran the command;
 /// `unlock --force` deleted it, and a semaphore's string with `--kind simple`.
 #[test]
 fn d01_what_is_no_lock_is_named_and_stays() {

@@ -441,7 +441,7 @@ mod tests {
 
     /// Never shorter than the lease, nor longer than a tenth more; none where it does not fit, or is no such owner.
     #[test]
-    fn f3_the_number_of_a_once_owner_tells_its_lease() {
+    fn the_number_of_a_once_owner_tells_its_lease() {
         let client = ClientId::from_random(7);
         for lease in [10, 99, 100, 101, 300, 999, 30_000, 30_001, 3_600_000, 31_536_000_000] {
             for count in [1, ONCE_OWNERS_MAX - 1] {

@@ -264,7 +264,7 @@ const NO_LOCKS: [(&[&str], &str); 4] = [
     (&["HSET", "job", "mode", "1"], "`job` holds a hash with a field `mode`"),
 ];
 
-/// D1: `run --wait 1s` on the name of an application's hash gave it a TTL of 30 s, and `force_unlock` deleted
+/// D01: `run --wait 1s` on the name of an application's hash gave it a TTL of 30 s, and `force_unlock` deleted
 /// it. It is refused by every call, the hash stays, and the error says what it is and what to do.
 #[test]
 fn d01_a_hash_of_an_application_is_no_lock() {
@@ -294,7 +294,7 @@ fn d01_a_hash_of_an_application_is_no_lock() {
     });
 }
 
-/// D1: what may be a hold of somebody is waited for, and is not given an end; only force takes it away. A
+/// D01: what may be a hold of somebody is waited for, and is not given an end; only force takes it away. A
 /// semaphore is no simple lock, whoever forces it.
 #[test]
 fn d01_a_hold_of_somebody_is_waited_for_and_left_alone() {

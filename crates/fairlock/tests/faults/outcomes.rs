@@ -1,4 +1,4 @@
-//! P8: every kind of error and every outcome of a release, each provoked through the public API. An
+//! Every kind of error and every outcome of a release, each provoked through the public API. An
 //! error names the lock, who asked, who holds it instead where that is known, and what to do.
 
 use super::bed::{Bed, HB, LEASE, SLACK, client, config, eventually, ms, steady, within};

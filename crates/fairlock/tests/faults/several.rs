@@ -1,4 +1,4 @@
-//! D5: a name leads to several servers, and an address to another one with each connection. All connections of a client
+//! D05: a name leads to several servers, and an address to another one with each connection. All connections of a client
 //! are with one server, all clients choose the same, and where that cannot be had the order is kept all the same.
 
 use super::bed::{Bed, HB, LEASE, SLACK, client, config, eventually, inbox, ms, steady};

@@ -207,7 +207,7 @@ mod issue_6150_a_restarted_service_is_not_blocked {
     }
 }
 
-/// F7, found by reading: since 3.32 every waiter behind a dead head of a free lock is told to
+/// F07, found by reading: since 3.32 every waiter behind a dead head of a free lock is told to
 /// sleep for 0 ms. So each of them asks again at once, for minutes, and server and JVM have nothing
 /// else to do (#5387 shows what that is like).
 mod f07_nobody_asks_in_a_circle {

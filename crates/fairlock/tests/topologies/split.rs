@@ -1,4 +1,4 @@
-//! Sentinels in a split: who sees which of them, and what is said of it (D7).
+//! Sentinels in a split: who sees which of them, and what is said of it (D07).
 
 use super::sentinel::until_state;
 use super::{AGREED, connect, patient};
