@@ -9,17 +9,11 @@ use std::path::Path;
 use std::process::{self, Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::thread;
-use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Between two looks at a condition.
-const POLL: Duration = Duration::from_millis(5);
-
-/// How often a condition is looked at: for 40 s, far more than needed. Counted in naps and not by a
-/// clock, so that a machine that is loaded, or stood still for a while, fails no test.
-const POLLS_MAX: u32 = 8_000;
+/// Waits until something is so, far longer than needed.
+pub(crate) use fairlock_testkit::wait::patiently as eventually;
 
 /// The program under test.
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_fairlock");
@@ -219,18 +213,6 @@ impl Drop for Running {
 #[track_caller]
 pub(crate) fn finish(command: Command) -> Outcome {
     Running::start(command).wait()
-}
-
-/// Waits until something is so.
-#[track_caller]
-pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
-    for _ in 0..POLLS_MAX {
-        if condition() {
-            return;
-        }
-        thread::sleep(POLL);
-    }
-    panic!("still not so: {what}");
 }
 
 /// Whether a process runs; one that ended and was not waited for does not, nor one that is about to be such and has no

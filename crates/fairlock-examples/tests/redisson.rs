@@ -3,6 +3,7 @@
 use fairlock::{Client, Config, Error, FencingToken, Release};
 use fairlock_testkit::redisson::JavaClient;
 use fairlock_testkit::server::{Generation, Server};
+use fairlock_testkit::wait;
 use std::time::Duration;
 
 async fn connect(url: &str) -> Result<Client, Error> {
@@ -49,9 +50,9 @@ async fn one_queue_with_java() {
     let holder = lock.holder().await.unwrap().unwrap();
     assert_eq!(holder.owner.to_bytes(), java.owner(7).into_bytes());
     let waits = tokio::spawn(async move { lock.lock().await });
-    while client.fair_lock("invoice:42").inspect().await.unwrap().queue_len == 0 {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    let waiting = client.fair_lock("invoice:42");
+    let enters = async || waiting.inspect().await.unwrap().queue_len == 1;
+    wait::until_async("it stands in the queue", Duration::from_secs(20), enters).await;
     assert_eq!(java.unlock("invoice:42", 7), Some(1));
     waits.await.unwrap().unwrap().release().await.unwrap();
     // A fleet's keys stay without a TTL.

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "in a test an error is a failure")]
 
 use fairlock_testkit::server::{Generation, Server};
+use fairlock_testkit::wait;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -87,10 +88,7 @@ fn expires(way: &str, wanted: Option<i32>) {
 
 fn is_free_within(server: &Server, limit: Duration) {
     let mut raw = server.client();
-    let until = Instant::now() + limit;
-    while raw.call(&["EXISTS", "job"]).int() == 1 {
-        assert!(Instant::now() < until, "not free within {limit:?}");
-    }
+    wait::until("the lock is free", limit, || raw.call(&["EXISTS", "job"]).int() == 0);
 }
 
 #[test]

@@ -9,6 +9,7 @@ use fairlock_interop::java::{Java, JavaClient, JavaOwner, SOON, Settings};
 use fairlock_interop::version::Version;
 use fairlock_testkit::redisson::{queue_key, timeout_key};
 use fairlock_testkit::server::{Generation, Server};
+use fairlock_testkit::wait;
 
 /// No test here may take longer. Rounds give up on an answer after 40 s, and say which.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -217,12 +218,12 @@ impl Bed {
 }
 
 /// Waits until `condition` holds.
-pub(crate) async fn until(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + SOON;
-    while !condition() {
-        assert!(Instant::now() < deadline, "{what}: not within {SOON:?}");
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
+#[track_caller]
+pub(crate) fn until(
+    what: &str,
+    mut condition: impl FnMut() -> bool,
+) -> impl Future<Output = Duration> {
+    wait::until_async(what, SOON, async move || condition())
 }
 
 /// Nobody calls any more: whoever waits has nothing left to do but to wait.

@@ -14,6 +14,7 @@
 //! - [`tls`]: CAs and certificates, made when a test runs;
 //! - [`terminal`]: a pseudo-terminal with a program on it, and what a person would see there;
 //! - [`threads`]: for how long each thread of a process ran, and waited for a processor;
+//! - [`wait`]: until a condition holds;
 //! - [`vectors`]: what an operation does to the keys, as data files;
 //! - [`fuzz`]: inputs made of real ones, changed at random;
 //! - [`rng`]: random choices that a seed repeats;
@@ -41,6 +42,7 @@ pub mod threads;
 pub mod tls;
 pub mod topology;
 pub mod vectors;
+pub mod wait;
 
 use std::io::Write;
 

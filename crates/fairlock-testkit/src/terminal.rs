@@ -8,19 +8,13 @@ use std::num::NonZeroU16;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 
-/// Between two looks at the screen.
-const POLL: Duration = Duration::from_millis(5);
-
-/// How often the screen is looked at before a wait has failed: for 40 s. Counted in naps, so that a
-/// machine that stood still fails no test.
-const POLLS_MAX: u32 = 8_000;
+use crate::wait;
 
 type Emulator = vt100::Parser<Frames>;
 
@@ -128,13 +122,8 @@ impl Terminal {
     /// If that does not come.
     #[track_caller]
     pub fn until(&self, what: &str, is_so: impl Fn(&str) -> bool) -> String {
-        for _ in 0..POLLS_MAX {
-            if let Some(text) = self.frame().filter(|text| is_so(text)) {
-                return text;
-            }
-            thread::sleep(POLL);
-        }
-        panic!("still not so: {what}; the screen is\n{}", self.text());
+        wait::in_naps(|| self.frame().filter(|text| is_so(text)))
+            .unwrap_or_else(|| panic!("still not so: {what}; the screen is\n{}", self.text()))
     }
 
     /// Waits until this text is on the screen.
@@ -227,13 +216,8 @@ impl Terminal {
     /// If that does not come.
     #[track_caller]
     pub fn wait(&mut self) -> ExitStatus {
-        for _ in 0..POLLS_MAX {
-            if let Some(status) = self.child.try_wait().expect("it can be waited for") {
-                return status;
-            }
-            thread::sleep(POLL);
-        }
-        panic!("the program does not end; the screen is\n{}", self.text());
+        wait::in_naps(|| self.child.try_wait().expect("it can be waited for"))
+            .unwrap_or_else(|| panic!("the program does not end; the screen is\n{}", self.text()))
     }
 }
 

@@ -102,13 +102,9 @@ mod tests {
 
         #[track_caller]
         fn until(look: impl Fn(&HashMap<u32, Counts>) -> bool) {
-            let limit = std::time::Instant::now() + Duration::from_secs(60);
-            let mut now = HashMap::new();
-            while !look(&now) {
-                assert!(std::time::Instant::now() < limit, "still not: {now:?}");
-                std::thread::sleep(ms(1));
-                now = threads(std::process::id()).expect("this process");
-            }
+            let now = || threads(std::process::id()).expect("this process");
+            let is_so = crate::wait::holds(Duration::from_secs(60), || look(&now()));
+            assert!(is_so, "still not: {:?}", now());
         }
 
         let (sender, id) = std::sync::mpsc::channel();

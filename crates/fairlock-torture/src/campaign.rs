@@ -12,6 +12,7 @@ use crate::resource::Resource;
 use crate::stalls;
 use fairlock_testkit::history::now_ns;
 use fairlock_testkit::rng::Rng;
+use fairlock_testkit::wait;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
@@ -260,13 +261,6 @@ fn told(played: &Played) -> String {
     format!("{}{effect}: {recovery}", played.kind.name())
 }
 
-fn until(mut look: impl FnMut() -> bool) -> bool {
-    let began = Instant::now();
-    while !look() {
-        if began.elapsed() > RECOVERED_WITHIN {
-            return false;
-        }
-        std::thread::sleep(LOOK);
-    }
-    true
+fn until(mut condition: impl FnMut() -> bool) -> bool {
+    wait::look(RECOVERED_WITHIN, LOOK, || condition().then_some(())).is_some()
 }

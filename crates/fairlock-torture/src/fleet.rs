@@ -4,6 +4,7 @@ use crate::log::Input;
 use crate::log::note::Note;
 use crate::worker;
 use fairlock_testkit::history::now_ns;
+use fairlock_testkit::wait;
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
@@ -138,14 +139,7 @@ impl Fleet {
         if writeln!(stdin, "{what}").is_err() {
             return false;
         }
-        let began = Instant::now();
-        while suffered(&self.live, &worker.number) == before {
-            if began.elapsed() > CARRIED_OUT {
-                return false;
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        true
+        wait::holds(CARRIED_OUT, || suffered(&self.live, &worker.number) != before)
     }
 
     /// Stops a worker process for a while, in the middle of whatever it does.

@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use super::*;
 use crate::server::{Generation, Server};
+use crate::wait;
 
 /// Counts its own executions: the server's truth about how often a request took effect.
 const COUNT: &[&str] = &["EVAL", "return redis.call('INCR', KEYS[1])", "1", "n"];
@@ -42,10 +43,8 @@ impl Bed {
 
     #[track_caller]
     fn wait_executed(&self, count: i64) {
-        let deadline = Instant::now() + WAIT_WITHIN;
-        while self.executed() != count {
-            assert!(Instant::now() < deadline, "executed {} times", self.executed());
-        }
+        let is_so = wait::holds(WAIT_WITHIN, || self.executed() == count);
+        assert!(is_so, "executed {} times", self.executed());
     }
 }
 

@@ -1,6 +1,7 @@
 use std::process::Command;
 
 use super::*;
+use crate::wait;
 
 fn servers() -> impl Iterator<Item = Server> {
     Generation::ALL.into_iter().filter_map(Server::start)
@@ -100,14 +101,7 @@ fn a_server_dies_when_its_process_is_killed() {
         .env("TMPDIR", dir.path())
         .spawn()
         .unwrap();
-    let until = |what: &str, done: &dyn Fn() -> bool| {
-        let deadline = Instant::now() + READY_WITHIN;
-        while !done() {
-            assert!(Instant::now() < deadline, "{what}");
-            thread::sleep(READY_POLL);
-        }
-    };
-    until("the victim's server starts", &|| {
+    wait::until("the victim's server starts", READY_WITHIN, || {
         fs::read_to_string(&file).is_ok_and(|pid| !pid.is_empty())
     });
     let pid = fs::read_to_string(&file).unwrap();
@@ -119,5 +113,5 @@ fn a_server_dies_when_its_process_is_killed() {
     assert!(!is_gone());
     victim.kill().unwrap();
     victim.wait().unwrap();
-    until("its server is gone", &is_gone);
+    wait::until("its server is gone", READY_WITHIN, is_gone);
 }

@@ -11,9 +11,9 @@ pub use self::replicated::Replicated;
 pub use self::sentinels::{Login, MASTER_NAME, SentinelSet};
 
 use crate::raw::Raw;
+use crate::wait;
 use std::fmt::Display;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How long servers may take to agree on something, also on a loaded machine.
 const AGREED_WITHIN: Duration = Duration::from_secs(40);
@@ -26,15 +26,9 @@ const POLL: Duration = Duration::from_millis(20);
 ///
 /// If it does not within 40 s; the message names `what`.
 #[track_caller]
-fn until<T>(what: impl Display, mut look: impl FnMut() -> Option<T>) -> T {
-    let began = Instant::now();
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(began.elapsed() < AGREED_WITHIN, "not within {AGREED_WITHIN:?}: {what}");
-        thread::sleep(POLL);
-    }
+fn until<T>(what: impl Display, look: impl FnMut() -> Option<T>) -> T {
+    wait::look(AGREED_WITHIN, POLL, look)
+        .unwrap_or_else(|| panic!("not within {AGREED_WITHIN:?}: {what}"))
 }
 
 /// Waits until so many replicas have what the server behind `raw` has done so far.

@@ -1,6 +1,6 @@
 //! A server whose clock stands still, brought to a state and looked at.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Map, Value as Json, json};
 
@@ -8,6 +8,7 @@ use super::{Cast, Keys};
 use crate::raw::Raw;
 use crate::resp::Value;
 use crate::server::{Generation, Server};
+use crate::wait;
 
 /// The lock of all vectors.
 pub const LOCK: &str = "a";
@@ -167,14 +168,12 @@ impl Bench {
     /// Waits until exactly these channels are listened to: a server learns of a closed connection a
     /// moment later. Whether they are is for the caller to compare.
     pub fn subscribed_soon(&mut self, cast: &Cast, expected: &Json) -> Json {
-        let deadline = Instant::now() + NOTICED_WITHIN;
-        loop {
-            let subscribed = self.subscribed(cast);
-            if subscribed == *expected || Instant::now() > deadline {
-                return subscribed;
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        let mut subscribed = Json::Null;
+        wait::holds(NOTICED_WITHIN, || {
+            subscribed = self.subscribed(cast);
+            subscribed == *expected
+        });
+        subscribed
     }
 }
 

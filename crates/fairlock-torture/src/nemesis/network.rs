@@ -3,7 +3,8 @@
 use super::{Kind, last};
 use fairlock_testkit::proxy::{Counts, Proxy};
 use fairlock_testkit::rng::Rng;
-use std::time::{Duration, Instant};
+use fairlock_testkit::wait;
+use std::time::Duration;
 
 /// How long something may take to meet a fault that lies in wait for it.
 const MET_WITHIN: Duration = Duration::from_secs(3);
@@ -115,13 +116,6 @@ pub(crate) fn play(kind: Kind, proxy: &Proxy, rng: &mut Rng) -> Option<bool> {
     })
 }
 
-fn until(mut seen: impl FnMut() -> bool) -> bool {
-    let began = Instant::now();
-    while !seen() {
-        if began.elapsed() > MET_WITHIN {
-            return false;
-        }
-        std::thread::sleep(Duration::from_millis(2));
-    }
-    true
+fn until(condition: impl FnMut() -> bool) -> bool {
+    wait::holds(MET_WITHIN, condition)
 }

@@ -5,9 +5,11 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use super::threads::on_stores;
+use crate::support::SOON;
 use fairlock::ErrorKind;
 use fairlock::blocking::{Client, Guard};
 use fairlock_testkit::server::{Generation, Server};
+use fairlock_testkit::wait;
 
 thread_local! {
     static KEPT: RefCell<Vec<Guard>> = const { RefCell::new(Vec::new()) };
@@ -68,9 +70,8 @@ fn child() {
         std::thread::spawn(move || {
             let _waits = waiting.fair_lock("job").lock();
         });
-        while client.fair_lock("job").inspect().unwrap().queue_len == 0 {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        let lock = client.fair_lock("job");
+        wait::until("it waits", SOON, || lock.inspect().unwrap().queue_len == 1);
         std::process::exit(0);
     }
 }

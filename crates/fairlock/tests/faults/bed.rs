@@ -15,6 +15,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 
+pub(crate) use fairlock_testkit::wait::until as eventually;
+
 /// The heartbeat of most tests here.
 pub(crate) const HB: Duration = Duration::from_millis(200);
 
@@ -91,17 +93,6 @@ pub(crate) fn assert_ordered(bed: &Bed) {
 
 pub(crate) async fn client(url: &str) -> Client {
     Client::with_config(config(url)).await.unwrap()
-}
-
-/// Waits until `look` says so.
-#[track_caller]
-pub(crate) fn eventually(what: &str, within: Duration, mut look: impl FnMut() -> bool) -> Duration {
-    let began = Instant::now();
-    while !look() {
-        assert!(began.elapsed() < within, "not within {within:?}: {what}");
-        std::thread::sleep(ms(1));
-    }
-    began.elapsed()
 }
 
 /// Waits for a future that must not take longer.

@@ -12,8 +12,9 @@ mod recorder;
 mod subscriber;
 mod table;
 
+use fairlock_testkit::wait;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// What takes milliseconds gets this long before the test fails: the machine may be busy.
 const SOON: Duration = Duration::from_secs(20);
@@ -29,15 +30,8 @@ fn alone() -> MutexGuard<'static, ()> {
 
 /// Waits until `condition` holds.
 #[track_caller]
-fn until(what: &str, mut condition: impl FnMut() -> bool) -> impl Future<Output = ()> {
-    let deadline = Instant::now() + SOON;
-    let place = std::panic::Location::caller();
-    async move {
-        while !condition() {
-            assert!(Instant::now() < deadline, "{what}: not within {SOON:?} ({place})");
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-    }
+fn until(what: &str, mut condition: impl FnMut() -> bool) -> impl Future<Output = Duration> {
+    wait::until_async(what, SOON, async move || condition())
 }
 
 fn runtime() -> tokio::runtime::Runtime {

@@ -21,6 +21,7 @@ use fairlock_testkit::tempdir::TempDir;
 use fairlock_testkit::tls::Ca;
 use fairlock_testkit::tls::Files;
 use fairlock_testkit::topology::{MASTER_NAME, Replicated};
+use fairlock_testkit::wait;
 use tokio::task::JoinHandle;
 
 pub(crate) use pauses::{Pauses, unless_it_pauses};
@@ -203,12 +204,12 @@ pub(crate) fn soon<T>(what: &str, future: impl Future<Output = T>) -> impl Futur
 }
 
 /// Waits until `condition` holds.
-pub(crate) async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
-    let deadline = Instant::now() + SOON;
-    while !condition().await {
-        assert!(Instant::now() < deadline, "{what}: not within {SOON:?}");
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
+#[track_caller]
+pub(crate) fn until(
+    what: &str,
+    condition: impl AsyncFnMut() -> bool,
+) -> impl Future<Output = Duration> {
+    wait::until_async(what, SOON, condition)
 }
 
 /// Polls a future once.

@@ -9,6 +9,7 @@ use fairlock::{Client, Config, ConnectionState, ErrorKind, Guard, GuardState, Re
 use fairlock_testkit::raw::Raw;
 use fairlock_testkit::server::{Generation, Server};
 use fairlock_testkit::topology::{Login, MASTER_NAME, SentinelSet, await_acknowledged};
+use fairlock_testkit::wait;
 use std::net::TcpListener;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -61,13 +62,10 @@ pub(super) fn followed(set: &SentinelSet, clients: &[Client]) {
     });
 }
 
-pub(super) async fn until_state(guard: &Guard, state: GuardState) -> Duration {
-    let began = Instant::now();
-    while guard.state() != state {
-        assert!(began.elapsed() < AGREED, "not {state:?}, but {:?}", guard.state());
-        tokio::time::sleep(ms(5)).await;
-    }
-    began.elapsed()
+#[track_caller]
+pub(super) fn until_state(guard: &Guard, state: GuardState) -> impl Future<Output = Duration> {
+    let what = format!("the guard is {state:?}");
+    wait::until_async(what, AGREED, async move || guard.state() == state)
 }
 
 /// F45: failovers of which the replicas know everything, ordered and after the master's death: the
