@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::process::{Pid, Signal, kill_process};
 
+pub(crate) use fairlock_testkit::processes::{children, is_alive, state};
 /// Waits until something is so, far longer than needed.
 pub(crate) use fairlock_testkit::wait::patiently as eventually;
 
@@ -213,18 +214,6 @@ impl Drop for Running {
 #[track_caller]
 pub(crate) fn finish(command: Command) -> Outcome {
     Running::start(command).wait()
-}
-
-/// Whether a process runs; one that ended and was not waited for does not, nor one that is about to be such and has no
-/// memory any more to run in.
-pub(crate) fn is_alive(process: &str) -> bool {
-    let memory = fs::read_to_string(format!("/proc/{process}/statm")).unwrap_or_default();
-    if memory.is_empty() || memory.starts_with("0 ") {
-        return false;
-    }
-    let Ok(stat) = fs::read_to_string(format!("/proc/{process}/stat")) else { return false };
-    let state = stat.rsplit_once(") ").and_then(|(_, fields)| fields.chars().next());
-    !matches!(state, Some('Z' | 'X') | None)
 }
 
 /// Number of lines in a file that may not exist yet.

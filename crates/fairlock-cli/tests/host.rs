@@ -10,7 +10,7 @@ use fairlock_testkit::tempdir::TempDir;
 use rustix::process::{Signal, kill_process};
 
 use crate::fixture::{
-    Running, eventually, fairlock, finish, hold_until, is_alive, pid, run_script,
+    Running, children, eventually, fairlock, finish, hold_until, is_alive, pid, run_script,
 };
 
 /// Far below the lease of 30 s.
@@ -38,14 +38,11 @@ fn queue_len(url: &str) -> u64 {
 
 /// The children of a process whose command line has this word.
 fn children_with(process: u32, word: &str) -> Vec<u32> {
-    let path = format!("/proc/{process}/task/{process}/children");
-    let children = fs::read_to_string(path).unwrap_or_default();
-    let children = children.split_whitespace().filter_map(|child| child.parse().ok());
     let has = |child: &u32| {
         let line = fs::read(format!("/proc/{child}/cmdline")).unwrap_or_default();
         line.split(|byte| *byte == 0).any(|part| part == word.as_bytes())
     };
-    children.filter(has).collect()
+    children(process).into_iter().filter(has).collect()
 }
 
 /// The program that `env` became, or that runs below `unshare`.
@@ -180,7 +177,7 @@ fn two_pid_namespaces_share_a_file() {
     eventually("it waits", || queue_len(&url) == 1);
     thread::sleep(A_WHILE);
     assert_eq!(queue_len(&url), 1, "taken from one that lives");
-    let inner = children_of(holder.pid());
+    let inner = children(holder.pid());
     assert_eq!(inner.len(), 1);
     assert_eq!(own_number(inner[0]), 1, "it is process 1 of its namespace");
     let began = Instant::now();
@@ -196,12 +193,6 @@ fn two_pid_namespaces_share_a_file() {
     );
     assert!(began.elapsed() < AT_ONCE);
     println!("measured: process 1 of a namespace killed: {:.1?}", began.elapsed());
-}
-
-fn children_of(process: u32) -> Vec<u32> {
-    let path = format!("/proc/{process}/task/{process}/children");
-    let children = fs::read_to_string(path).unwrap_or_default();
-    children.split_whitespace().filter_map(|child| child.parse().ok()).collect()
 }
 
 /// The number of a process in its innermost namespace.

@@ -2,12 +2,12 @@
 //!
 //! The terminal shows what is typed too, so what a test waits for is spelt differently there.
 
-use std::fs;
 use std::process::{Command, Stdio};
 
+use fairlock_testkit::processes;
 use fairlock_testkit::server::{Generation, Server};
 
-use crate::fixture::{alone, eventually, is_alive};
+use crate::fixture::{alone, eventually, is_alive, state};
 use crate::terminal::Session;
 
 const CTRL_C: &[u8] = b"\x03";
@@ -23,20 +23,6 @@ fn shell(url: &str) -> Option<Session> {
     session.keys(b"PS1='$ '; bind 'set enable-bracketed-paste off'; echo a''shell\n");
     session.see("ashell");
     Some(session)
-}
-
-/// State, parent and the rest, as `/proc` tells them after the name.
-fn stat(process: &str) -> Option<Vec<String>> {
-    let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    Some(stat.rsplit_once(") ")?.1.split(' ').map(str::to_owned).collect())
-}
-
-fn state(process: &str) -> Option<char> {
-    stat(process)?[0].chars().next()
-}
-
-fn parent(process: &str) -> String {
-    stat(process).expect("the process is there").swap_remove(1)
 }
 
 /// What follows `pid=` in a line.
@@ -97,8 +83,8 @@ fn a_job_in_the_background_wants_the_terminal() {
     session.keys(b"$FAIRLOCK run x -- sh -c 'echo p''id=$$; read a; echo go''t=$a' &\n");
     let process = number(&session.see("pid="));
     eventually("the command is stopped", || state(&process) == Some('T'));
-    let fairlock = parent(&process);
-    eventually("the job is stopped", || state(&fairlock) == Some('T'));
+    let fairlock = processes::parent(&process).expect("the process is there");
+    eventually("the job is stopped", || state(fairlock) == Some('T'));
     // The shell says so before its next prompt, if it has heard of it by then.
     session.keys(b"until jobs | grep -q St''opped; do sleep 0.05; done; jobs\n");
     session.see("Stopped");

@@ -10,7 +10,7 @@ use fairlock_testkit::server::{Generation, Server};
 use fairlock_testkit::tempdir::TempDir;
 use rustix::process::Signal;
 
-use crate::fixture::{Outcome, Running, eventually, fairlock, finish, is_alive, run_script};
+use crate::fixture::{Outcome, Running, children, eventually, fairlock, finish, is_alive, run_script};
 
 /// How often the moment may be missed: the command then began before the stop, and that is another story.
 const ATTEMPTS: u32 = 50;
@@ -27,9 +27,8 @@ fn stopped_before_the_command(
     let script = format!(": >{}; echo ran", began.display());
     let running = Running::start(run_script(url, options, "x", &script));
     let main = running.pid();
-    let children = format!("/proc/{main}/task/{main}/children");
     // A busy loop: the moment lasts for some milliseconds.
-    while fs::read_to_string(&children).unwrap_or_default().is_empty() {
+    while children(main).is_empty() {
         // One that has ended is still there until it is waited for.
         if !is_alive(&main.to_string()) {
             return None;

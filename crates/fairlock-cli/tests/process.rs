@@ -8,11 +8,12 @@ use std::process::{Command, Stdio};
 
 use fairlock_testkit::server::{Generation, Server};
 use fairlock_testkit::tempdir::TempDir;
+use fairlock_testkit::wait::in_naps;
 use rustix::process::{Signal, kill_process};
 
 use crate::fixture::{
-    Running, alone, eventually, finish, hold_until, is_alive, lines, pid, run_script,
-    with_default_signals,
+    Running, alone, children, eventually, finish, hold_until, is_alive, lines, pid, run_script,
+    state, with_default_signals,
 };
 
 /// What ends the command in a row of the table.
@@ -263,11 +264,6 @@ fn tstp_and_cont_without_a_terminal() {
     assert_eq!(server.client().call(&["EXISTS", "x"]).int(), 0);
 }
 
-fn state(process: &str) -> Option<char> {
-    let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    stat.rsplit_once(") ")?.1.chars().next()
-}
-
 /// Each of the three, closed before the start: the command's are no files of ours, and no socket of
 /// ours takes their place.
 #[test]
@@ -350,20 +346,12 @@ mod as_process_1 {
 
     /// Process 1 as its host sees it: the child of `unshare`.
     fn process_1(running: &Running) -> u32 {
-        let unshare = running.pid();
-        let children = format!("/proc/{unshare}/task/{unshare}/children");
-        let mut found = None;
-        eventually("unshare has a child", || {
-            let list = fs::read_to_string(&children).unwrap_or_default();
-            found = list.trim().parse().ok();
-            found.is_some()
-        });
-        found.expect("just found")
+        let found = in_naps(|| children(running.pid()).first().copied());
+        found.expect("unshare has a child")
     }
 
     fn children_of(process: u32) -> usize {
-        let list = fs::read_to_string(format!("/proc/{process}/task/{process}/children"));
-        list.unwrap_or_default().split_whitespace().count()
+        children(process).len()
     }
 
     #[test]

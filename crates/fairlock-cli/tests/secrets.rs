@@ -3,6 +3,7 @@
 use std::fs;
 use std::process::Command;
 
+use fairlock_testkit::processes;
 use fairlock_testkit::raw::Raw;
 use fairlock_testkit::server::{Generation, Server};
 use fairlock_testkit::tempdir::TempDir;
@@ -280,34 +281,29 @@ fn password_files_that_are_none() {
 /// What the kernel shows of a process to its owner, and the arguments to everybody.
 #[derive(Debug)]
 struct Seen {
-    process: String,
+    process: u32,
     arguments: String,
     environment: String,
 }
 
 /// The processes that descend from `root`, and `root` itself first.
 fn family(root: u32) -> Vec<Seen> {
-    let mut parents: Vec<(String, String)> = Vec::new();
-    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let process = entry.file_name().to_string_lossy().into_owned();
-        // It may end while it is looked at.
-        let Ok(stat) = fs::read_to_string(entry.path().join("stat")) else { continue };
-        let Some((_, fields)) = stat.rsplit_once(") ") else { continue };
-        parents.push((process, fields.split(' ').nth(1).unwrap_or("").to_owned()));
-    }
-    let mut found = vec![root.to_string()];
+    // One may end while it is looked at.
+    let parents = processes::all().into_iter().map(|process| (process, processes::parent(process)));
+    let parents: Vec<_> = parents.collect();
+    let mut found = vec![root];
     let mut next = 0;
-    while let Some(parent) = found.get(next).cloned() {
-        found.extend(parents.iter().filter(|(_, of)| *of == parent).map(|(p, _)| p.clone()));
+    while let Some(parent) = found.get(next).copied() {
+        found.extend(parents.iter().filter(|(_, of)| *of == Some(parent)).map(|(child, _)| child));
         next += 1;
     }
-    let read = |process: &str, file: &str| {
+    let read = |process: u32, file: &str| {
         let bytes = fs::read(format!("/proc/{process}/{file}")).unwrap_or_default();
         String::from_utf8_lossy(&bytes).replace('\0', " ")
     };
-    let see = |process: String| Seen {
-        arguments: read(&process, "cmdline"),
-        environment: read(&process, "environ"),
+    let see = |process: u32| Seen {
+        arguments: read(process, "cmdline"),
+        environment: read(process, "environ"),
         process,
     };
     found.into_iter().map(see).collect()

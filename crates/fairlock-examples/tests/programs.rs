@@ -1,12 +1,11 @@
 //! Each program of `src/bin` is run here, without a server and with one.
 
+use fairlock_testkit::processes;
 use fairlock_testkit::server::{Generation, Server};
-use rustix::process::{Pid, Signal, kill_process_group};
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 /// What each program prints, on every store.
@@ -55,19 +54,9 @@ fn start(program: &str, args: &[&str]) -> Child {
         .unwrap()
 }
 
-/// Waits for the end; one that hangs must not hang the test.
+/// Waits for the end.
 fn end(child: Child) -> (ExitStatus, String, String) {
-    let pid = Pid::from_child(&child);
-    let (over, is_over) = channel::<()>();
-    let watch = std::thread::spawn(move || {
-        if is_over.recv_timeout(ENDS_WITHIN) == Err(RecvTimeoutError::Timeout) {
-            // Fails only if it is gone already.
-            let _ = kill_process_group(pid, Signal::KILL);
-        }
-    });
-    let output = child.wait_with_output().unwrap();
-    drop(over);
-    watch.join().unwrap();
+    let output = processes::end(child, ENDS_WITHIN);
     let text = |bytes| String::from_utf8(bytes).unwrap();
     (output.status, text(output.stdout), text(output.stderr))
 }

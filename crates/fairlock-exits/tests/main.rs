@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "in a test an error is a failure")]
 
 use fairlock_testkit::server::{Generation, Server};
-use fairlock_testkit::wait;
+use fairlock_testkit::{processes, wait};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -36,18 +36,7 @@ fn start_on(way: &str, url: &str) -> Child {
 
 /// Waits for the program's end; returns its status and all that it said.
 fn end(child: Child) -> (ExitStatus, String) {
-    // One that hangs must not hang the test.
-    let pid = rustix::process::Pid::from_child(&child);
-    let (over, is_over) = std::sync::mpsc::channel::<()>();
-    let watch = std::thread::spawn(move || {
-        if is_over.recv_timeout(ENDS_WITHIN) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
-            // Fails only if it is gone already.
-            let _ = rustix::process::kill_process_group(pid, rustix::process::Signal::KILL);
-        }
-    });
-    let output = child.wait_with_output().unwrap();
-    drop(over);
-    watch.join().unwrap();
+    let output = processes::end(child, ENDS_WITHIN);
     let said = [output.stdout, output.stderr].concat();
     (output.status, String::from_utf8(said).unwrap())
 }

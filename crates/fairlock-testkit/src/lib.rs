@@ -7,6 +7,7 @@
 //! - [`proxy`]: a fault proxy between client and server that acts on whole frames;
 //! - [`raw`]: a tiny synchronous client, so that a test can look at the server past fairlock;
 //! - [`redisson`]: the Java side of the shared queue without a JVM;
+//! - [`processes`]: what the kernel says of processes, and their ends;
 //! - [`python`]: redis-py in a process of its own, as a foreign client of simple locks;
 //! - [`history`]: what happened to a lock, and checkers that find what must not happen;
 //! - [`topology`]: several such servers as a Sentinel set or a Cluster, and their failovers;
@@ -28,6 +29,7 @@ pub mod disk;
 pub mod fuzz;
 pub mod history;
 pub mod network;
+pub mod processes;
 pub mod proxy;
 pub mod python;
 pub mod raw;

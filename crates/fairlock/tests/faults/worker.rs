@@ -18,6 +18,7 @@
 use super::bed::{Bed, HB, LEASE, SELDOM, SLACK, config, eventually, ms};
 use fairlock::Client;
 use fairlock_testkit::history::{Event, Record, now_ns};
+use fairlock_testkit::processes;
 use fairlock_testkit::server::Server;
 use fairlock_testkit::threads::{self, Counts};
 use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
@@ -234,12 +235,8 @@ impl Worker {
 
     pub(crate) fn stop(&self) {
         self.signal(Signal::STOP);
-        let stat = format!("/proc/{}/stat", self.child.id());
-        eventually("the worker is stopped", SLACK, || {
-            // After the name in parentheses comes the state.
-            let text = std::fs::read_to_string(&stat).unwrap();
-            text.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
-        });
+        let is_stopped = || processes::state(self.child.id()) == Some('T');
+        eventually("the worker is stopped", SLACK, is_stopped);
     }
 
     pub(crate) fn cont(&self) {

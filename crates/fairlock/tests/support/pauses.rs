@@ -5,6 +5,7 @@ use std::fmt::Debug;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use fairlock_testkit::processes;
 use fairlock_testkit::threads::{self, Counts};
 
 /// How often a machine that pauses again and again is tried.
@@ -72,17 +73,10 @@ impl Pauses {
 /// Of this process and those that it has started. None where the kernel does not say.
 fn threads_of_the_test() -> HashMap<u32, Counts> {
     let own = std::process::id();
-    let processes = std::fs::read_dir("/proc").into_iter().flatten();
-    let processes = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-    let of_the_test = processes.filter(|process| *process == own || parent(*process) == Some(own));
+    let is_own = |process: &u32| *process == own || processes::parent(process) == Some(own);
+    let of_the_test = processes::all().into_iter().filter(is_own);
     // One may be gone by now.
     of_the_test.filter_map(|process| threads::threads(process).ok()).flatten().collect()
-}
-
-/// The fourth field of `stat`; the second is a name in brackets, with anything in it.
-fn parent(process: u32) -> Option<u32> {
-    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
 /// Tries again what goes wrong while this machine pauses for longer than that; without a pause it must go well.

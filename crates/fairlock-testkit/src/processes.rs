@@ -1,0 +1,111 @@
+//! What the kernel says of processes, and how they end. Linux: where there is no `/proc`, nothing runs.
+
+use std::fmt::Display;
+use std::fs;
+use std::process::{Child, Output};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process_group};
+
+/// The numbers of all processes.
+pub fn all() -> Vec<u32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// What a process does, as `ps` shows it: `R` runs, `S` sleeps, `T` is stopped, `Z` has ended and nobody has heard of it.
+pub fn state(process: impl Display) -> Option<char> {
+    stat(process)?.first()?.chars().next()
+}
+
+/// Which process has it as a child now.
+pub fn parent(process: impl Display) -> Option<u32> {
+    stat(process)?.get(1)?.parse().ok()
+}
+
+/// The fields of `stat` after the name, which stands in brackets and may have anything in it.
+fn stat(process: impl Display) -> Option<Vec<String>> {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    Some(stat.rsplit_once(") ")?.1.split_ascii_whitespace().map(str::to_owned).collect())
+}
+
+/// Whether a process runs; one that ended and was not waited for does not, nor one that is about to be such and has no
+/// memory any more to run in.
+pub fn is_alive(process: impl Display) -> bool {
+    let memory = fs::read_to_string(format!("/proc/{process}/statm")).unwrap_or_default();
+    if memory.is_empty() || memory.starts_with("0 ") {
+        return false;
+    }
+    !matches!(state(process), Some('Z' | 'X') | None)
+}
+
+/// The children that the first thread of a process has.
+pub fn children(process: u32) -> Vec<u32> {
+    let children = fs::read_to_string(format!("/proc/{process}/task/{process}/children"));
+    let children = children.unwrap_or_default();
+    children.split_ascii_whitespace().filter_map(|child| child.parse().ok()).collect()
+}
+
+/// Waits for the end of a child that leads a process group of its own; kills the group if that does not come in time:
+/// whatever keeps the pipes open would hang the test.
+///
+/// # Panics
+///
+/// If the child cannot be waited for.
+pub fn end(child: Child, within: Duration) -> Output {
+    let group = Pid::from_child(&child);
+    let (over, is_over) = channel::<()>();
+    let watch = std::thread::spawn(move || {
+        if is_over.recv_timeout(within) == Err(RecvTimeoutError::Timeout) {
+            // Fails only if it is gone already.
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+    });
+    let output = child.wait_with_output().expect("a child of ours");
+    drop(over);
+    watch.join().expect("it only waits");
+    output
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+    use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+    use std::process::{Command, Stdio};
+
+    #[test]
+    fn a_child_is_seen_until_it_ends() {
+        let own = std::process::id();
+        let mut child = Command::new("sleep").arg("60").spawn().expect("sleep is there");
+        assert!(is_alive(child.id()) && all().contains(&child.id()));
+        assert_eq!(parent(child.id()), Some(own));
+        child.kill().expect("it runs");
+        crate::wait::patiently("it has ended", || state(child.id()) == Some('Z'));
+        assert!(!is_alive(child.id()));
+        child.wait().expect("a child of ours");
+        assert_eq!((state(child.id()), parent(child.id())), (None, None));
+    }
+
+    #[test]
+    fn what_hangs_is_killed_with_all_that_it_has_started() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo begun; sleep 60 & wait"]).stdout(Stdio::piped());
+        let child = command.process_group(0).spawn().expect("sh is there");
+        let output = end(child, Duration::from_millis(200));
+        assert_eq!(output.status.signal(), Some(9));
+        assert!(output.stdout.is_empty() || output.stdout == b"begun\n");
+    }
+
+    #[test]
+    fn children_are_those_of_the_first_thread() {
+        let mut child = Command::new("sh").args(["-c", "sleep 60 & wait"]).spawn().expect("sh");
+        crate::wait::patiently("it has a child", || children(child.id()).len() == 1);
+        let grandchild = children(child.id())[0];
+        assert_eq!(parent(grandchild), Some(child.id()));
+        child.kill().expect("it runs");
+        child.wait().expect("a child of ours");
+        let pid = i32::try_from(grandchild).ok().and_then(Pid::from_raw).expect("a number");
+        rustix::process::kill_process(pid, Signal::KILL).expect("it runs");
+    }
+}
