@@ -2,10 +2,10 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use fairlock_testkit::processes::unshare;
 use fairlock_testkit::tempdir::TempDir;
 use rustix::process::{Signal, kill_process};
 
@@ -152,14 +152,13 @@ fn a_waiter_that_slept_through_its_turn_comes_back_at_once() {
 fn two_pid_namespaces_share_a_file() {
     let dir = TempDir::new();
     let url = url(&dir);
-    let probe = Command::new("unshare").args(["--pid", "--fork", "true"]).status();
-    if !probe.is_ok_and(|status| status.success()) {
-        return fairlock_testkit::skip("root, for a PID namespace");
+    let container = || unshare(&["--pid", "--fork", "--kill-child", "--mount-proc"]);
+    if container().is_none() {
+        return;
     }
     let inside = |script: &str| {
         let command = run_script(&url, &[], "x", script);
-        let mut unshared = Command::new("unshare");
-        unshared.args(["--pid", "--fork", "--kill-child", "--mount-proc"]);
+        let mut unshared = container().expect("as a moment ago");
         unshared.arg(command.get_program()).args(command.get_args());
         for (name, value) in command.get_envs() {
             match value {

@@ -6,6 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use fairlock_testkit::processes;
 use fairlock_testkit::server::{Generation, Server};
 use fairlock_testkit::tempdir::TempDir;
 use fairlock_testkit::wait::in_naps;
@@ -326,19 +327,10 @@ mod as_process_1 {
 
     /// `fairlock ARGS...` as process 1 of a namespace; `None`, loudly, where there can be none.
     fn in_a_namespace(args: &[&str]) -> Option<Command> {
-        let unshare = |command: &mut Command| {
-            command.args(["--pid", "--fork", "--mount-proc", "--kill-child"]);
-        };
-        let mut probe = Command::new("unshare");
-        unshare(&mut probe);
-        let probe = probe.arg("true").stderr(Stdio::null()).status();
-        if !probe.is_ok_and(|status| status.success()) {
-            fairlock_testkit::skip("a process namespace (unshare --pid, as root)");
-            return None;
-        }
+        let options = ["--pid", "--fork", "--mount-proc", "--kill-child"];
+        processes::unshare(&options)?;
         let mut command = with_default_signals("unshare");
-        unshare(&mut command);
-        command.arg(env!("CARGO_BIN_EXE_fairlock")).args(args);
+        command.args(options).arg(env!("CARGO_BIN_EXE_fairlock")).args(args);
         command.env_remove("FAIRLOCK_URL").env_remove("FAIRLOCK_PASSWORD");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         Some(command)

@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 use std::fs;
-use std::process::{Child, Output};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
@@ -47,6 +47,25 @@ pub fn children(process: u32) -> Vec<u32> {
     children.split_ascii_whitespace().filter_map(|child| child.parse().ok()).collect()
 }
 
+/// `unshare OPTIONS`, to which a program is to be added; `None`, loudly, where such namespaces cannot be made.
+///
+/// # Panics
+///
+/// For want of the right where `CI` is set.
+pub fn unshare(options: &[&str]) -> Option<Command> {
+    let command = || {
+        let mut command = Command::new("unshare");
+        command.args(options);
+        command
+    };
+    let probe = command().arg("true").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    if !probe.is_ok_and(|status| status.success()) {
+        crate::skip(&format!("the right to make namespaces (unshare {})", options.join(" ")));
+        return None;
+    }
+    Some(command())
+}
+
 /// Waits for the end of a child that leads a process group of its own; kills the group if that does not come in time:
 /// whatever keeps the pipes open would hang the test.
 ///
@@ -72,7 +91,6 @@ pub fn end(child: Child, within: Duration) -> Output {
 mod tests {
     use super::*;
     use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
-    use std::process::{Command, Stdio};
 
     #[test]
     fn a_child_is_seen_until_it_ends() {

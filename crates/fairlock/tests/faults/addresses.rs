@@ -3,9 +3,9 @@
 use super::bed::{Bed, HB, LEASE, SLACK, client, eventually, measured, ms, steady, within};
 use super::worker::Worker;
 use fairlock_testkit::history::Event;
+use fairlock_testkit::processes::unshare;
 use fairlock_testkit::tempdir::TempDir;
 use std::fs;
-use std::process::Command;
 use std::time::Instant;
 
 /// The addresses that have connections of a client with the server, by the server's list.
@@ -20,9 +20,8 @@ fn reached_by(bed: &Bed, address: &str) -> usize {
 #[test]
 fn f60_the_name_leads_elsewhere() {
     steady(|| async {
-        if !rustix::process::geteuid().is_root() {
-            return fairlock_testkit::skip("root, for a hosts file of its own");
-        }
+        // For a hosts file of its own.
+        let Some(mut starter) = unshare(&["--mount"]) else { return };
         let Some(bed) = Bed::redis70() else { return };
         bed.call(&["CONFIG", "SET", "bind", "127.0.0.1 127.0.0.2"]);
         let dir = TempDir::new();
@@ -30,8 +29,7 @@ fn f60_the_name_leads_elsewhere() {
         let leads_to =
             |address: &str| fs::write(&hosts, format!("{address} locks.test\n")).unwrap();
         leads_to("127.0.0.1");
-        let mut starter = Command::new("unshare");
-        starter.args(["-m", "sh", "-c", "mount --bind \"$0\" /etc/hosts && exec \"$@\""]);
+        starter.args(["sh", "-c", "mount --bind \"$0\" /etc/hosts && exec \"$@\""]);
         starter.arg(&hosts);
         let url = format!("redis://locks.test:{}/", bed.server.port());
         let mut worker = Worker::under(starter, &url, HB, 8 * LEASE, []);

@@ -5,10 +5,10 @@ use super::bed::{Bed, HB, LEASE, SLACK, client, config, eventually, inbox, ms, s
 use super::worker::Worker;
 use fairlock::{Check, Client, ErrorKind, Reaction};
 use fairlock_testkit::history::Event;
+use fairlock_testkit::processes::unshare;
 use fairlock_testkit::tempdir::TempDir;
 use std::fs;
 use std::net::SocketAddr;
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::net::{TcpListener, TcpStream};
@@ -127,10 +127,10 @@ impl Names {
     }
 
     fn worker(&self) -> Worker {
-        let mut starter = Command::new("unshare");
+        let mut starter = unshare(&["--mount"]).expect("as a moment ago");
         let script = "printf 'multi on\\n' >\"$1\" && mount --bind \"$0\" /etc/hosts && \
                       { [ ! -e /etc/host.conf ] || mount --bind \"$1\" /etc/host.conf; } && shift && exec \"$@\"";
-        starter.args(["-m", "sh", "-c", script]);
+        starter.args(["sh", "-c", script]);
         starter.arg(self.dir.path().join("hosts")).arg(self.dir.path().join("host.conf"));
         let url = format!("redis://locks.test:{}/", self.port);
         Worker::under(starter, &url, HB, 8 * LEASE, [])
@@ -153,13 +153,7 @@ fn visitors(bed: &Bed) -> usize {
 }
 
 fn may_mount() -> bool {
-    let root = rustix::process::geteuid().is_root();
-    let may = root
-        && Command::new("unshare").args(["-m", "true"]).status().is_ok_and(|done| done.success());
-    if !may {
-        fairlock_testkit::skip("a mount namespace, for a hosts file of its own");
-    }
-    may
+    unshare(&["--mount"]).is_some()
 }
 
 /// Two servers that know nothing of each other behind one name, as `localhost` can have them: clients chose by who
