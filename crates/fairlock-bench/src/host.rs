@@ -5,6 +5,7 @@
 use crate::stats::{percentile, us};
 use fairlock::Client;
 use fairlock_testkit::history::now_ns;
+use fairlock_testkit::processes::Owned;
 use fairlock_testkit::tempdir::TempDir;
 use fairlock_testkit::threads::{self, Counts};
 use rustix::fs::{FlockOperation, flock};
@@ -210,12 +211,12 @@ fn waiting(url: &str) {
     let client = runtime.block_on(Client::connect(url)).unwrap();
     let _guard = runtime.block_on(client.fair_lock("idle").lock()).unwrap();
     let start = || {
-        let mut child = this(&["host", "wait", url]).spawn().unwrap();
+        let mut child = Owned::spawn(&mut this(&["host", "wait", url])).unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         assert_eq!(lines.next().and_then(Line::ok).as_deref(), Some("waits"));
         child
     };
-    let mut children: Vec<_> = (0..WAITERS).map(|_| start()).collect();
+    let children: Vec<_> = (0..WAITERS).map(|_| start()).collect();
     std::thread::sleep(SETTLE);
     let (before, began) = (cpu(&children), Instant::now());
     std::thread::sleep(WATCHED);
@@ -227,15 +228,11 @@ fn waiting(url: &str) {
         "host: {WAITERS} idle waiters, a process each: {:.2} ms of CPU a minute for each (goal {GOAL_IDLE_MS})",
         used / minutes / f64::from(WAITERS)
     );
-    for child in &mut children {
-        let _ = child.kill();
-        let _ = child.wait();
-    }
 }
 
 /// What the threads of each of these processes have run until now.
-fn cpu(children: &[Child]) -> Vec<HashMap<u32, Counts>> {
-    let of = |child: &Child| threads::threads(child.id()).expect("a waiter that lives");
+fn cpu(children: &[Owned]) -> Vec<HashMap<u32, Counts>> {
+    let of = |child: &Owned| threads::threads(child.id()).expect("a waiter that lives");
     children.iter().map(of).collect()
 }
 

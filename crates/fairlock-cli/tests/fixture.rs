@@ -6,10 +6,11 @@ use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
-use std::process::{self, Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::process::{self, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use fairlock_testkit::processes::Owned;
 use rustix::process::{Pid, Signal, kill_process};
 
 pub(crate) use fairlock_testkit::processes::{children, is_alive, state};
@@ -140,14 +141,14 @@ impl Outcome {
 /// A started process; killed when the test ends early.
 #[derive(Debug)]
 pub(crate) struct Running {
-    child: Child,
+    child: Owned,
     stdout: Option<BufReader<ChildStdout>>,
 }
 
 impl Running {
     #[track_caller]
     pub(crate) fn start(mut command: Command) -> Self {
-        let mut child = command.spawn().expect("the program starts");
+        let mut child = Owned::spawn(&mut command).expect("the program starts");
         let stdout = child.stdout.take().map(BufReader::new);
         Self { child, stdout }
     }
@@ -199,14 +200,6 @@ impl Running {
             stderr.read_to_string(&mut outcome.stderr).expect("UTF-8");
         }
         outcome
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // Fails harmlessly when it has ended.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

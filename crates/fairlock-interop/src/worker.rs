@@ -2,9 +2,10 @@
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use fairlock_testkit::processes::Owned;
 use tokio::task::spawn_blocking;
 
 use crate::java::SOON;
@@ -15,7 +16,7 @@ const FAIR_WAIT: Duration = Duration::from_secs(300);
 /// It waits for a lock and then holds it, until it is killed.
 #[derive(Debug)]
 pub struct Worker {
-    child: Child,
+    child: Owned,
     /// The owner that it asks for, the first if there are several.
     pub owner: String,
     /// All of them, in the order of the queue.
@@ -50,7 +51,7 @@ impl Worker {
         command.args(["worker", url, lock]);
         command.args([lease, fair_wait].map(|time| time.as_millis().to_string()));
         command.arg(times.to_string()).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().expect("the program of this crate");
+        let mut child = Owned::spawn(&mut command).expect("the program of this crate");
         let lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
         let owners = spawn_blocking(move || lines.take(times).collect::<Result<Vec<_>, _>>());
         let owners = tokio::time::timeout(SOON, owners).await.expect("the worker is slow");
@@ -61,19 +62,7 @@ impl Worker {
     }
 
     /// Kills it with SIGKILL and waits until it is gone.
-    pub fn kill9(mut self) {
-        self.end();
-    }
-
-    fn end(&mut self) {
-        // Fails only if it is gone and reaped already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-impl Drop for Worker {
-    fn drop(&mut self) {
-        self.end();
+    pub fn kill9(self) {
+        drop(self.child);
     }
 }

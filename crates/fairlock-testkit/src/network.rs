@@ -2,8 +2,9 @@
 
 use std::fs::File;
 use std::os::fd::AsFd;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
+use crate::processes::Owned;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 /// The network of the calling thread and of all that it starts: servers, and the threads of clients.
@@ -18,7 +19,7 @@ impl Network {
     ///
     /// For want of the right where `CI` is set; if a network was made and cannot be entered.
     pub fn enter() -> Option<Self> {
-        let Some(mut owner) = start_owner() else {
+        let Some(owner) = start_owner() else {
             crate::skip("the right to make a network (unshare --net), and ip rules");
             return None;
         };
@@ -26,8 +27,6 @@ impl Network {
         let _ = crate::server::spawn::spawner();
         let file = File::open(format!("/proc/{}/ns/net", owner.id())).expect("the namespace");
         let entered = move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network));
-        let _ = owner.kill();
-        let _ = owner.wait();
         entered.expect("into the namespace");
         Some(Self(()))
     }
@@ -53,22 +52,17 @@ impl Network {
 }
 
 /// A process that keeps a new network until it is entered. Rules of ours come before local addresses there.
-fn start_owner() -> Option<Child> {
+fn start_owner() -> Option<Owned> {
     const SETUP: &str = "ip link set lo up && ip rule add pref 100 lookup local \
          && ip rule del pref 0 && echo ready && exec sleep 60";
     let mut command = Command::new("unshare");
     command.args(["--net", "sh", "-c", SETUP]).stdin(Stdio::null()).stdout(Stdio::piped());
-    let mut owner = command.spawn().ok()?;
+    let mut owner = Owned::spawn(&mut command).ok()?;
     let mut said = String::new();
     let stdout = owner.stdout.take().expect("piped");
     // `sleep` keeps the pipe open: a line, not all of it.
     let read = std::io::BufRead::read_line(&mut std::io::BufReader::new(stdout), &mut said);
-    if read.is_ok() && said == "ready\n" {
-        return Some(owner);
-    }
-    let _ = owner.kill();
-    let _ = owner.wait();
-    None
+    (read.is_ok() && said == "ready\n").then_some(owner)
 }
 
 fn rules(verb: &str, port: u16) {

@@ -1,12 +1,50 @@
 //! What the kernel says of processes, and how they end. Linux: where there is no `/proc`, nothing runs.
 
 use std::fmt::Display;
-use std::fs;
+use std::ops::{Deref, DerefMut};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
+use std::{fs, io};
 
 use rustix::process::{Pid, Signal, kill_process_group};
+
+/// A child that is killed when this is dropped, and gone after that.
+#[derive(Debug)]
+pub struct Owned(Child);
+
+impl Owned {
+    /// Starts it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Command::spawn`].
+    pub fn spawn(command: &mut Command) -> io::Result<Self> {
+        command.spawn().map(Self)
+    }
+}
+
+impl Deref for Owned {
+    type Target = Child;
+
+    fn deref(&self) -> &Child {
+        &self.0
+    }
+}
+
+impl DerefMut for Owned {
+    fn deref_mut(&mut self) -> &mut Child {
+        &mut self.0
+    }
+}
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        // Both fail harmlessly when it has ended and was waited for.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
 
 /// The numbers of all processes.
 pub fn all() -> Vec<u32> {
@@ -95,7 +133,7 @@ mod tests {
     #[test]
     fn a_child_is_seen_until_it_ends() {
         let own = std::process::id();
-        let mut child = Command::new("sleep").arg("60").spawn().expect("sleep is there");
+        let mut child = Owned::spawn(Command::new("sleep").arg("60")).expect("sleep is there");
         assert!(is_alive(child.id()) && all().contains(&child.id()));
         assert_eq!(parent(child.id()), Some(own));
         child.kill().expect("it runs");
@@ -103,6 +141,14 @@ mod tests {
         assert!(!is_alive(child.id()));
         child.wait().expect("a child of ours");
         assert_eq!((state(child.id()), parent(child.id())), (None, None));
+    }
+
+    #[test]
+    fn an_owned_child_is_gone_with_its_owner() {
+        let child = Owned::spawn(Command::new("sleep").arg("60")).expect("sleep is there");
+        let number = child.id();
+        drop(child);
+        assert_eq!(state(number), None);
     }
 
     #[test]
@@ -117,12 +163,12 @@ mod tests {
 
     #[test]
     fn children_are_those_of_the_first_thread() {
-        let mut child = Command::new("sh").args(["-c", "sleep 60 & wait"]).spawn().expect("sh");
+        let mut command = Command::new("sh");
+        let child = Owned::spawn(command.args(["-c", "sleep 60 & wait"])).expect("sh is there");
         crate::wait::patiently("it has a child", || children(child.id()).len() == 1);
         let grandchild = children(child.id())[0];
         assert_eq!(parent(grandchild), Some(child.id()));
-        child.kill().expect("it runs");
-        child.wait().expect("a child of ours");
+        drop(child);
         let pid = i32::try_from(grandchild).ok().and_then(Pid::from_raw).expect("a number");
         rustix::process::kill_process(pid, Signal::KILL).expect("it runs");
     }

@@ -1,10 +1,11 @@
 //! redis-py in a process of its own: lines go in, lines come out.
 
+use crate::processes::Owned;
 use crate::server::workspace_root;
 use std::env;
 use std::io::{BufRead as _, BufReader, Lines, Write as _};
 use std::path::PathBuf;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 
 /// Where redis-py is: what `FAIRLOCK_TEST_REDISPY` says, else what `scripts/servers` left in
 /// `.servers`. Without it the running test is a skipped one, loudly, and `None`.
@@ -25,7 +26,7 @@ pub fn require_redis_py() -> Option<PathBuf> {
 /// A Python program under way; killed when dropped.
 #[derive(Debug)]
 pub struct Python {
-    child: Child,
+    _child: Owned,
     input: ChildStdin,
     output: Lines<BufReader<ChildStdout>>,
 }
@@ -41,10 +42,10 @@ impl Python {
         let mut command = Command::new("python3");
         command.args(["-c", program]).args(args).env("PYTHONPATH", redis_py);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().expect("python3 starts");
+        let mut child = Owned::spawn(&mut command).expect("python3 starts");
         let input = child.stdin.take().expect("it is piped");
         let output = BufReader::new(child.stdout.take().expect("it is piped")).lines();
-        Some(Self { child, input, output })
+        Some(Self { _child: child, input, output })
     }
 
     /// Sends one line.
@@ -73,13 +74,5 @@ impl Python {
     pub fn ask(&mut self, line: &str) -> String {
         self.tell(line);
         self.hear()
-    }
-}
-
-impl Drop for Python {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }

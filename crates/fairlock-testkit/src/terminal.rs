@@ -5,7 +5,7 @@ use std::fmt;
 use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::num::NonZeroU16;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
@@ -14,6 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 
+use crate::processes::Owned;
 use crate::wait;
 
 type Emulator = vt100::Parser<Frames>;
@@ -45,11 +46,12 @@ impl vt100::Callbacks for Frames {
 
 /// A terminal and the program that runs on it, which is killed when this is dropped.
 pub struct Terminal {
+    /// Killed before its terminal goes.
+    child: Owned,
     master: File,
     /// Kept open, so that the terminal outlives its program, as a person's does.
     slave: File,
     screen: Arc<Mutex<Emulator>>,
-    child: Child,
 }
 
 impl Terminal {
@@ -88,7 +90,7 @@ impl Terminal {
         let end = || Stdio::from(slave.try_clone().expect("a descriptor"));
         command.stdin(end()).stdout(end()).stderr(end());
         change(&mut command);
-        let child = command.spawn().expect("the program starts");
+        let child = Owned::spawn(&mut command).expect("the program starts");
         let parser = Emulator::new_with_callbacks(size(rows), size(columns), 0, Frames::default());
         let screen = Arc::new(Mutex::new(parser));
         let mut output = master.try_clone().expect("a descriptor");
@@ -100,7 +102,7 @@ impl Terminal {
                 lock(&seen).process(&bytes[..read]);
             }
         });
-        Some(Self { master, slave, screen, child })
+        Some(Self { child, master, slave, screen })
     }
 
     /// What is on the screen: its rows, without blanks at their ends.
@@ -224,14 +226,6 @@ impl Terminal {
 impl fmt::Debug for Terminal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Terminal").field("child", &self.child).finish_non_exhaustive()
-    }
-}
-
-impl Drop for Terminal {
-    fn drop(&mut self) {
-        // Fails harmlessly when it has ended.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

@@ -4,11 +4,12 @@ use crate::log::Input;
 use crate::log::note::Note;
 use crate::worker;
 use fairlock_testkit::history::now_ns;
+use fairlock_testkit::processes::Owned;
 use fairlock_testkit::wait;
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -41,7 +42,7 @@ struct Live {
 #[derive(Debug)]
 struct Worker {
     number: usize,
-    child: Child,
+    child: Owned,
     reader: Option<JoinHandle<()>>,
 }
 
@@ -84,7 +85,7 @@ impl Fleet {
             .args(["worker", url, &resource.to_string(), &lease, &self.seed.to_string()])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped());
-        let mut child = command.spawn().unwrap();
+        let mut child = Owned::spawn(&mut command).unwrap();
         let mut lines = BufReader::with_capacity(AT_ONCE, child.stdout.take().unwrap());
         let (live, judge) = (Arc::clone(&self.live), self.judge.clone());
         let reader = std::thread::spawn(move || {
@@ -154,7 +155,7 @@ impl Fleet {
             drop(worker.child.stdin.take());
         }
         let began = Instant::now();
-        for mut worker in std::mem::take(&mut self.workers) {
+        for mut worker in self.workers {
             while worker.child.try_wait().unwrap().is_none() && began.elapsed() < LAST_TURNS {
                 std::thread::sleep(Duration::from_millis(10));
             }
@@ -162,15 +163,6 @@ impl Fleet {
             let _ = worker.child.kill();
             end(&mut worker);
             let _ = self.judge.send(Input::Gone { worker: worker.number });
-        }
-    }
-}
-
-impl Drop for Fleet {
-    fn drop(&mut self) {
-        for worker in &mut self.workers {
-            let _ = worker.child.kill();
-            let _ = worker.child.wait();
         }
     }
 }

@@ -8,6 +8,7 @@
 use crate::report::Verdict;
 use crate::resource::{Access, Resource};
 use fairlock::{Client, Config};
+use fairlock_testkit::processes::Owned;
 use fairlock_testkit::rng::Rng;
 use fairlock_testkit::server::{Generation, Server};
 use rustix::process::{Pid, Signal, kill_process};
@@ -15,7 +16,7 @@ use serde_json::{Value, json};
 use std::collections::{HashMap, HashSet};
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -37,7 +38,7 @@ const BETWEEN: Duration = Duration::from_millis(100);
 const UPDATES_A_SECOND: u64 = 10;
 
 struct Process {
-    child: Child,
+    child: Owned,
     reader: std::thread::JoinHandle<Vec<(String, String)>>,
 }
 
@@ -131,7 +132,7 @@ fn start(url: &str, resource: SocketAddr, seed: u64) -> Process {
         .args(["lockset-worker", url, &resource.to_string(), &seed.to_string()])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped());
-    let mut child = command.spawn().unwrap();
+    let mut child = Owned::spawn(&mut command).unwrap();
     let lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let reader = std::thread::spawn(move || {
         let line = |line: String| line.split_once(' ').map(|(a, b)| (a.to_owned(), b.to_owned()));

@@ -18,7 +18,7 @@
 use super::bed::{Bed, HB, LEASE, SELDOM, SLACK, config, eventually, ms};
 use fairlock::Client;
 use fairlock_testkit::history::{Event, Record, now_ns};
-use fairlock_testkit::processes;
+use fairlock_testkit::processes::{self, Owned};
 use fairlock_testkit::server::Server;
 use fairlock_testkit::threads::{self, Counts};
 use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
@@ -26,7 +26,7 @@ use std::collections::HashMap;
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt as _;
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
@@ -41,7 +41,7 @@ const TIMES: &str = "FAIRLOCK_FAULTS_WORKER_TIMES";
 const STARTS_WITHIN: Duration = Duration::from_secs(20);
 
 pub(crate) struct Worker {
-    child: Child,
+    child: Owned,
     stdin: ChildStdin,
     lines: Receiver<Line>,
 }
@@ -124,15 +124,14 @@ impl Worker {
 
     fn run(command: &mut Command, url: &str, heartbeat: Duration, lease: Duration) -> Self {
         let (_, module) = module_path!().split_once("::").unwrap();
-        let mut child = command
+        command
             .args([&format!("{module}::takes_orders"), "--exact", "--nocapture"])
             .env(URL, url)
             .env(TIMES, format!("{} {}", heartbeat.as_millis(), lease.as_millis()))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
+            .stderr(Stdio::null());
+        let mut child = Owned::spawn(command).unwrap();
         let stdin = child.stdin.take().unwrap();
         let stdout = BufReader::new(child.stdout.take().unwrap());
         let (sender, lines) = channel();
@@ -245,14 +244,6 @@ impl Worker {
 
     fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
-    }
-}
-
-impl Drop for Worker {
-    fn drop(&mut self) {
-        // Fails only if it is gone already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
