@@ -1,4 +1,4 @@
-//! Where the background work runs, and what that costs: what ARCHITECTURE.md decides by.
+//! Where the background work runs, and what that costs: what docs/decisions/01-background-thread.md decides by.
 
 use crate::stats::{percentile, us};
 use crate::uncontended::{pings_of_client, pings_of_redis_rs};

@@ -1,4 +1,4 @@
-//! The commands that README and manual show are run as they are written.
+//! The commands that the documents show are run as they are written.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -16,6 +16,9 @@ const EXAMPLE_URL: &str = "redis://locks.example:6379";
 
 /// The encrypted one.
 const ENCRYPTED_URL: &str = "rediss://locks.example:6380?ca=/etc/fairlock/ca.pem";
+
+/// Where commands are shown.
+const DOCUMENTS: [&str; 3] = ["README.md", "docs/configuration.md", "docs/manual.md"];
 
 /// Lines of `sh` blocks that begin with the program's name.
 fn commands(document: &str) -> Vec<String> {
@@ -43,7 +46,7 @@ fn documented_commands_run() {
     let path = format!("{}:{}", folder.display(), std::env::var("PATH").expect("a PATH"));
 
     let mut seen = 0;
-    for line in ["README.md", "docs/manual.md"].iter().flat_map(|document| commands(document)) {
+    for line in DOCUMENTS.iter().flat_map(|document| commands(document)) {
         // Without a name it asks no store.
         let asks = line != "fairlock status";
         let known = line.contains(EXAMPLE_URL) || line.contains(ENCRYPTED_URL);

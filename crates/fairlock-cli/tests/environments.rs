@@ -298,13 +298,13 @@ stat -c '%a %U' /home/ann/.local/state/fairlock /home/ann/.local/state/fairlock/
     );
 }
 
-/// The first command of the README, as it is written but for cargo, by a user who has set up nothing.
+/// The README's command for the main job, as it is written but for cargo, by a user who has set up nothing.
 #[test]
 fn the_readmes_first_command() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let readme = fs::read_to_string(root.join("README.md")).expect("it is there");
-    let (_, quick_start) = readme.split_once("## Quick start").expect("a quick start");
-    let (_, block) = quick_start.split_once("```sh\n").expect("a command");
+    let (_, section) = readme.split_once("## Try it").expect("two commands");
+    let (_, block) = section.split_once("```sh\n").expect("a command");
     let command = block.lines().next().expect("a line");
     let arguments = command.strip_prefix("cargo run --quiet -p fairlock-cli -- ").expect(command);
     assert!(arguments.starts_with("run nightly -- "), "{arguments}");

@@ -17,14 +17,14 @@
 //! - `configuration`: which store is meant, and which files are believed;
 //! - `environments`: the default store is the same wherever a user is;
 //! - `generated`: completions and manual pages;
-//! - `topologies`: Sentinel sets and Clusters, by the URLs of the README;
+//! - `topologies`: Sentinel sets and Clusters, by the URLs of docs/configuration.md;
 //! - `nested`: runs inside of runs;
 //! - `once`: at most one run in a time, and the length of the lease that is renewed;
 //! - `over`: a grant that is over before the command begins;
 //! - `rights`: users of the server who lack one;
 //! - `simple`: the simple lock, beside a client that keeps the same string;
 //! - `messages`: every error and notice, in one file for people to read;
-//! - `documents`: the commands of README and manual, run as written;
+//! - `documents`: the commands of the documents, run as written;
 //! - `recipes`: crontab lines, units and containers of docs/recipes.md, run as written;
 //! - `secrets`: passwords get in, and never out;
 //! - `upgrade`: a former version and this one in the same queue.

@@ -1,4 +1,4 @@
-//! `fairlock run --url` on more than one server, with the URLs that the README shows.
+//! `fairlock run --url` on more than one server, with the URLs that docs/configuration.md shows.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -18,15 +18,15 @@ use crate::many::increment;
 const PROCESSES: usize = 4;
 const TURNS: usize = 5;
 
-/// The form of URL that the README's table shows for a scheme.
+/// The form of URL that the table of docs/configuration.md shows for a scheme.
 fn form(scheme: &str) -> String {
-    let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md");
-    let readme = fs::read_to_string(readme).expect("the README");
-    let row = readme.lines().find(|line| line.starts_with(&format!("| `{scheme}://")));
-    row.and_then(|row| row.split('`').nth(1)).expect("the README shows it").to_owned()
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/configuration.md");
+    let page = fs::read_to_string(page).expect("the page");
+    let row = page.lines().find(|line| line.starts_with(&format!("| `{scheme}://")));
+    row.and_then(|row| row.split('`').nth(1)).expect("the page shows it").to_owned()
 }
 
-/// A URL of the README's form: its optional parts left out, its places filled in.
+/// A URL of that form: its optional parts left out, its places filled in.
 fn of_form(scheme: &str, places: &str, rest: &str) -> String {
     let form = form(scheme).replace("[user:password@]", "").replace("[/database]", "");
     form.replace("host[:port],...", places).replace("/master", rest)

@@ -1,5 +1,5 @@
-//! What README and manual show is what is tested: code blocks stand in a file of this crate, commands
-//! are run, settings are those that there are, links lead somewhere.
+//! What the documents show is what is tested: code blocks are part of a file of this crate, commands are
+//! run, settings are those of the code, links lead somewhere.
 
 use fairlock::{Client, Config, ErrorKind};
 use std::collections::BTreeSet;
@@ -7,7 +7,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-const DOCUMENTS: &[&str] = &["README.md", "docs/manual.md", "docs/redisson.md"];
+const DOCUMENTS: &[&str] =
+    &["README.md", "docs/configuration.md", "docs/manual.md", "docs/redisson.md"];
+
+/// What a newcomer reads first, and the most lines that it may have.
+const SHORT: &[(&str, usize)] = &[("README.md", 150), ("ARCHITECTURE.md", 150)];
 
 /// Commands that are no program of this crate, where they are run, and how they stand there.
 const COMMANDS: &[(&str, &str, &str)] = &[
@@ -18,6 +22,16 @@ const COMMANDS: &[(&str, &str, &str)] = &[
         "fn the_readmes_first_command()",
     ),
     ("scripts/test", ".ci/run", "\nscripts/test "),
+    (
+        "cargo install --locked --path crates/fairlock-cli",
+        "scripts/package",
+        "cargo install --quiet --locked --debug --path crates/fairlock-cli --root",
+    ),
+    (
+        "cargo install --locked --git https://github.com/fairlock/fairlock fairlock-cli",
+        "scripts/package",
+        "cargo install --quiet --locked --debug --git \"file://$PWD\" fairlock-cli --root",
+    ),
 ];
 
 fn root() -> PathBuf {
@@ -105,6 +119,63 @@ fn code_blocks_stand_in_a_file_that_is_tested() {
     assert!(missing.is_empty(), "no file of the examples has\n{missing}");
 }
 
+/// All of it, not only a part that is found somewhere.
+#[test]
+fn the_readmes_program_is_the_one_that_is_run() {
+    const LINES_MAX: usize = 20;
+    let blocks = blocks("README.md");
+    let shown: Vec<_> = blocks.iter().filter(|block| block.language == "rust").collect();
+    let [shown] = shown[..] else { panic!("one program") };
+    let run = read("crates/fairlock-examples/src/bin/readme.rs");
+    let run = run.trim_start_matches(|c| c != '\n').trim_start();
+    assert_eq!(shown.text, run);
+    assert!(shown.text.lines().count() <= LINES_MAX, "{} lines", shown.text.lines().count());
+}
+
+/// The README's figures are those of the last measurement.
+#[test]
+fn the_readmes_number_is_measured() {
+    let measured = read("docs/performance.md");
+    let cells = |rival: &str| {
+        let row = measured.lines().find(|line| line.starts_with(&format!("| {rival} | ")));
+        row.expect(rival).split(" | ").map(str::to_owned).collect::<Vec<_>>()
+    };
+    // Of the table "At a glance": hand-overs a second at 1 000 waiters, and how many times as many fairlock has.
+    let (rate, times) = (&cells("fairlock")[5], &cells("redisson-fair")[6]);
+    let readme = lines(&read("README.md")).join(" ");
+    assert!(
+        readme
+            .contains(&format!("hands a lock over {rate} times a second: {times} times as often")),
+        "{rate} and {times} are measured"
+    );
+}
+
+#[test]
+fn what_is_read_first_is_short() {
+    for (document, most) in SHORT {
+        let lines = read(document).lines().count();
+        assert!(lines <= *most, "{document}: {lines} lines of at most {most}");
+    }
+}
+
+#[test]
+fn every_decision_is_in_the_index() {
+    let folder = root().join("docs/decisions");
+    let index = read("docs/decisions/README.md");
+    let mut seen = 0;
+    for page in files(&folder, ".md").iter().filter(|page| !page.ends_with("README.md")) {
+        let name = page.file_name().unwrap().to_str().unwrap();
+        let text = read(page);
+        let title = text.lines().next().unwrap().trim_start_matches("# ");
+        assert!(index.contains(&format!("]({name}): {title}\n")), "{name}: {title}");
+        for part in ["**Decision.**", "**Consequence.**"] {
+            assert!(text.contains(&format!("\n\n{part} ")), "{name}: {part}");
+        }
+        seen += 1;
+    }
+    assert!(seen >= 20, "{seen}");
+}
+
 #[test]
 fn the_manual_shows_what_the_service_prints() {
     assert!(read("docs/manual.md").contains(&format!("```text\n{}```", crate::programs::SERVICE)));
@@ -185,7 +256,7 @@ fn anchor(heading: &str) -> String {
     kept.map(|c| if c == ' ' { '-' } else { c }).collect()
 }
 
-/// First cells of the rows of a table of the manual, in the section `heading`, without backticks.
+/// The first cells of a table of the manual, in the section `heading`, without backticks.
 fn names_in(heading: &str) -> BTreeSet<String> {
     let manual = read("docs/manual.md");
     let (_, section) = manual.split_once(&format!("\n## {heading}\n")).expect(heading);
@@ -220,7 +291,7 @@ fn every_class_of_errors_has_a_row() {
     assert_eq!(names_in("Errors"), kinds);
 }
 
-/// A row of the manual's table of settings.
+/// A row of the table of settings.
 struct Setting {
     name: String,
     default: String,
@@ -228,8 +299,8 @@ struct Setting {
 }
 
 fn settings() -> Vec<Setting> {
-    let manual = read("docs/manual.md");
-    let (_, section) = manual.split_once("\n## Settings\n").expect("a section of settings");
+    let page = read("docs/configuration.md");
+    let (_, section) = page.split_once("\n## Settings\n").expect("a section of settings");
     let section = section.split("\n## ").next().unwrap();
     let rows = section.lines().filter_map(|line| line.strip_prefix("| `"));
     let rows = rows.map(|row| {

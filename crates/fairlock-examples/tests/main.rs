@@ -4,7 +4,7 @@
 //! - `fences`: the resources that refuse holders of the past
 //! - `sandbox`: what an adopter's own test looks like
 //! - `redisson`: what stands beside Redisson's calls
-//! - `documents`: README and manual show code that is here, and name settings that exist
+//! - `documents`: the documents show code that is here, name settings that exist, and keep their length
 
 #![allow(clippy::unwrap_used, reason = "in a test an error is a failure")]
 

@@ -1,5 +1,6 @@
 //! Fair distributed locks on Redis or Valkey, wire-compatible with Java's Redisson, with fencing
-//! tokens and a signal when a lock is lost. Also without any server, inside one process.
+//! tokens and a signal when a lock is lost. The same locks also work without a server: for all
+//! processes of one host, or inside one process.
 //!
 //! ```
 //! # use std::time::Duration;
@@ -8,16 +9,16 @@
 //! let client = fairlock::Client::connect("memory:").await?; // or "redis://127.0.0.1/"
 //! let lock = client.fair_lock("invoice:42");
 //!
-//! let guard = lock.lock().await?; // waits its turn; renewed while it lives
-//! assert!(guard.token().get() > 0); // hand it to what you write to
-//! guard.ensure_valid()?; // no I/O
-//! guard.release().await?; // dropping the guard releases it too
+//! let guard = lock.lock().await?; // waits its turn; renewed in the background
+//! assert!(guard.token().get() > 0); // the fencing token: pass it to what you write to
+//! guard.ensure_valid()?; // still held? Costs no I/O
+//! guard.release().await?; // dropping the guard releases the lock too
 //!
 //! if let Some(guard) = lock.try_lock_for(Duration::from_secs(5)).await? {
 //!     drop(guard);
 //! }
 //!
-//! let done = lock.with(async |held| held.token()).await?; // cancelled at once when the lock is lost
+//! let done = lock.with(async |held| held.token()).await?; // cancelled when the lock is lost
 //! # assert_eq!(done.release, fairlock::Release::Released);
 //! # Ok(())
 //! # }
@@ -33,59 +34,109 @@
 //! | to hold a lock for as long as a value lives | [`Lock::lock`], [`Lock::try_lock`], [`Lock::try_lock_for`]: a [`Guard`] |
 //! | to run one future under a lock, cancelled on loss | [`Lock::with`]: a [`Held`] inside, [`Done`] and [`Release`] afterwards |
 //! | to keep a place in the queue in a `select!` loop | [`Lock::enqueue`]: a [`Turn`] |
-//! | to enter a lock that you hold | [`Guard::reenter`]; [`Owner`] where no guard is at hand |
+//! | to enter a lock that you hold | [`Guard::reenter`]; [`Owner`] if no guard is at hand |
 //! | to bound a hold | [`Lock::lease`] (never renewed), [`Lock::max_hold`] (renewed until then) |
-//! | locks that outlive a fail-over of the server | [`Config::replicas`]: [`Replicas`] |
+//! | locks that outlive a failover of the server | [`Config::replicas`]: [`Replicas`] |
 //! | to leave a lock held without a guard | [`Guard::detach`]: a [`Detached`] |
-//! | to protect what the lock is for | [`FencingToken`], from [`Guard::token`] |
+//! | to protect the resource behind the lock | [`FencingToken`], from [`Guard::token`] |
 //! | to know whether you still hold it | [`Guard::ensure_valid`], [`Guard::state`] and [`GuardState`] (no I/O); [`Guard::lost`]; [`LostReason`] for why not |
 //! | to see who holds and who waits | [`Lock::inspect`]: [`LockStatus`], [`Holder`], [`QueuedWaiter`], [`ClientInfo`] |
-//! | to find out which locks there are | [`Client::locks`]: [`Locks`], [`LockEntry`] |
-//! | names and ids, for logs and tables | [`LockName`], [`OwnerId`], [`ClientId`], [`Kind`]; [`IdError`] for those that cannot be |
+//! | to find out which locks exist | [`Client::locks`]: [`Locks`], [`LockEntry`] |
+//! | names and ids, for logs and tables | [`LockName`], [`OwnerId`], [`ClientId`], [`Kind`]; [`IdError`] for invalid ones |
 //! | to know what is wrong with a server | [`Client::warnings`]: [`Warning`]; [`Check`] and [`Reaction`] in [`Config::on_check`] |
 //! | to react to an error | [`Error`], with an [`ErrorKind`] to match on |
 //! | locks on a Cluster beside old clients of Redisson | [`Config::sharded_pubsub`], [`ShardedPubSub`] |
 //! | locks without `async` | the module `blocking`, feature `blocking` |
 //! | locks in your own tests | the module `test_util`, feature `test-util` |
 //!
-//! A manual, with worked examples of fencing, is in `docs/manual.md` of the repository; what every
-//! fault costs is in `docs/guarantees.md`.
+//! The repository has a manual with worked examples of fencing (`docs/manual.md`), every setting
+//! (`docs/configuration.md`), and what each fault costs (`docs/guarantees.md`).
+//!
+//! # Three kinds of lock
+//! All users of a name must use the same kind.
+//!
+//! | kind | order | on Redis | shared with | re-entry |
+//! |---|---|---|---|---|
+//! | [fair](Client::fair_lock) | first in, first out | hash, queue | Redisson's `RFairLock` | counted on the server |
+//! | [plain](Client::plain_lock) | none | hash | Redisson's `RLock` | counted on the server |
+//! | [simple](Client::simple_lock) | none | string | every client that locks with `SET name value NX PX`: redis-py, rslock, node redlock on one server | counted in the client |
+//!
+//! Guards, tokens and the signal of a loss are the same. While a foreign client holds a simple lock,
+//! waiters ask every 25 to 270 ms, because that client notifies nobody when it releases the lock.
+//!
+//! # How the pieces behave
+//! - **Leases.** The default lease is 30 s and is renewed every 10 s. [`Lock::lease`] sets a fixed
+//!   lease that is never renewed. [`Lock::max_hold`] bounds a hold, renewed or not.
+//! - **Loss.** [`Guard::lost`] is a future that resolves when the lock is lost;
+//!   [`Guard::state_changed`] also reports doubt.
+//! - **Owners.** Each [`Lock::lock`] is an owner of its own. [`Lock::owned_by`] with a
+//!   [`Client::owner`] lets several requests share one: while that owner holds the lock, they enter
+//!   it once more.
+//! - **Release.** [`Guard::release`] returns `Released`, `StillHeld(n)`, `Lost` or `Unknown`.
+//!   [`Guard::detach`] leaves the lock held until its lease ends.
+//! - **Closures.** [`Lock::with`] cancels the closure as soon as the lock is lost; otherwise it
+//!   returns its value, whether or not the release succeeded. [`Lock::try_with`] and
+//!   [`Lock::try_with_for`] give up as [`Lock::try_lock`] and [`Lock::try_lock_for`] do.
+//! - **Turns.** A [`Turn`] keeps its place while [`Turn::wait`] is polled and dropped in a `select!`
+//!   loop. [`Turn::position`] is the number of waiters in front; [`Turn::leave`] waits until the
+//!   place is given up.
+//! - **Looking.** [`Lock::inspect`] shows holder and queue: places, since when each client holds or
+//!   waits, and for clients of fairlock host, process, user and label. [`Config::label`] sets the
+//!   label, [`Config::announce`] with `false` publishes nothing. [`Lock::is_locked`],
+//!   [`Lock::holder`] and [`Lock::remaining_ttl`] are parts of it. [`Lock::force_unlock`] is for
+//!   operators.
+//! - **Connection.** [`Client::connection`] returns a `watch::Receiver` with the connection state:
+//!   Connected, Reconnecting or Closed. [`Client::ping`] makes a round trip. [`Client::shutdown`]
+//!   ends a client and waits for work under way.
+//! - **Errors** have a [`kind`](Error::kind) to match on, and name the lock, the owner, and who holds
+//!   the lock instead. A lock that is not granted in time is `None`, not an error; a store that does
+//!   not answer in that time is an error.
+//! - **Background work.** Each client has a thread of its own for heartbeats, renewals and releases.
+//!   They continue while your tasks block the runtime, and work when a guard is dropped outside of
+//!   one.
+//! - **Threads.** In the module `blocking` the thread is the owner and may lock again what it holds,
+//!   as with Java's `ReentrantLock`. An `Interrupt` ends the wait of another thread. Inside an async
+//!   task, a call that would block is an error.
 //!
 //! # What is promised
-//! 1. Two guards of one lock are never valid at the same time, while the server keeps what it was told
+//! 1. Two guards of one lock are never valid at the same time, as long as the server keeps its data
 //!    and its clock does not jump forward. Validity counts from when a request was sent.
 //! 2. Live waiters of a fair lock are served first in, first out, and keep their places through lost
-//!    messages and reconnects. Dead ones cost the others nothing, or at most 8 s
-//!    if they hang.
+//!    messages and reconnects. Dead waiters cost the others nothing, or at most 8 s if they hang.
 //! 3. Every grant has a larger [token](FencingToken) than all before it on that name.
 //! 4. A holder is told when its lock is in doubt, and when it is lost: at the latest when its validity
-//!    runs out by the local clock.
-//! 5. A request has one effect, however often it had to be sent. A future that is dropped leaves nothing
+//!    ends by the local clock.
+//! 5. A request has one effect, however often it has to be sent. A dropped future leaves nothing
 //!    behind; each async function says what that means for it ("Cancel safety").
-//! 6. A store that does not answer ends a call after 30 s ([`Config::store_timeout`]).
+//! 6. A call to a store that does not answer ends after 30 s ([`Config::store_timeout`]).
 //!
 //! # What is not
-//! 1. That a holder stops. A process that is paused for longer than its lease goes on when it wakes up.
-//!    Pass the token to the resource, and let it refuse smaller ones.
+//! 1. That a holder stops. A process that is paused for longer than its lease continues when it wakes
+//!    up. Pass the token to the resource, and let it refuse smaller ones.
 //! 2. Exclusion when the server loses data (a restart without persistence, a replica that is promoted
 //!    without the last writes, eviction), or when its clock jumps forward. Tokens still rise.
 //! 3. Order between locks of different kinds, or behind a dead Java waiter.
-//! 4. That a task which hangs lets go: its guard is renewed until [`Lock::max_hold`] ends.
+//! 4. That a task which hangs releases its lock: its guard is renewed until [`Lock::max_hold`] ends.
+//!
+//! Locks on a majority of independent servers (RedLock), read-write locks and semaphores are not part
+//! of this crate.
 //!
 //! # Features
-//! - `redis` (default): stores on Redis and Valkey servers. Without it only `memory:`.
-//! - `sqlite`: the host store, a file for all processes of one host ([`Config::host`]). Brings SQLite along,
-//!   which needs a C compiler. Its file is described in `docs/host.md`.
-//! - `tls`: encrypted connections, `rediss://` and [`Config::tls`]. Brings rustls along, whose ring needs a C
-//!   compiler; which providers of cryptography a program has besides does not matter.
-//! - `blocking`: the module `blocking`, for code without `async`: threads own their locks, as in Java. No
-//!   further dependency.
+//! With its default features the library needs tokio, and no C compiler.
+//! - `redis` (default): stores on Redis and Valkey servers. Without it there is only `memory:`.
+//! - `sqlite`: the host store, a file for all processes of one host ([`Config::host`]). Includes
+//!   SQLite, which needs a C compiler. `docs/host.md` describes its file.
+//! - `tls`: encrypted connections, `rediss://` and [`Config::tls`]. Includes rustls, whose ring needs a
+//!   C compiler; it does not matter which other cryptography providers a program has.
+//! - `blocking`: the module `blocking`, for code without `async`: threads own their locks, as in Java.
+//!   No further dependency.
 //! - `metrics`: counters, gauges and histograms through the facade `metrics`.
-//! - `tracing`: spans and events, target `fairlock`. Both are described in `docs/observability.md`.
+//! - `tracing`: spans and events, target `fairlock`; names of locks only at `debug` unless
+//!   [`Config::log_names`] is set. `docs/observability.md` describes both.
 //! - `test-util`: the module `test_util`, for the tests of programs that use fairlock: a store in
 //!   tokio's paused time that can take locks away and be cut off. For dev-dependencies.
-//! - `yardstick`: the module `yardstick`, for benches: what a server gives without this
-//!   library in between. It may change in any version.
+//! - `yardstick`: the module `yardstick`, for benches: what a server provides without this library in
+//!   between. It may change in any version.
 
 #![cfg_attr(
     not(feature = "redis"),

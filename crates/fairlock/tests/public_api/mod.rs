@@ -118,7 +118,6 @@ fn every_function_says_its_errors_and_its_cancel_safety() {
 fn the_front_page_has_every_type_and_feature() {
     let library = fs::read_to_string(root().join("crates/fairlock/src/lib.rs")).unwrap();
     let page: String = library.lines().filter(|line| line.starts_with("//!")).collect();
-    let readme = fs::read_to_string(root().join("README.md")).unwrap();
     let mut missing = Vec::new();
     for line in lines().iter().filter(|line| !line.contains("[feature")) {
         let Some((name, what)) = line.split_once(": ") else { continue };
@@ -132,9 +131,6 @@ fn the_front_page_has_every_type_and_feature() {
         let name = feature.trim_start_matches("feature ");
         if name != "default" && !page.contains(&format!("- `{name}`")) {
             missing.push(format!("{feature} on the front page"));
-        }
-        if name != "default" && !readme.contains(&format!("| `{name}`")) {
-            missing.push(format!("{feature} in README.md"));
         }
     }
     assert!(missing.is_empty(), "{}", missing.join("\n"));
