@@ -158,6 +158,44 @@ fn what_is_read_first_is_short() {
     }
 }
 
+/// Files that "Where to change what" names exist, and a name that it finds in one of them is found there.
+#[test]
+fn the_architecture_leads_to_what_is_there() {
+    const BELOW: [&str; 5] = [
+        "",
+        "crates",
+        "crates/fairlock/src",
+        "crates/fairlock/src/store/redis/lua",
+        "crates/fairlock-cli/src",
+    ];
+    let page = read("ARCHITECTURE.md");
+    let (_, section) = page.split_once("\n## Where to change what\n").expect("a section");
+    let section = section.split("\n## ").next().unwrap();
+    let is_path =
+        |text: &str| text.contains('/') || text.ends_with(".rs") || text.ends_with(".lua");
+    let place = |path: &str| {
+        let mut places = BELOW.iter().map(|below| root().join(below).join(path));
+        places.find(|place| place.exists())
+    };
+    let (mut files, mut names) = (0, 0);
+    for row in section.lines().filter(|line| line.starts_with("| ")) {
+        let parts: Vec<_> = row.split('`').collect();
+        for path in parts.iter().skip(1).step_by(2).filter(|text| is_path(text)) {
+            assert!(place(path).is_some(), "{path} is named in {row}");
+            files += 1;
+        }
+        for found in parts.windows(3).skip(1).step_by(2) {
+            let [name, " in ", path] = found else { continue };
+            let place = place(path).expect("looked for above");
+            let text = if place.is_file() { read(place) } else { continue };
+            let name = name.rsplit("::").next().unwrap().trim_end_matches('!');
+            assert!(text.contains(name), "{name} is not in {path}: {row}");
+            names += 1;
+        }
+    }
+    assert!(files > 30 && names > 8, "{files} files, {names} names");
+}
+
 #[test]
 fn every_decision_is_in_the_index() {
     let folder = root().join("docs/decisions");
