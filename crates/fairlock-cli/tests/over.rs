@@ -10,7 +10,9 @@ use fairlock_testkit::server::{Generation, Server};
 use fairlock_testkit::tempdir::TempDir;
 use rustix::process::Signal;
 
-use crate::fixture::{Outcome, Running, children, eventually, fairlock, finish, is_alive, run_script};
+use crate::fixture::{
+    Outcome, Running, children, eventually, fairlock, finish, is_alive, run_script,
+};
 
 /// How often the moment may be missed: the command then began before the stop, and that is another story.
 const ATTEMPTS: u32 = 50;
@@ -30,7 +32,7 @@ fn stopped_before_the_command(
     // A busy loop: the moment lasts for some milliseconds.
     while children(main).is_empty() {
         // One that has ended is still there until it is waited for.
-        if !is_alive(&main.to_string()) {
+        if !is_alive(main.to_string()) {
             return None;
         }
     }

@@ -410,7 +410,8 @@ fn forged_messages_in_the_inbox() {
         let odd = client.dropped_messages();
         for (more, message) in [&grant[..], &grant[..grant.len() - 1]].into_iter().enumerate() {
             raw.call(&[b"PUBLISH", inbox.as_bytes(), message]);
-            until("it is counted", async || client.dropped_messages() == odd + more as u64 + 1).await;
+            until("it is counted", async || client.dropped_messages() == odd + more as u64 + 1)
+                .await;
         }
         let holder = lock.inspect().await.unwrap().holder.unwrap();
         assert_eq!((&holder.owner, holder.count), (next.owner(), 1));

@@ -2,6 +2,7 @@ use super::*;
 use crate::resp::Value;
 use crate::server::{Generation, Server};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
 #[track_caller]
 fn assert_error(reply: &Value, code: &str) {

@@ -37,7 +37,7 @@ pub struct Guard {
 
 impl Guard {
     pub(crate) fn new(hold: Arc<Hold>, session: Session) -> Self {
-        Self { hold, client, done: false }
+        Self { hold, session, done: false }
     }
 
     pub(crate) fn hold(&self) -> Arc<Hold> {

@@ -62,7 +62,7 @@ impl Locks {
 
     pub(crate) fn new(session: Session) -> Self {
         Self {
-            client,
+            session,
             at: Some(Cursor::Start),
             keys_per_second: Self::KEYS_PER_SECOND,
             ready: Moment::now(),

@@ -58,7 +58,7 @@ enum Begun {
 impl Lock {
     pub(crate) fn new(session: Session, name: &[u8], kind: Kind) -> Self {
         let name = LockName::new(name).map_err(Error::from);
-        Self { client, name, kind, lease: None, max_hold: None, owner: None }
+        Self { session, name, kind, lease: None, max_hold: None, owner: None }
     }
 
     /// The same lock with an explicit lease: a guard ends after it and is never renewed. Without
@@ -347,7 +347,7 @@ impl Lock {
 
     fn check_owner(&self) -> Result<(), Error> {
         let Some(owner) = &self.owner else { return Ok(()) };
-        if owner.id().client() == Some(self.session.id()) {
+        if owner.id().client() == Some(self.session.context().client_id) {
             return Ok(());
         }
         let message = "the owner belongs to another client; make one with this client's `owner()`";

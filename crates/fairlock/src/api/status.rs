@@ -81,7 +81,7 @@ pub(crate) async fn inspect(
     kind: Kind,
     limit: u32,
 ) -> Result<LockStatus, Error> {
-    let mut status = look(client, name, kind, limit).await?;
+    let mut status = look(session, name, kind, limit).await?;
     let ids = status.client_ids();
     if !ids.is_empty() {
         let store = Arc::clone(&session.context().store);
@@ -118,7 +118,7 @@ pub(crate) async fn look(
 impl LockStatus {
     /// Who `owner` is, as far as its client says.
     pub fn client(&self, owner: &OwnerId) -> Option<&ClientInfo> {
-        self.sessions.get(&owner.client()?)
+        self.clients.get(&owner.client()?)
     }
 
     /// Whether the lock is held for the rest of a time in which its work was to be done

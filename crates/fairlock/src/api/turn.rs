@@ -81,11 +81,11 @@ impl Turn {
             biased;
             result = &mut requested => result,
             Ok(owner) = queued => {
-                return Ok(Self { state: State::Waiting(requested), name, owner, cleaned, client });
+                return Ok(Self { state: State::Waiting(requested), name, owner, cleaned, session });
             }
         };
-        let guard = guard_of(result, &client).map_err(|error| error.on(&name))?;
-        let mut turn = Self::granted(client, guard);
+        let guard = guard_of(result, &session).map_err(|error| error.on(&name))?;
+        let mut turn = Self::granted(session, guard);
         turn.cleaned = cleaned;
         Ok(turn)
     }
@@ -94,7 +94,7 @@ impl Turn {
     pub(crate) fn granted(session: Session, guard: Guard) -> Self {
         let (_, cleaned) = oneshot::channel();
         let (name, owner) = (guard.name().clone(), guard.owner().clone());
-        Self { state: State::Granted(guard), name, owner, cleaned, client }
+        Self { state: State::Granted(guard), name, owner, cleaned, session }
     }
 
     /// The lock's name.
@@ -151,7 +151,7 @@ impl Turn {
     /// # Cancel safety
     /// As [`wait`](Self::wait).
     pub async fn wait_for(&mut self, time: Duration) -> Result<Option<Guard>, Error> {
-        let client = self.session.clone();
+        let session = self.session.clone();
         tokio::select! {
             biased;
             guard = self.wait() => guard.map(Some),

@@ -89,32 +89,7 @@ fn user_name<'a>(users: &'a [u8], uid: &str) -> Option<Cow<'a, str>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_is_shown_is_bounded_and_harmless() {
-        assert_eq!(printable("web-1"), Some("web-1".to_owned()));
-        assert_eq!(printable(""), None);
-        assert_eq!(printable("a\x1b[2Jb\u{202e}c"), Some("a\u{fffd}[2Jb\u{fffd}c".to_owned()));
-        // Cut between characters, not inside one: 127 bytes, and a character of two.
-        let long = format!("{}éé", "x".repeat(127));
-        assert_eq!(printable(&long), Some("x".repeat(127)));
-        for text in ["é".repeat(64), "日本".to_owned(), printable(&"\0".repeat(500)).unwrap()] {
-            assert!(is_printable(&text), "{text}");
-        }
-        for text in [String::new(), "x".repeat(129), "a\nb".into(), "\u{2066}".into()] {
-            assert!(!is_printable(&text), "{text:?}");
-        }
-    }
-
-    /// A label with a space of no width passed for another one in `fairlock status`.
-    #[test]
-    fn d33_what_has_no_width_is_not_printable() {
-        for hidden in ['\u{200b}', '\u{200d}', '\u{2060}', '\u{feff}', '\u{ad}', '\u{e0061}'] {
-            let text = format!("web{hidden}-1");
-            assert!(!is_printable(&text), "{text:?}");
-            assert_eq!(printable(&text), Some("web\u{fffd}-1".to_owned()));
-        }
-    }
+    use crate::settings::text::is_printable;
 
     #[cfg(unix)]
     #[test]

@@ -78,41 +78,41 @@ mod tests {
 
     #[test]
     fn it_is_bounded() {
-        let lately = RecentReleases::default();
+        let recent = RecentReleases::default();
         let name = |n: usize| LockName::new(n.to_string().as_bytes()).unwrap();
         for n in 0..KEPT_MAX + 5 {
-            lately.note(&name(n), &Op::Nudge, true);
+            recent.note(&name(n), &Op::Nudge, true);
         }
-        let all = lately.found(&Scope::All);
+        let all = recent.found(&Scope::All);
         assert_eq!((all.len(), &all[0].0), (KEPT_MAX, &name(5)));
-        lately.connection_lost(&Scope::All);
-        assert_eq!(lately.found(&Scope::All).len(), KEPT_MAX);
-        for given in lock(&lately.given).iter_mut().take(7) {
+        recent.connection_lost(&Scope::All);
+        assert_eq!(recent.found(&Scope::All).len(), KEPT_MAX);
+        for given in lock(&recent.given).iter_mut().take(7) {
             given.at = given.at.minus_ms(KEPT.as_millis() as u64 + 1);
         }
-        lately.connection_lost(&Scope::All);
-        assert_eq!(lately.found(&Scope::All)[0].0, name(12));
+        recent.connection_lost(&Scope::All);
+        assert_eq!(recent.found(&Scope::All)[0].0, name(12));
     }
 
     /// However long nobody can be told.
     #[test]
     fn what_ends_without_a_connection_waits_for_the_next() {
-        let lately = RecentReleases::default();
+        let recent = RecentReleases::default();
         let note = |name: &[u8], reached| {
-            lately.note(&LockName::new(name).unwrap(), &Op::Nudge, reached);
-            age(&lately);
+            recent.note(&LockName::new(name).unwrap(), &Op::Nudge, reached);
+            age(&recent);
         };
-        lately.connection_lost(&Scope::All);
+        recent.connection_lost(&Scope::All);
         note(b"one", false);
         note(b"two", false);
-        assert_eq!(lately.found(&Scope::All).len(), 2);
+        assert_eq!(recent.found(&Scope::All).len(), 2);
         note(b"three", true);
-        assert_eq!(lately.found(&Scope::All).len(), 1, "the others were told, and are old");
+        assert_eq!(recent.found(&Scope::All).len(), 1, "the others were told, and are old");
     }
 
     /// All of it is old by now.
-    fn age(recent_releases: &RecentReleases) {
-        for given in lock(&lately.given).iter_mut() {
+    fn age(recent: &RecentReleases) {
+        for given in lock(&recent.given).iter_mut() {
             given.at = given.at.minus_ms(KEPT.as_millis() as u64 + 1);
         }
     }
@@ -122,29 +122,29 @@ mod tests {
     #[test]
     #[cfg(feature = "redis")]
     fn d14_the_return_of_one_node_forgets_nothing_of_another() {
-        let lately = RecentReleases::default();
+        let recent = RecentReleases::default();
         let of = |node: &'static [u8]| {
             Scope::These(Arc::new(move |name: &LockName| name.as_bytes().starts_with(node)))
         };
         let note = |name: &[u8], reached| {
-            lately.note(&LockName::new(name).unwrap(), &Op::Nudge, reached);
+            recent.note(&LockName::new(name).unwrap(), &Op::Nudge, reached);
         };
         note(b"a1", true);
         note(b"b1", true);
-        lately.connection_lost(&of(b"a"));
-        lately.connection_lost(&of(b"b"));
+        recent.connection_lost(&of(b"a"));
+        recent.connection_lost(&of(b"b"));
         note(b"b2", false);
-        age(&lately);
-        assert_eq!(lately.found(&of(b"a")).len(), 1);
+        age(&recent);
+        assert_eq!(recent.found(&of(b"a")).len(), 1);
         note(b"a2", true);
         note(b"a3", true);
         // It is lost again, by another look at the map.
-        lately.connection_lost(&of(b"b"));
-        let told = lately.found(&of(b"b"));
+        recent.connection_lost(&of(b"b"));
+        let told = recent.found(&of(b"b"));
         let told: Vec<_> = told.iter().map(|(name, _)| name.as_bytes()).collect();
         assert_eq!(told, [b"b1", b"b2"]);
-        age(&lately);
+        age(&recent);
         note(b"b3", true);
-        assert_eq!(lately.found(&Scope::All).len(), 1, "all others were told, and are old");
+        assert_eq!(recent.found(&Scope::All).len(), 1, "all others were told, and are old");
     }
 }
