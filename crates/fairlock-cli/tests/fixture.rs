@@ -209,6 +209,15 @@ pub(crate) fn finish(command: Command) -> Outcome {
     Running::start(command).wait()
 }
 
+/// The guardians among the children of a run.
+pub(crate) fn guardians(run: u32) -> Vec<u32> {
+    let is_one = |child: &u32| {
+        let line = fs::read(format!("/proc/{child}/cmdline")).unwrap_or_default();
+        line.split(|byte| *byte == 0).any(|part| part == b"__guardian")
+    };
+    children(run).into_iter().filter(is_one).collect()
+}
+
 /// Number of lines in a file that may not exist yet.
 pub(crate) fn lines(path: &Path) -> Vec<String> {
     fs::read_to_string(path).unwrap_or_default().lines().map(str::to_owned).collect()

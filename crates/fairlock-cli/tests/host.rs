@@ -10,7 +10,8 @@ use fairlock_testkit::tempdir::TempDir;
 use rustix::process::{Signal, kill_process};
 
 use crate::fixture::{
-    Running, children, eventually, fairlock, finish, hold_until, is_alive, pid, run_script,
+    Running, children, eventually, fairlock, finish, guardians, hold_until, is_alive, pid,
+    run_script,
 };
 
 /// Far below the lease of 30 s.
@@ -36,15 +37,6 @@ fn queue_len(url: &str) -> u64 {
     status["queue_len"].as_u64().expect("a number")
 }
 
-/// The children of a process whose command line has this word.
-fn children_with(process: u32, word: &str) -> Vec<u32> {
-    let has = |child: &u32| {
-        let line = fs::read(format!("/proc/{child}/cmdline")).unwrap_or_default();
-        line.split(|byte| *byte == 0).any(|part| part == word.as_bytes())
-    };
-    children(process).into_iter().filter(has).collect()
-}
-
 /// The program that `env` became, or that runs below `unshare`.
 fn kill(process: u32) {
     kill_process(pid(process), Signal::KILL).expect("it is there");
@@ -59,7 +51,7 @@ fn a_grandchild_that_inherited_the_lock_keeps_it() {
     // The shell is the command; the grandchild is in its group.
     let mut holder = Running::start(run_script(&url, &[], "x", "sleep 600 & echo $!; wait"));
     let grandchild = holder.line();
-    let guardian = children_with(holder.pid(), "__guardian");
+    let guardian = guardians(holder.pid());
     assert_eq!(guardian.len(), 1);
     let mut next = waiter(&url, "echo mine");
     kill(guardian[0]);

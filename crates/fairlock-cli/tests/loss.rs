@@ -10,7 +10,7 @@ use fairlock_testkit::tempdir::TempDir;
 use rustix::process::{Signal, kill_process};
 
 use crate::fixture::{
-    Running, eventually, fairlock, finish, hold_until, is_alive, pid, run_script,
+    Running, eventually, fairlock, finish, guardians, hold_until, is_alive, pid, run_script,
 };
 
 /// Tells its own number and a grandchild's, then works; the grandchild is deaf to TERM.
@@ -193,7 +193,7 @@ fn d15_each_loss_says_why() {
     server.cont();
 }
 
-/// A run that stood still from before the end of the lease until long after it, and its keeper with it, found that
+/// A run that stood still from before the end of the lease until long after it, and its guardian with it, found that
 /// it had waited long enough for what KILL had left, and had sent none: the grandchild went on without the lock.
 #[test]
 fn what_is_left_is_killed_however_late_that_is() {
@@ -202,15 +202,10 @@ fn what_is_left_is_killed_however_late_that_is() {
     let script = FAMILY.replace("done' &", "done' >/dev/null &");
     let mut running = Running::start(run_script(&server.url(), &["--lease", "6s"], "x", &script));
     let family: Vec<_> = running.line().split(' ').map(str::to_owned).collect();
-    let main = running.pid();
-    let children = fs::read_to_string(format!("/proc/{main}/task/{main}/children")).unwrap();
-    let is_keeper = |process: &&str| {
-        fs::read_to_string(format!("/proc/{process}/cmdline")).unwrap().contains("__keep")
-    };
-    let keeper = children.split_ascii_whitespace().find(is_keeper).expect("a keeper");
+    let guardian = guardians(running.pid())[0];
     let command = format!("/proc/{}", family[0]);
     eventually("it is asked, ends, and was waited for", || !fs::exists(&command).unwrap());
-    kill_process(pid(keeper.parse().unwrap()), Signal::STOP).unwrap();
+    kill_process(pid(guardian), Signal::STOP).unwrap();
     running.signal(Signal::STOP);
     // The two seconds until the lease is over, those that KILL may take to work, and one more.
     std::thread::sleep(Duration::from_secs(5));

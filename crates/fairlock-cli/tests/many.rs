@@ -12,7 +12,7 @@ use rustix::process::{Signal, kill_process};
 use serde_json::Value;
 
 use crate::fixture::{
-    Outcome, PROGRAM, Running, finish, is_alive, lines, pid, run_script, run_script_by,
+    Outcome, PROGRAM, Running, finish, guardians, is_alive, lines, pid, run_script, run_script_by,
     with_default_signals,
 };
 
@@ -116,15 +116,7 @@ fn a_host_lock_waits_for_the_commands_processes() {
     let script = "sh -c 'while :; do sleep 0.02; done' & echo $!; wait";
     let mut running = Running::start(run_script(&url, &[], "x", script));
     let grandchild = running.line();
-    let fairlock_pid = running.pid();
-    let children =
-        fs::read_to_string(format!("/proc/{fairlock_pid}/task/{fairlock_pid}/children")).unwrap();
-    let is_guardian = |process: &&str| {
-        fs::read_to_string(format!("/proc/{process}/cmdline")).unwrap().contains("__guardian")
-    };
-    let guardian =
-        children.split_ascii_whitespace().find(is_guardian).expect("a guardian").to_owned();
-    kill_process(pid(guardian.parse().unwrap()), Signal::KILL).unwrap();
+    kill_process(pid(guardians(running.pid())[0]), Signal::KILL).unwrap();
     running.signal(Signal::KILL);
     drop(running);
     let once = || finish(run_script(&url, &["--wait", "500ms"], "x", "exit 7")).code();

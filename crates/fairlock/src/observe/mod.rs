@@ -318,6 +318,7 @@ pub(crate) fn let_go(story: &Story) {
 /// A release was answered, or was not; `good`: the lock was given back, or other guards have it.
 pub(crate) fn released(hold: &Hold<'_>, outcome: &'static str, good: bool) {
     count!(RELEASES, kind = kind_label(hold.kind), outcome = outcome);
+    #[cfg(feature = "tracing")]
     if good {
         event!(DEBUG, in &hold.story.span(), outcome, lock = %hold.name, "released");
     } else {

@@ -12,7 +12,7 @@ const AS_PROGRAM: &str = "FAIRLOCK_TEST_ON_TERMINAL";
 /// Runs the test of this name on a terminal, waits for what it draws, then lets it continue with a key.
 fn run(name: &str) -> Option<Terminal> {
     let program = env::current_exe().unwrap();
-    let name = format!("top::screen::tests::{name}");
+    let name = format!("commands::top::screen::tests::{name}");
     let args = ["--exact", &name, "--nocapture", "--test-threads", "1", "--ignored"];
     let program = program.to_str().unwrap();
     Terminal::start((24, 100), program, &args, |command| {
