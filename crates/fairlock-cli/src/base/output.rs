@@ -10,7 +10,7 @@ pub(crate) fn print(text: &str) -> Result<Code, Failure> {
     write(text.as_bytes())
 }
 
-/// As [`print`], for bytes.
+/// As [`print()`], for bytes.
 pub(crate) fn write(bytes: &[u8]) -> Result<Code, Failure> {
     match all(bytes) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
