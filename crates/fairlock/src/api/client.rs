@@ -253,6 +253,7 @@ impl Client {
         let _ = flushed.await;
     }
 
+    #[cfg(feature = "yardstick")]
     pub(crate) fn session(&self) -> &Session {
         &self.session
     }
