@@ -1,4 +1,4 @@
-//! The client around the rules: handles, guards, drivers, the hub. Its store is inside the process and all of it
+//! The client around the rules: handles, guards, acquisitions, waiters. Its store is inside the process and all of it
 //! runs on one thread in stopped time, so that nothing depends on the machine.
 
 use fairlock::test_util::Sandbox;
@@ -22,7 +22,7 @@ pub(crate) fn pairs(times: u64) {
     });
 }
 
-/// Ten tasks of two clients take turns: from the release through the message and the hub to the next task.
+/// Ten tasks of two clients take turns: from the release through the message to the next task.
 pub(crate) fn handovers(times: u64) {
     alone(|sandbox| async move {
         let clients = [sandbox.client(), sandbox.client()];
