@@ -209,13 +209,19 @@ pub(crate) fn finish(command: Command) -> Outcome {
     Running::start(command).wait()
 }
 
-/// The guardians among the children of a run.
-pub(crate) fn guardians(run: u32) -> Vec<u32> {
+/// The guardian of a run. A process that is becoming another program has no command line for a moment, on a busy
+/// machine for a while.
+pub(crate) fn guardian(run: u32) -> u32 {
     let is_one = |child: &u32| {
         let line = fs::read(format!("/proc/{child}/cmdline")).unwrap_or_default();
         line.split(|byte| *byte == 0).any(|part| part == b"__guardian")
     };
-    children(run).into_iter().filter(is_one).collect()
+    let mut found = None;
+    eventually("it has a guardian", || {
+        found = children(run).into_iter().find(is_one);
+        found.is_some()
+    });
+    found.expect("just found")
 }
 
 /// Number of lines in a file that may not exist yet.

@@ -10,7 +10,7 @@ use fairlock_testkit::tempdir::TempDir;
 use rustix::process::{Signal, kill_process};
 
 use crate::fixture::{
-    Running, children, eventually, fairlock, finish, guardians, hold_until, is_alive, pid,
+    Running, children, eventually, fairlock, finish, guardian, hold_until, is_alive, pid,
     run_script,
 };
 
@@ -51,10 +51,9 @@ fn a_grandchild_that_inherited_the_lock_keeps_it() {
     // The shell is the command; the grandchild is in its group.
     let mut holder = Running::start(run_script(&url, &[], "x", "sleep 600 & echo $!; wait"));
     let grandchild = holder.line();
-    let guardian = guardians(holder.pid());
-    assert_eq!(guardian.len(), 1);
+    let guardian = guardian(holder.pid());
     let mut next = waiter(&url, "echo mine");
-    kill(guardian[0]);
+    kill(guardian);
     holder.signal(Signal::KILL);
     thread::sleep(A_WHILE);
     assert!(is_alive(&grandchild), "nobody was to end it");

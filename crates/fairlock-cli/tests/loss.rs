@@ -10,7 +10,7 @@ use fairlock_testkit::tempdir::TempDir;
 use rustix::process::{Signal, kill_process};
 
 use crate::fixture::{
-    Running, eventually, fairlock, finish, guardians, hold_until, is_alive, pid, run_script,
+    Running, eventually, fairlock, finish, guardian, hold_until, is_alive, pid, run_script,
 };
 
 /// Tells its own number and a grandchild's, then works; the grandchild is deaf to TERM.
@@ -202,7 +202,7 @@ fn what_is_left_is_killed_however_late_that_is() {
     let script = FAMILY.replace("done' &", "done' >/dev/null &");
     let mut running = Running::start(run_script(&server.url(), &["--lease", "6s"], "x", &script));
     let family: Vec<_> = running.line().split(' ').map(str::to_owned).collect();
-    let guardian = guardians(running.pid())[0];
+    let guardian = guardian(running.pid());
     let command = format!("/proc/{}", family[0]);
     eventually("it is asked, ends, and was waited for", || !fs::exists(&command).unwrap());
     kill_process(pid(guardian), Signal::STOP).unwrap();

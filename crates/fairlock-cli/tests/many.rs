@@ -12,7 +12,7 @@ use rustix::process::{Signal, kill_process};
 use serde_json::Value;
 
 use crate::fixture::{
-    Outcome, PROGRAM, Running, finish, guardians, is_alive, lines, pid, run_script, run_script_by,
+    Outcome, PROGRAM, Running, finish, guardian, is_alive, lines, pid, run_script, run_script_by,
     with_default_signals,
 };
 
@@ -116,7 +116,7 @@ fn a_host_lock_waits_for_the_commands_processes() {
     let script = "sh -c 'while :; do sleep 0.02; done' & echo $!; wait";
     let mut running = Running::start(run_script(&url, &[], "x", script));
     let grandchild = running.line();
-    kill_process(pid(guardians(running.pid())[0]), Signal::KILL).unwrap();
+    kill_process(pid(guardian(running.pid())), Signal::KILL).unwrap();
     running.signal(Signal::KILL);
     drop(running);
     let once = || finish(run_script(&url, &["--wait", "500ms"], "x", "exit 7")).code();
