@@ -9,7 +9,7 @@
 //! - [`report`]: the results of many runs, added up.
 //!
 //! Unpublished, and apart from the other tests, so that these need no JVM. Everything may panic: a
-//! broken test bed is a failed test. Without Java or the jars a test is skipped, loudly.
+//! broken fixture is a failed test. Without Java or the jars a test is skipped, loudly.
 
 pub mod java;
 pub mod report;

@@ -7,7 +7,7 @@ use fairlock_interop::java::Java;
 use fairlock_interop::version::Version;
 use fairlock_interop::worker::Worker;
 
-use crate::bed::{Bed, measured, ms, run, soon, until};
+use crate::fixture::{Fixture, measured, ms, run, soon, until};
 
 /// How long a free lock is kept for a Java head that nobody hears.
 const PATIENCE: Duration = Duration::from_secs(8);
@@ -16,29 +16,30 @@ const HEARTBEAT: Duration = Duration::from_secs(4);
 /// The lease of a worker's lock.
 pub(crate) const WORKER_LEASE: Duration = Duration::from_secs(3);
 
-async fn worker(bed: &Bed, lock: &str) -> Worker {
+async fn worker(fixture: &Fixture, lock: &str) -> Worker {
     let program = Path::new(env!("CARGO_BIN_EXE_fairlock-interop"));
-    Worker::start(program, &bed.server.url(), lock, WORKER_LEASE).await
+    Worker::start(program, &fixture.server.url(), lock, WORKER_LEASE).await
 }
 
 /// A JVM to be killed.
-pub(crate) fn doomed(bed: &Bed) -> Java {
-    Java::start(bed.version()).expect("the shared one runs")
+pub(crate) fn doomed(fixture: &Fixture) -> Java {
+    Java::start(fixture.version()).expect("the shared one runs")
 }
 
-async fn owner_in(java: &Java, bed: &Bed) -> fairlock_interop::java::JavaOwner {
-    java.client(bed.server.addr(), Default::default()).await.owner("t").await
+async fn owner_in(java: &Java, fixture: &Fixture) -> fairlock_interop::java::JavaOwner {
+    java.client(fixture.server.addr(), Default::default()).await.owner("t").await
 }
 
 #[test]
 fn a_java_holder_dies() {
-    run(|bed| async move {
-        let (rust, java, doomed) = (bed.rust().await, bed.java_owner().await, doomed(&bed));
-        owner_in(&doomed, &bed).await.fair("a").lock_for(1500).value().await;
+    run(|fixture| async move {
+        let (rust, java, doomed) =
+            (fixture.rust().await, fixture.java_owner().await, doomed(&fixture));
+        owner_in(&doomed, &fixture).await.fair("a").lock_for(1500).value().await;
         let mut turn = soon(rust.fair_lock("a").enqueue()).await.unwrap();
         let call = java.fair("a").lock();
-        bed.queued("a", &[&turn.owner().to_string(), &java.id]).await;
-        let left = ms(u64::try_from(bed.pttl("a")).unwrap());
+        fixture.queued("a", &[&turn.owner().to_string(), &java.id]).await;
+        let left = ms(u64::try_from(fixture.pttl("a")).unwrap());
         doomed.kill9();
         let killed = Instant::now();
         let guard = soon(turn.wait()).await.unwrap();
@@ -51,23 +52,23 @@ fn a_java_holder_dies() {
         guard.release().await.unwrap();
         call.value().await;
         java.fair("a").unlock().value().await;
-        bed.nothing_left().await;
+        fixture.nothing_left().await;
     });
 }
 
 /// Redisson alone would wait for the score of the dead head, which is minutes away.
 #[test]
 fn java_waiters_die_at_the_head_and_in_the_middle() {
-    run(|bed| async move {
-        let (rust, doomed) = (bed.rust().await, doomed(&bed));
-        let (head, middle) = (owner_in(&doomed, &bed).await, owner_in(&doomed, &bed).await);
+    run(|fixture| async move {
+        let (rust, doomed) = (fixture.rust().await, doomed(&fixture));
+        let (head, middle) = (owner_in(&doomed, &fixture).await, owner_in(&doomed, &fixture).await);
         let guard = soon(rust.fair_lock("a").lock()).await.unwrap();
         let _dies = head.fair("a").lock();
-        bed.queued("a", &[&head.id]).await;
+        fixture.queued("a", &[&head.id]).await;
         let mut first = soon(rust.fair_lock("a").enqueue()).await.unwrap();
         let _dies = middle.fair("a").lock();
         let first_id = first.owner().to_string();
-        bed.queued("a", &[&head.id, &first_id, &middle.id]).await;
+        fixture.queued("a", &[&head.id, &first_id, &middle.id]).await;
         let mut second = soon(rust.fair_lock("a").enqueue()).await.unwrap();
         doomed.kill9();
 
@@ -84,31 +85,31 @@ fn java_waiters_die_at_the_head_and_in_the_middle() {
         assert!(released.elapsed() < PATIENCE + HEARTBEAT, "{:?}", released.elapsed());
         guard.release().await.unwrap();
         // What dead Java waiters leave is Java's to end.
-        assert_eq!(bed.queue("a"), [head.id, middle.id]);
+        assert_eq!(fixture.queue("a"), [head.id, middle.id]);
     });
 }
 
 /// A holder and all before the last die at once, ten of each side. It costs what one death of each kind costs.
 #[test]
 fn many_die_at_once() {
-    run(|bed| async move {
+    run(|fixture| async move {
         const EACH: usize = 10;
-        let (rust, doomed) = (bed.rust().await, doomed(&bed));
-        let holder = worker(&bed, "a").await;
-        until("the worker holds it", || bed.holder("a").as_ref() == Some(&holder.owner)).await;
-        let client = doomed.client(bed.server.addr(), Default::default()).await;
+        let (rust, doomed) = (fixture.rust().await, doomed(&fixture));
+        let holder = worker(&fixture, "a").await;
+        until("the worker holds it", || fixture.holder("a").as_ref() == Some(&holder.owner)).await;
+        let client = doomed.client(fixture.server.addr(), Default::default()).await;
         let (mut workers, mut calls, mut queue) = (vec![holder], Vec::new(), Vec::new());
         for n in 0..EACH {
             let java = client.owner(&format!("t{n}")).await;
             calls.push(java.fair("a").lock());
             queue.push(java.id);
-            bed.queued("a", &queue).await;
-            workers.push(worker(&bed, "a").await);
+            fixture.queued("a", &queue).await;
+            workers.push(worker(&fixture, "a").await);
             queue.push(workers[n + 1].owner.clone());
         }
         let mut last = soon(rust.fair_lock("a").enqueue()).await.unwrap();
         queue.push(last.owner().to_string());
-        bed.queued("a", &queue).await;
+        fixture.queued("a", &queue).await;
         doomed.kill9();
         workers.into_iter().for_each(Worker::kill9);
         let killed = Instant::now();
@@ -116,7 +117,7 @@ fn many_die_at_once() {
         let took = killed.elapsed();
         measured(&format!("past a dead holder and {} dead waiters: {took:?}", 2 * EACH));
         assert!(took < WORKER_LEASE + PATIENCE + HEARTBEAT, "{took:?}");
-        assert_eq!(bed.hold("a"), Some((guard.owner().to_string(), 1)));
+        assert_eq!(fixture.hold("a"), Some((guard.owner().to_string(), 1)));
         guard.release().await.unwrap();
         drop(calls);
     });
@@ -124,38 +125,38 @@ fn many_die_at_once() {
 
 #[test]
 fn a_rust_holder_dies() {
-    run(|bed| async move {
-        let java = bed.java_owner().await;
-        let worker = worker(&bed, "a").await;
-        until("the worker holds it", || bed.holder("a").as_ref() == Some(&worker.owner)).await;
+    run(|fixture| async move {
+        let java = fixture.java_owner().await;
+        let worker = worker(&fixture, "a").await;
+        until("the worker holds it", || fixture.holder("a").as_ref() == Some(&worker.owner)).await;
         let call = java.fair("a").lock();
-        bed.queued("a", &[&java.id]).await;
+        fixture.queued("a", &[&java.id]).await;
         let killed = Instant::now();
         worker.kill9();
         call.value().await;
         let took = killed.elapsed();
         measured(&format!("Java behind a dead holder of ours, lease {WORKER_LEASE:?}: {took:?}"));
         assert!(took < WORKER_LEASE + ms(1500), "{took:?}");
-        assert_eq!(bed.hold("a"), Some((java.id.clone(), 1)));
+        assert_eq!(fixture.hold("a"), Some((java.id.clone(), 1)));
         java.fair("a").unlock().value().await;
-        bed.nothing_left().await;
+        fixture.nothing_left().await;
     });
 }
 
 /// While any client of ours uses the lock, dead ones of ours cost Java a heartbeat at most.
 #[test]
 fn rust_waiters_die_at_the_head_and_in_the_middle() {
-    run(|bed| async move {
-        let (rust, java) = (bed.rust().await, bed.java().await);
+    run(|fixture| async move {
+        let (rust, java) = (fixture.rust().await, fixture.java().await);
         let (holder, one, two) =
             (java.owner("h").await, java.owner("1").await, java.owner("2").await);
         holder.fair("a").lock().value().await;
-        let head = worker(&bed, "a").await;
+        let head = worker(&fixture, "a").await;
         let first = one.fair("a").lock();
-        bed.queued("a", &[&head.owner, &one.id]).await;
-        let middle = worker(&bed, "a").await;
+        fixture.queued("a", &[&head.owner, &one.id]).await;
+        let middle = worker(&fixture, "a").await;
         let second = two.fair("a").lock();
-        bed.queued("a", &[&head.owner, &one.id, &middle.owner, &two.id]).await;
+        fixture.queued("a", &[&head.owner, &one.id, &middle.owner, &two.id]).await;
         let mut last = soon(rust.fair_lock("a").enqueue()).await.unwrap();
         head.kill9();
         middle.kill9();
@@ -172,36 +173,36 @@ fn rust_waiters_die_at_the_head_and_in_the_middle() {
         assert!(unlocked.elapsed() < HEARTBEAT, "{:?}", unlocked.elapsed());
         two.fair("a").unlock().value().await;
         soon(last.wait()).await.unwrap().release().await.unwrap();
-        assert_eq!((bed.queue("a"), bed.hold("a")), (vec![], None));
+        assert_eq!((fixture.queue("a"), fixture.hold("a")), (vec![], None));
     });
 }
 
 /// A frozen JVM hears nothing, but it listens: the lock is kept for it, and it goes on where it was.
 #[test]
 fn a_frozen_java_head_keeps_its_turn() {
-    run(|bed| async move {
+    run(|fixture| async move {
         // What was said to it while it was frozen may be the last that it hears for minutes.
-        if bed.version() == Version::V3_16 {
-            bed.skipped("its waiters sleep for minutes");
+        if fixture.version() == Version::V3_16 {
+            fixture.skipped("its waiters sleep for minutes");
             return;
         }
-        let (rust, frozen) = (bed.rust().await, doomed(&bed));
-        let owner = owner_in(&frozen, &bed).await;
+        let (rust, frozen) = (fixture.rust().await, doomed(&fixture));
+        let owner = owner_in(&frozen, &fixture).await;
         let guard = soon(rust.fair_lock("a").lock()).await.unwrap();
         let call = owner.fair("a").lock();
-        bed.queued("a", &[&owner.id]).await;
+        fixture.queued("a", &[&owner.id]).await;
         let channel = format!("redisson_lock__channel:{{a}}:{}", owner.id);
-        until("it listens", || bed.listeners(&channel) == 1).await;
+        until("it listens", || fixture.listeners(&channel) == 1).await;
         let mut turn = soon(rust.fair_lock("a").enqueue()).await.unwrap();
         frozen.stop();
         guard.release().await.unwrap();
         assert!(turn.wait_for(ms(1500)).await.unwrap().is_none());
-        assert_eq!(bed.hold("a"), None);
+        assert_eq!(fixture.hold("a"), None);
         frozen.cont();
         call.value().await;
-        assert_eq!(bed.hold("a"), Some((owner.id.clone(), 1)));
+        assert_eq!(fixture.hold("a"), Some((owner.id.clone(), 1)));
         owner.fair("a").unlock().value().await;
         soon(turn.wait()).await.unwrap().release().await.unwrap();
-        bed.nothing_left().await;
+        fixture.nothing_left().await;
     });
 }

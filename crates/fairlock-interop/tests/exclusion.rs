@@ -4,7 +4,7 @@ use fairlock::{Client, Lock, Release};
 use fairlock_interop::java::Kind;
 use fairlock_interop::version::Version;
 
-use crate::bed::{run, soon};
+use crate::fixture::{run, soon};
 
 /// The kinds of Java's that share a lock with ours, in this version.
 fn pairs(version: Version) -> Vec<(Kind, bool)> {
@@ -25,9 +25,9 @@ fn ours(client: &Client, is_fair: bool, name: &str) -> Lock {
 
 #[test]
 fn what_java_holds_is_held_for_rust() {
-    run(|bed| async move {
-        let (rust, java) = (bed.rust().await, bed.java_owner().await);
-        for (kind, is_fair) in pairs(bed.version()) {
+    run(|fixture| async move {
+        let (rust, java) = (fixture.rust().await, fixture.java_owner().await);
+        for (kind, is_fair) in pairs(fixture.version()) {
             let lock = ours(&rust, is_fair, "job");
             let theirs = java.lock(kind, "job");
             theirs.lock().value().await;
@@ -45,15 +45,15 @@ fn what_java_holds_is_held_for_rust() {
             let guard = lock.try_lock().await.unwrap().expect("it is free");
             assert_eq!(guard.release().await.unwrap(), Release::Released);
         }
-        bed.nothing_left().await;
+        fixture.nothing_left().await;
     });
 }
 
 #[test]
 fn what_rust_holds_is_held_for_java() {
-    run(|bed| async move {
-        let (rust, java) = (bed.rust().await, bed.java_owner().await);
-        for (kind, is_fair) in pairs(bed.version()) {
+    run(|fixture| async move {
+        let (rust, java) = (fixture.rust().await, fixture.java_owner().await);
+        for (kind, is_fair) in pairs(fixture.version()) {
             let guard = soon(ours(&rust, is_fair, "job").lock()).await.unwrap();
             let theirs = java.lock(kind, "job");
             assert!(!theirs.try_lock().is_true().await, "{kind:?}");
@@ -62,12 +62,12 @@ fn what_rust_holds_is_held_for_java() {
             assert_eq!(theirs.hold_count().number().await, 0);
             let exception = theirs.unlock().exception().await;
             assert!(exception.contains("IllegalMonitorStateException"), "{exception}");
-            assert_eq!(bed.holder("job"), Some(guard.owner().to_string()));
+            assert_eq!(fixture.holder("job"), Some(guard.owner().to_string()));
             assert_eq!(guard.release().await.unwrap(), Release::Released);
             assert!(theirs.try_lock().is_true().await, "{kind:?}");
             theirs.unlock().value().await;
         }
-        bed.nothing_left().await;
+        fixture.nothing_left().await;
     });
 }
 
@@ -75,14 +75,14 @@ fn what_rust_holds_is_held_for_java() {
 /// protects: read, wait, write. Not one addition is lost, whatever the kind.
 #[test]
 fn an_unprotected_counter_loses_nothing() {
-    run(|bed| async move {
+    run(|fixture| async move {
         const EACH: usize = 15;
         for (kind, is_fair) in [(Kind::Fair, true), (Kind::Plain, false)] {
-            let (rust, java) = (bed.rust().await, bed.java().await);
+            let (rust, java) = (fixture.rust().await, fixture.java().await);
             let mut workers = Vec::new();
             for n in 0..3 {
                 let java = java.owner(&format!("t{n}")).await.lock(kind, "counted");
-                let (lock, server) = (ours(&rust, is_fair, "counted"), bed.server.addr());
+                let (lock, server) = (ours(&rust, is_fair, "counted"), fixture.server.addr());
                 workers.push(tokio::spawn(async move {
                     for _ in 0..EACH {
                         java.lock().value().await;
@@ -101,10 +101,10 @@ fn an_unprotected_counter_loses_nothing() {
             for worker in workers {
                 soon(worker).await.unwrap();
             }
-            assert_eq!(bed.call(&["GET", "n"]).text(), (6 * EACH).to_string(), "{kind:?}");
-            bed.call(&["DEL", "n"]);
+            assert_eq!(fixture.call(&["GET", "n"]).text(), (6 * EACH).to_string(), "{kind:?}");
+            fixture.call(&["DEL", "n"]);
         }
-        bed.nothing_left().await;
+        fixture.nothing_left().await;
     });
 }
 

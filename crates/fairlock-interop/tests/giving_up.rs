@@ -5,7 +5,7 @@ use std::time::Instant;
 use fairlock::Release;
 use fairlock_interop::java::{Call, JavaLock};
 
-use crate::bed::{Bed, measured, ms, run, settled, soon, until};
+use crate::fixture::{Fixture, measured, ms, run, settled, soon, until};
 
 /// A way to wait in Java for 300 ms.
 type Timed = fn(&JavaLock) -> Call;
@@ -21,21 +21,21 @@ const TIMED: [(&str, Timed); 4] = [
 /// to five minutes from the scores of those behind it; they are served in their order, and at once.
 #[test]
 fn java_gives_up_at_the_head() {
-    run(|bed| async move {
-        let (rust, java) = (bed.rust().await, bed.java().await);
+    run(|fixture| async move {
+        let (rust, java) = (fixture.rust().await, fixture.java().await);
         let (gives_up, last) = (java.owner("g").await, java.owner("l").await);
         for (what, timed) in TIMED {
             let guard = soon(rust.fair_lock("a").lock()).await.unwrap();
             let began = Instant::now();
             let call = timed(&gives_up.fair("a"));
-            bed.queued("a", &[&gives_up.id]).await;
+            fixture.queued("a", &[&gives_up.id]).await;
             let mut turn = soon(rust.fair_lock("a").enqueue()).await.unwrap();
             let waits = last.fair("a").lock();
             let behind = [turn.owner().to_string(), last.id.clone()];
-            bed.queued("a", &[&gives_up.id, &behind[0], &behind[1]]).await;
+            fixture.queued("a", &[&gives_up.id, &behind[0], &behind[1]]).await;
             assert!(!call.is_true().await, "{what}");
             assert!(began.elapsed() >= ms(290), "{what}");
-            bed.queued("a", &behind).await;
+            fixture.queued("a", &behind).await;
             let released = Instant::now();
             assert_eq!(guard.release().await.unwrap(), Release::Released);
             let guard = soon(turn.wait()).await.unwrap();
@@ -45,34 +45,34 @@ fn java_gives_up_at_the_head() {
             assert!(released.elapsed() < ms(2000), "{what}: {:?}", released.elapsed());
             last.fair("a").unlock().value().await;
         }
-        bed.nothing_left().await;
+        fixture.nothing_left().await;
     });
 }
 
 /// The same with ours at the head: what gives up stands between others.
 #[test]
 fn java_gives_up_in_the_middle() {
-    run(|bed| async move {
-        let (rust, java) = (bed.rust().await, bed.java().await);
+    run(|fixture| async move {
+        let (rust, java) = (fixture.rust().await, fixture.java().await);
         let (gives_up, last) = (java.owner("g").await, java.owner("l").await);
         for (what, timed) in TIMED {
             let guard = soon(rust.fair_lock("a").lock()).await.unwrap();
             let mut first = soon(rust.fair_lock("a").enqueue()).await.unwrap();
             let call = timed(&gives_up.fair("a"));
-            bed.queued("a", &[first.owner().to_string(), gives_up.id.clone()]).await;
+            fixture.queued("a", &[first.owner().to_string(), gives_up.id.clone()]).await;
             let mut second = soon(rust.fair_lock("a").enqueue()).await.unwrap();
             let waits = last.fair("a").lock();
             let others = [first.owner().to_string(), second.owner().to_string(), last.id.clone()];
-            until("four wait", || bed.queue("a").len() == 4).await;
+            until("four wait", || fixture.queue("a").len() == 4).await;
             assert!(!call.is_true().await, "{what}");
-            bed.queued("a", &others).await;
+            fixture.queued("a", &others).await;
             guard.release().await.unwrap();
             soon(first.wait()).await.unwrap().release().await.unwrap();
             soon(second.wait()).await.unwrap().release().await.unwrap();
             waits.value().await;
             last.fair("a").unlock().value().await;
         }
-        bed.nothing_left().await;
+        fixture.nothing_left().await;
     });
 }
 
@@ -80,22 +80,22 @@ fn java_gives_up_in_the_middle() {
 /// costs what a dead one costs.
 #[test]
 fn a_java_thread_is_interrupted_at_the_head() {
-    run(|bed| async move {
-        let (rust, java) = (bed.rust().await, bed.java_owner().await);
+    run(|fixture| async move {
+        let (rust, java) = (fixture.rust().await, fixture.java_owner().await);
         let guard = soon(rust.fair_lock("a").lock()).await.unwrap();
         let call = java.fair("a").call("lockInterruptibly", &[]);
-        bed.queued("a", &[&java.id]).await;
+        fixture.queued("a", &[&java.id]).await;
         let channel = format!("redisson_lock__channel:{{a}}:{}", java.id);
-        let listens = || bed.listeners(&channel) == 1;
+        let listens = || fixture.listeners(&channel) == 1;
         until("it listens", listens).await;
         // One that is interrupted while it subscribes stays subscribed.
-        settled(&bed).await;
+        settled(&fixture).await;
         let mut turn = soon(rust.fair_lock("a").enqueue()).await.unwrap();
         java.interrupt().value().await;
         let exception = call.exception().await;
         assert!(exception.contains("InterruptedException"), "{exception}");
         until("it listens no more", || !listens()).await;
-        assert_eq!(bed.queue("a"), [java.id.clone(), turn.owner().to_string()]);
+        assert_eq!(fixture.queue("a"), [java.id.clone(), turn.owner().to_string()]);
         let released = Instant::now();
         guard.release().await.unwrap();
         let guard = soon(turn.wait()).await.unwrap();
@@ -109,36 +109,36 @@ fn a_java_thread_is_interrupted_at_the_head() {
 /// Ours give up in every way, at the head and in the middle, while Java waits behind.
 #[test]
 fn rust_gives_up_before_java() {
-    run(|bed| async move {
-        let (rust, java) = (bed.rust().await, bed.java().await);
+    run(|fixture| async move {
+        let (rust, java) = (fixture.rust().await, fixture.java().await);
         let (one, two) = (java.owner("1").await, java.owner("2").await);
         let guard = soon(rust.fair_lock("a").lock()).await.unwrap();
         let head = soon(rust.fair_lock("a").enqueue()).await.unwrap();
         let first = one.fair("a").lock();
-        bed.queued("a", &[head.owner().to_string(), one.id.clone()]).await;
+        fixture.queued("a", &[head.owner().to_string(), one.id.clone()]).await;
         let middle = soon(rust.fair_lock("a").enqueue()).await.unwrap();
         let second = two.fair("a").lock();
-        until("four wait", || bed.queue("a").len() == 4).await;
+        until("four wait", || fixture.queue("a").len() == 4).await;
 
         head.leave().await.unwrap();
         drop(middle);
-        bed.queued("a", &[one.id.clone(), two.id.clone()]).await;
+        fixture.queued("a", &[one.id.clone(), two.id.clone()]).await;
         assert!(soon(rust.fair_lock("a").try_lock_for(ms(100))).await.unwrap().is_none());
-        bed.queued("a", &[one.id.clone(), two.id.clone()]).await;
+        fixture.queued("a", &[one.id.clone(), two.id.clone()]).await;
         let cancelled = tokio::spawn({
             let lock = rust.fair_lock("a");
             async move { lock.lock().await.map(drop) }
         });
-        until("three wait", || bed.queue("a").len() == 3).await;
+        until("three wait", || fixture.queue("a").len() == 3).await;
         cancelled.abort();
-        bed.queued("a", &[one.id.clone(), two.id.clone()]).await;
+        fixture.queued("a", &[one.id.clone(), two.id.clone()]).await;
 
         guard.release().await.unwrap();
         first.value().await;
         one.fair("a").unlock().value().await;
         second.value().await;
         two.fair("a").unlock().value().await;
-        bed.nothing_left_but_burials().await;
+        fixture.nothing_left_but_burials().await;
     });
 }
 
@@ -146,14 +146,14 @@ fn rust_gives_up_before_java() {
 /// is not by its own kind.
 #[test]
 fn rust_gives_up_on_a_free_lock_and_tells_java() {
-    run(|bed: Bed| async move {
-        let (rust, java) = (bed.rust().await, bed.java().await);
+    run(|fixture: Fixture| async move {
+        let (rust, java) = (fixture.rust().await, fixture.java().await);
         let (holder, waiter) = (java.owner("h").await, java.owner("w").await);
         for _ in 0..10 {
             holder.fair("a").lock().value().await;
             let turn = soon(rust.fair_lock("a").enqueue()).await.unwrap();
             let call = waiter.fair("a").lock();
-            bed.queued("a", &[turn.owner().to_string(), waiter.id.clone()]).await;
+            fixture.queued("a", &[turn.owner().to_string(), waiter.id.clone()]).await;
             let unlock = holder.fair("a").unlock();
             let began = Instant::now();
             drop(turn);
@@ -162,6 +162,6 @@ fn rust_gives_up_on_a_free_lock_and_tells_java() {
             assert!(began.elapsed() < ms(2000), "{:?}", began.elapsed());
             waiter.fair("a").unlock().value().await;
         }
-        bed.nothing_left_but_burials().await;
+        fixture.nothing_left_but_burials().await;
     });
 }

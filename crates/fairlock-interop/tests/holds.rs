@@ -3,23 +3,23 @@
 use fairlock::{GuardState, Release};
 use fairlock_interop::java::Kind;
 
-use crate::bed::{run, soon};
+use crate::fixture::{run, soon};
 
 #[test]
 fn each_counts_its_own_holds_and_reads_the_others() {
-    run(|bed| async move {
-        let (rust, java) = (bed.rust().await, bed.java_owner().await);
+    run(|fixture| async move {
+        let (rust, java) = (fixture.rust().await, fixture.java_owner().await);
         for kind in [Kind::Fair, Kind::Plain] {
             let ours = if kind == Kind::Fair { rust.fair_lock("a") } else { rust.plain_lock("a") };
             let theirs = java.lock(kind, "a");
 
             let first = soon(ours.lock()).await.unwrap();
             let (second, third) = (first.reenter().await.unwrap(), first.reenter().await.unwrap());
-            assert_eq!(bed.hold("a"), Some((first.owner().to_string(), 3)));
+            assert_eq!(fixture.hold("a"), Some((first.owner().to_string(), 3)));
             assert!(!theirs.try_lock().is_true().await);
             assert_eq!(second.release().await.unwrap(), Release::StillHeld(2));
             assert_eq!(third.release().await.unwrap(), Release::StillHeld(1));
-            assert_eq!(bed.hold("a"), Some((first.owner().to_string(), 1)));
+            assert_eq!(fixture.hold("a"), Some((first.owner().to_string(), 1)));
             assert!(!theirs.try_lock().is_true().await);
             assert_eq!(first.release().await.unwrap(), Release::Released);
 
@@ -39,7 +39,7 @@ fn each_counts_its_own_holds_and_reads_the_others() {
             }
             assert!(!ours.is_locked().await.unwrap());
         }
-        bed.nothing_left().await;
+        fixture.nothing_left().await;
     });
 }
 
@@ -47,17 +47,17 @@ fn each_counts_its_own_holds_and_reads_the_others() {
 /// unlock, and so does one of ours.
 #[test]
 fn only_the_last_release_hands_over() {
-    run(|bed| async move {
-        let (rust, java) = (bed.rust().await, bed.java().await);
+    run(|fixture| async move {
+        let (rust, java) = (fixture.rust().await, fixture.java().await);
         let (holder, waiter) = (java.owner("h").await, java.owner("w").await);
         let theirs = holder.fair("a");
         theirs.lock().value().await;
         theirs.lock().value().await;
         let mut turn = soon(rust.fair_lock("a").enqueue()).await.unwrap();
         let mut call = waiter.fair("a").lock();
-        bed.queued("a", &[turn.owner().to_string(), waiter.id.clone()]).await;
+        fixture.queued("a", &[turn.owner().to_string(), waiter.id.clone()]).await;
         theirs.unlock().value().await;
-        assert_eq!(bed.hold("a"), Some((holder.id.clone(), 1)));
+        assert_eq!(fixture.hold("a"), Some((holder.id.clone(), 1)));
         assert!(turn.wait_for(std::time::Duration::from_millis(50)).await.unwrap().is_none());
         theirs.unlock().value().await;
 
@@ -67,16 +67,16 @@ fn only_the_last_release_hands_over() {
         assert!(!call.is_over());
         assert_eq!(again.release().await.unwrap(), Release::Released);
         call.value().await;
-        assert_eq!(bed.hold("a"), Some((waiter.id.clone(), 1)));
+        assert_eq!(fixture.hold("a"), Some((waiter.id.clone(), 1)));
         waiter.fair("a").unlock().value().await;
-        bed.nothing_left().await;
+        fixture.nothing_left().await;
     });
 }
 
 #[test]
 fn java_takes_the_lock_away_from_rust() {
-    run(|bed| async move {
-        let (rust, java) = (bed.rust().await, bed.java_owner().await);
+    run(|fixture| async move {
+        let (rust, java) = (fixture.rust().await, fixture.java_owner().await);
         for kind in [Kind::Fair, Kind::Plain] {
             let ours = if kind == Kind::Fair { rust.fair_lock("a") } else { rust.plain_lock("a") };
             let guard = soon(ours.lock()).await.unwrap();
@@ -85,7 +85,7 @@ fn java_takes_the_lock_away_from_rust() {
                 async move { ours.lock().await.unwrap() }
             });
             if kind == Kind::Fair {
-                crate::bed::until("ours waits", || bed.queue("a").len() == 1).await;
+                crate::fixture::until("ours waits", || fixture.queue("a").len() == 1).await;
             }
             assert!(java.lock(kind, "a").force_unlock().is_true().await);
             // The next of ours has it, whether it heard of it or looked by itself.
@@ -93,35 +93,35 @@ fn java_takes_the_lock_away_from_rust() {
             assert!(next.token() > guard.token());
             // Whoever asks is told.
             assert_eq!(guard.release().await.unwrap(), Release::Lost);
-            assert_eq!(bed.holder("a"), Some(next.owner().to_string()));
+            assert_eq!(fixture.holder("a"), Some(next.owner().to_string()));
             assert_eq!(next.state(), GuardState::Held);
             assert_eq!(next.release().await.unwrap(), Release::Released);
         }
-        bed.nothing_left().await;
+        fixture.nothing_left().await;
     });
 }
 
 #[test]
 fn rust_takes_the_lock_away_from_java() {
-    run(|bed| async move {
-        let (rust, java) = (bed.rust().await, bed.java().await);
+    run(|fixture| async move {
+        let (rust, java) = (fixture.rust().await, fixture.java().await);
         let (holder, waiter) = (java.owner("h").await, java.owner("w").await);
         for kind in [Kind::Fair, Kind::Plain] {
             let ours = if kind == Kind::Fair { rust.fair_lock("a") } else { rust.plain_lock("a") };
             holder.lock(kind, "a").lock().value().await;
             let call = waiter.lock(kind, "a").lock();
-            crate::bed::until("Java listens", || {
-                let channels = bed.call(&["PUBSUB", "CHANNELS", "redisson_lock__channel*"]);
+            crate::fixture::until("Java listens", || {
+                let channels = fixture.call(&["PUBSUB", "CHANNELS", "redisson_lock__channel*"]);
                 !channels.array().is_empty()
             })
             .await;
             assert!(ours.force_unlock().await.unwrap());
             call.value().await;
-            assert_eq!(bed.hold("a"), Some((waiter.id.clone(), 1)));
+            assert_eq!(fixture.hold("a"), Some((waiter.id.clone(), 1)));
             let exception = holder.lock(kind, "a").unlock().exception().await;
             assert!(exception.contains("IllegalMonitorStateException"), "{exception}");
             waiter.lock(kind, "a").unlock().value().await;
         }
-        bed.nothing_left().await;
+        fixture.nothing_left().await;
     });
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use fairlock::Release;
 use fairlock_interop::java::Kind;
 
-use crate::bed::{measured, ms, run, soon, until};
+use crate::fixture::{measured, ms, run, soon, until};
 
 /// A plain waiter of ours looks as often, whoever tells it.
 const HEARTBEAT: Duration = Duration::from_secs(2);
@@ -13,8 +13,8 @@ const HEARTBEAT: Duration = Duration::from_secs(2);
 /// A spin lock is told nothing and tells nothing: it polls, and ours look by themselves.
 #[test]
 fn a_spin_lock_waits_for_ours_and_ours_for_it() {
-    run(|bed| async move {
-        let (rust, java) = (bed.rust().await, bed.java_owner().await);
+    run(|fixture| async move {
+        let (rust, java) = (fixture.rust().await, fixture.java_owner().await);
         let (ours, theirs) = (rust.plain_lock("a"), java.lock(Kind::Spin, "a"));
         for _ in 0..3 {
             let guard = soon(ours.lock()).await.unwrap();
@@ -22,7 +22,7 @@ fn a_spin_lock_waits_for_ours_and_ours_for_it() {
             assert!(call.answer_within(ms(100)).await.is_none(), "it is held");
             assert_eq!(guard.release().await.unwrap(), Release::Released);
             call.value().await;
-            assert_eq!(bed.hold("a"), Some((java.id.clone(), 1)));
+            assert_eq!(fixture.hold("a"), Some((java.id.clone(), 1)));
 
             let waiting = tokio::spawn({
                 let ours = ours.clone();
@@ -37,7 +37,7 @@ fn a_spin_lock_waits_for_ours_and_ours_for_it() {
             assert!(took < HEARTBEAT + ms(500), "{took:?}");
             assert_eq!(guard.release().await.unwrap(), Release::Released);
         }
-        bed.nothing_left().await;
+        fixture.nothing_left().await;
     });
 }
 
@@ -45,12 +45,12 @@ fn a_spin_lock_waits_for_ours_and_ours_for_it() {
 /// like any other.
 #[test]
 fn a_lock_that_cannot_be_re_entered_is_held_once() {
-    run(|bed| async move {
-        if !bed.version().has_non_reentrant() {
-            eprintln!("SKIPPED on {:?}: it has no non-reentrant locks", bed.version());
+    run(|fixture| async move {
+        if !fixture.version().has_non_reentrant() {
+            eprintln!("SKIPPED on {:?}: it has no non-reentrant locks", fixture.version());
             return;
         }
-        let (rust, java) = (bed.rust().await, bed.java_owner().await);
+        let (rust, java) = (fixture.rust().await, fixture.java_owner().await);
         for kind in [Kind::NonReentrant, Kind::NonReentrantFair] {
             let is_fair = kind == Kind::NonReentrantFair;
             let ours = if is_fair { rust.fair_lock("a") } else { rust.plain_lock("a") };
@@ -58,27 +58,27 @@ fn a_lock_that_cannot_be_re_entered_is_held_once() {
             let guard = soon(ours.lock()).await.unwrap();
             let call = theirs.lock();
             if is_fair {
-                bed.queued("a", &[&java.id]).await;
+                fixture.queued("a", &[&java.id]).await;
             }
             assert_eq!(guard.release().await.unwrap(), Release::Released);
             call.value().await;
             let exception = theirs.lock().exception().await;
             assert!(exception.contains("IllegalMonitorStateException"), "{exception}");
-            assert_eq!(bed.hold("a"), Some((java.id.clone(), 1)));
+            assert_eq!(fixture.hold("a"), Some((java.id.clone(), 1)));
             assert!(ours.try_lock().await.unwrap().is_none());
             theirs.unlock().value().await;
             let guard = soon(ours.lock()).await.unwrap();
             assert_eq!(guard.release().await.unwrap(), Release::Released);
         }
-        bed.nothing_left().await;
+        fixture.nothing_left().await;
     });
 }
 
 /// An asynchronous call waits without a thread; its owner is the thread that made it.
 #[test]
 fn asynchronous_calls_wait_and_are_served_like_others() {
-    run(|bed| async move {
-        let (rust, java) = (bed.rust().await, bed.java_owner().await);
+    run(|fixture| async move {
+        let (rust, java) = (fixture.rust().await, fixture.java_owner().await);
         for kind in [Kind::Fair, Kind::Plain] {
             let ours = if kind == Kind::Fair { rust.fair_lock("a") } else { rust.plain_lock("a") };
             let theirs = java.lock(kind, "a");
@@ -93,7 +93,7 @@ fn asynchronous_calls_wait_and_are_served_like_others() {
                 let value = call.value().await;
                 assert!(value == "-" || value == "true", "{what}: {value}");
             }
-            assert_eq!(bed.hold("a"), Some((java.id.clone(), 4)));
+            assert_eq!(fixture.hold("a"), Some((java.id.clone(), 4)));
             assert!(ours.try_lock().await.unwrap().is_none());
             for _ in 0..4 {
                 theirs.unlock_async().value().await;
@@ -107,12 +107,12 @@ fn asynchronous_calls_wait_and_are_served_like_others() {
                 async move { ours.lock().await.unwrap() }
             });
             if kind == Kind::Fair {
-                until("two wait", || bed.queue("a").len() == 2).await;
+                until("two wait", || fixture.queue("a").len() == 2).await;
             }
             assert_eq!(guard.release().await.unwrap(), Release::Released);
             if kind == Kind::Fair {
                 call.value().await;
-                assert_eq!(bed.hold("a"), Some((java.id.clone(), 1)));
+                assert_eq!(fixture.hold("a"), Some((java.id.clone(), 1)));
                 theirs.unlock_async().value().await;
                 assert_eq!(
                     soon(waiting).await.unwrap().release().await.unwrap(),
@@ -128,6 +128,6 @@ fn asynchronous_calls_wait_and_are_served_like_others() {
                 assert_eq!(tokio::join!(ours, theirs).0, Release::Released);
             }
         }
-        bed.nothing_left().await;
+        fixture.nothing_left().await;
     });
 }

@@ -6,7 +6,7 @@ use fairlock::{GuardState, Release};
 use fairlock_interop::java::Kind;
 use fairlock_interop::version::Version;
 
-use crate::bed::{ms, run, soon, until};
+use crate::fixture::{ms, run, soon, until};
 
 const LEASE: Duration = Duration::from_millis(700);
 /// Redisson renews every third of it.
@@ -15,8 +15,8 @@ const WATCHDOG: Duration = Duration::from_millis(2_000);
 /// Nobody deletes the key: whoever waits has to notice the end of the TTL by itself.
 #[test]
 fn the_lease_of_a_java_holder_ends_for_rust() {
-    run(|bed| async move {
-        let (rust, java) = (bed.rust().await, bed.java_owner().await);
+    run(|fixture| async move {
+        let (rust, java) = (fixture.rust().await, fixture.java_owner().await);
         for kind in [Kind::Fair, Kind::Plain] {
             let ours = if kind == Kind::Fair { rust.fair_lock("a") } else { rust.plain_lock("a") };
             java.lock(kind, "a").lock_for(700).value().await;
@@ -26,17 +26,17 @@ fn the_lease_of_a_java_holder_ends_for_rust() {
             assert!((LEASE - ms(50)..LEASE + ms(500)).contains(&took), "{kind:?}: {took:?}");
             let exception = java.lock(kind, "a").unlock().exception().await;
             assert!(exception.contains("IllegalMonitorStateException"), "{exception}");
-            assert_eq!(bed.holder("a"), Some(guard.owner().to_string()));
+            assert_eq!(fixture.holder("a"), Some(guard.owner().to_string()));
             assert_eq!(guard.release().await.unwrap(), Release::Released);
         }
-        bed.nothing_left().await;
+        fixture.nothing_left().await;
     });
 }
 
 #[test]
 fn the_lease_of_a_rust_holder_ends_for_java() {
-    run(|bed| async move {
-        let (rust, java) = (bed.rust().await, bed.java_owner().await);
+    run(|fixture| async move {
+        let (rust, java) = (fixture.rust().await, fixture.java_owner().await);
         for kind in [Kind::Fair, Kind::Plain] {
             let ours = if kind == Kind::Fair { rust.fair_lock("a") } else { rust.plain_lock("a") };
             let held = Instant::now();
@@ -44,28 +44,28 @@ fn the_lease_of_a_rust_holder_ends_for_java() {
             let mut call = java.lock(kind, "a").lock();
             // A fair waiter of 3.16 that asks when the lease is just over may sleep for ever; but it listens,
             // and whatever ours ask for tells it.
-            while bed.version() == Version::V3_16 && kind == Kind::Fair && !call.is_over() {
+            while fixture.version() == Version::V3_16 && kind == Kind::Fair && !call.is_over() {
                 tokio::time::sleep(ms(100)).await;
-                assert!(bed.queue("a").is_empty() || ours.try_lock().await.unwrap().is_none());
+                assert!(fixture.queue("a").is_empty() || ours.try_lock().await.unwrap().is_none());
             }
             call.value().await;
             let took = held.elapsed();
             assert!((LEASE - ms(50)..LEASE + ms(700)).contains(&took), "{kind:?}: {took:?}");
             soon(guard.lost()).await;
             assert_eq!(guard.state(), GuardState::Lost);
-            assert_eq!(bed.holder("a"), Some(java.id.clone()));
+            assert_eq!(fixture.holder("a"), Some(java.id.clone()));
             java.lock(kind, "a").unlock().value().await;
         }
-        bed.nothing_left().await;
+        fixture.nothing_left().await;
     });
 }
 
 /// Each holds for three times its watchdog's lease, with the other waiting, and loses nothing.
 #[test]
 fn watchdogs_of_either_side_keep_the_lock() {
-    run(|bed| async move {
-        let rust = bed.rust_with(|config| config.watchdog_lease(ms(3000))).await;
-        let java = bed.java_with_watchdog(WATCHDOG).await.owner("t").await;
+    run(|fixture| async move {
+        let rust = fixture.rust_with(|config| config.watchdog_lease(ms(3000))).await;
+        let java = fixture.java_with_watchdog(WATCHDOG).await.owner("t").await;
         let theirs = java.fair("a");
 
         theirs.lock().value().await;
@@ -83,7 +83,7 @@ fn watchdogs_of_either_side_keep_the_lock() {
         assert_eq!(guard.release().await.unwrap(), Release::Released);
         call.value().await;
         theirs.unlock().value().await;
-        bed.nothing_left().await;
+        fixture.nothing_left().await;
     });
 }
 
@@ -91,51 +91,52 @@ fn watchdogs_of_either_side_keep_the_lock() {
 /// object; in 3.16 it is so after an unlock, too. What a waiter of ours sees is the TTL, whatever it is.
 #[test]
 fn a_java_object_hands_its_last_lease_on() {
-    run(|bed| async move {
-        let java = bed.java_owner().await;
+    run(|fixture| async move {
+        let java = fixture.java_owner().await;
         let theirs = java.fair("a");
         theirs.lock_for(50_000).value().await;
         theirs.unlock().value().await;
         theirs.lock().value().await;
-        let is_remembered = bed.pttl("a") > 40_000;
-        assert_eq!(is_remembered, bed.version() == Version::V3_16, "{} ms", bed.pttl("a"));
+        let is_remembered = fixture.pttl("a") > 40_000;
+        assert_eq!(is_remembered, fixture.version() == Version::V3_16, "{} ms", fixture.pttl("a"));
         theirs.unlock().value().await;
 
         theirs.lock_for(300).value().await;
-        until("the lease ends", || bed.hold("a").is_none()).await;
+        until("the lease ends", || fixture.hold("a").is_none()).await;
         theirs.lock().value().await;
-        let left_ms = bed.pttl("a");
+        let left_ms = fixture.pttl("a");
         assert!((0..=300).contains(&left_ms), "{left_ms} ms");
         theirs.apart().force_unlock().value().await;
-        let rust = bed.rust().await;
+        let rust = fixture.rust().await;
         soon(rust.fair_lock("a").lock()).await.unwrap().release().await.unwrap();
-        bed.nothing_left().await;
+        fixture.nothing_left().await;
     });
 }
 
 /// A lock that came by a hand-over has the waiter's lease, not the one of the hand-over.
 #[test]
 fn a_lock_handed_over_has_the_lease_of_its_waiter() {
-    run(|bed| async move {
+    run(|fixture| async move {
         // A client each: `lock()` may take the lease that was last used with the lock object.
-        let (rust, one, two) = (bed.rust().await, bed.java_owner().await, bed.java_owner().await);
+        let (rust, one, two) =
+            (fixture.rust().await, fixture.java_owner().await, fixture.java_owner().await);
         let guard = soon(rust.fair_lock("a").lock()).await.unwrap();
         let call = one.fair("a").lock_for(50_000);
-        bed.queued("a", &[&one.id]).await;
+        fixture.queued("a", &[&one.id]).await;
         let leased = rust.fair_lock("a").lease(ms(40_000));
         let mut turn = soon(leased.enqueue()).await.unwrap();
         let last = two.fair("a").lock();
-        bed.queued("a", &[one.id.clone(), turn.owner().to_string(), two.id.clone()]).await;
+        fixture.queued("a", &[one.id.clone(), turn.owner().to_string(), two.id.clone()]).await;
         guard.release().await.unwrap();
         call.value().await;
-        assert!((45_000..=50_000).contains(&bed.pttl("a")), "{}", bed.pttl("a"));
+        assert!((45_000..=50_000).contains(&fixture.pttl("a")), "{}", fixture.pttl("a"));
         one.fair("a").unlock().value().await;
         let guard = soon(turn.wait()).await.unwrap();
-        until("the whole lease", || (35_000..=40_000).contains(&bed.pttl("a"))).await;
+        until("the whole lease", || (35_000..=40_000).contains(&fixture.pttl("a"))).await;
         guard.release().await.unwrap();
         last.value().await;
-        assert!((25_000..=30_000).contains(&bed.pttl("a")), "{}", bed.pttl("a"));
+        assert!((25_000..=30_000).contains(&fixture.pttl("a")), "{}", fixture.pttl("a"));
         two.fair("a").unlock().value().await;
-        bed.nothing_left().await;
+        fixture.nothing_left().await;
     });
 }

@@ -6,10 +6,10 @@
 #![allow(clippy::unwrap_used, reason = "a failed call is a failed test")]
 
 mod alone;
-mod bed;
 mod clocks;
 mod deaths;
 mod exclusion;
+mod fixture;
 mod giving_up;
 mod holds;
 mod kinds;

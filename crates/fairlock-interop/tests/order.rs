@@ -6,7 +6,7 @@ use fairlock_interop::watch::is_java;
 
 use fairlock_testkit::history::now_ns;
 
-use crate::bed::{Bed, measured, run, soon};
+use crate::fixture::{Fixture, measured, run, soon};
 
 /// Somebody in the queue.
 enum Waiter {
@@ -30,8 +30,11 @@ impl Waiter {
 
 /// Waiters come one by one in the given order (true: Java), while the lock is held, and are served
 /// in that order; list, scores and hold are looked at after each step.
-async fn in_turn(bed: &Bed, order: &[bool], starts_with_java: bool) {
-    let (rust, java) = ([bed.rust().await, bed.rust().await], [bed.java().await, bed.java().await]);
+async fn in_turn(fixture: &Fixture, order: &[bool], starts_with_java: bool) {
+    let (rust, java) = (
+        [fixture.rust().await, fixture.rust().await],
+        [fixture.java().await, fixture.java().await],
+    );
     let first = java[0].owner("first").await.fair("job");
     let guard = if starts_with_java {
         first.lock().value().await;
@@ -48,8 +51,8 @@ async fn in_turn(bed: &Bed, order: &[bool], starts_with_java: bool) {
         };
         ids.push(id);
         waiters.push(waiter);
-        bed.queued("job", &ids).await;
-        for (owner, ahead_ms) in bed.scores("job") {
+        fixture.queued("job", &ids).await;
+        for (owner, ahead_ms) in fixture.scores("job") {
             // The head of ours has 30 s from its last heartbeat, the others minutes.
             assert!(ahead_ms > 27_000, "the score of {owner} ends in {ahead_ms} ms");
         }
@@ -64,37 +67,37 @@ async fn in_turn(bed: &Bed, order: &[bool], starts_with_java: bool) {
         match waiter {
             Waiter::Rust(mut turn) => {
                 let guard = soon(turn.wait()).await.unwrap();
-                assert_eq!(bed.hold("job"), Some((ids[n].clone(), 1)));
-                bed.queued("job", &ids[n + 1..]).await;
+                assert_eq!(fixture.hold("job"), Some((ids[n].clone(), 1)));
+                fixture.queued("job", &ids[n + 1..]).await;
                 assert_eq!(guard.release().await.unwrap(), Release::Released);
             }
             Waiter::Java(lock, call) => {
                 call.value().await;
-                assert_eq!(bed.hold("job"), Some((ids[n].clone(), 1)));
-                bed.queued("job", &ids[n + 1..]).await;
+                assert_eq!(fixture.hold("job"), Some((ids[n].clone(), 1)));
+                fixture.queued("job", &ids[n + 1..]).await;
                 assert_eq!(lock.hold_count().number().await, 1);
                 lock.unlock().value().await;
             }
         }
     }
-    bed.nothing_left().await;
+    fixture.nothing_left().await;
 }
 
 #[test]
 fn four_and_four_in_turns() {
-    run(|bed| async move {
+    run(|fixture| async move {
         let order = [false, true, false, true, true, false, true, false];
-        in_turn(&bed, &order, false).await;
-        in_turn(&bed, &order, true).await;
+        in_turn(&fixture, &order, false).await;
+        in_turn(&fixture, &order, true).await;
     });
 }
 
 #[test]
 fn two_of_one_side_and_one_of_the_other() {
-    run(|bed| async move {
+    run(|fixture| async move {
         for order in [[true, true], [false, false], [true, false], [false, true]] {
-            in_turn(&bed, &order, false).await;
-            in_turn(&bed, &order, true).await;
+            in_turn(&fixture, &order, false).await;
+            in_turn(&fixture, &order, true).await;
         }
     });
 }
@@ -102,7 +105,7 @@ fn two_of_one_side_and_one_of_the_other() {
 /// As many of each side, in an order, as a seed has it; it is said with what fails.
 #[test]
 fn random_mixtures_of_two_to_forty() {
-    run(|bed| async move {
+    run(|fixture| async move {
         let seed = std::env::var("FAIRLOCK_SEED").ok().and_then(|seed| seed.parse().ok());
         let seed = seed.unwrap_or_else(|| now_ns() % 1_000_000_000);
         measured(&format!("random mixtures from seed {seed}"));
@@ -114,14 +117,14 @@ fn random_mixtures_of_two_to_forty() {
         };
         for count in [2 + random() % 9, 11 + random() % 15, 26 + random() % 15] {
             let order: Vec<_> = (0..count).map(|_| random() % 2 == 0).collect();
-            in_turn(&bed, &order, random() % 2 == 0).await;
+            in_turn(&fixture, &order, random() % 2 == 0).await;
         }
     });
 }
 
 #[test]
 fn twenty_and_twenty() {
-    run(|bed| async move {
+    run(|fixture| async move {
         // Both in runs of every length from 1 to 4.
         let order: Vec<_> = [1, 2, 3, 4, 4, 3, 2, 1]
             .iter()
@@ -134,6 +137,6 @@ fn twenty_and_twenty() {
             .take(40)
             .collect();
         assert_eq!(order.iter().filter(|&&by_java| by_java).count(), 20);
-        in_turn(&bed, &order, true).await;
+        in_turn(&fixture, &order, true).await;
     });
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use fairlock_interop::rounds::{self, Report};
 use fairlock_testkit::history::now_ns;
 
-use crate::bed::{Bed, measured, run};
+use crate::fixture::{Fixture, measured, run};
 
 const ROUNDS: u64 = 30;
 /// These take long, and are played at the same time.
@@ -16,17 +16,17 @@ fn seed() -> u64 {
     seed.unwrap_or_else(|| now_ns() % 1_000_000_000)
 }
 
-fn sound(bed: &Bed, kind: &str, seed: u64, report: &Report) {
-    measured(&format!("Redisson {}, {kind} from seed {seed}: {report}", bed.version()));
+fn sound(fixture: &Fixture, kind: &str, seed: u64, report: &Report) {
+    measured(&format!("Redisson {}, {kind} from seed {seed}: {report}", fixture.version()));
     assert!(report.violations.is_empty(), "{}", report.violations.join("\n"));
 }
 
 #[test]
 fn a_few_random_rounds() {
-    run(|bed| async move {
+    run(|fixture| async move {
         let seed = seed();
-        let report = rounds::run(&bed.server, &bed.java, ROUNDS, seed).await;
-        sound(&bed, "rounds", seed, &report);
+        let report = rounds::run(&fixture.server, &fixture.java, ROUNDS, seed).await;
+        sound(&fixture, "rounds", seed, &report);
         // A run in which nothing was handed on would show nothing.
         assert!(
             report.hand_overs.rust_to_java.count > 0 && report.hand_overs.java_to_rust.count > 0
@@ -36,22 +36,23 @@ fn a_few_random_rounds() {
 
 #[test]
 fn a_few_random_rounds_with_a_wrong_clock() {
-    run(|bed| async move {
+    run(|fixture| async move {
         let seed = seed();
-        let report = rounds::run_clocks(&bed.server, &bed.java, LONG_ROUNDS, seed).await;
+        let report = rounds::run_clocks(&fixture.server, &fixture.java, LONG_ROUNDS, seed).await;
         let Some(report) = report else { return };
-        sound(&bed, "clocks", seed, &report);
+        sound(&fixture, "clocks", seed, &report);
         assert!(report.rounds > LONG_ROUNDS / 2, "too many were spoiled");
     });
 }
 
 #[test]
 fn a_few_random_rounds_with_deaths() {
-    run(|bed| async move {
+    run(|fixture| async move {
         let seed = seed();
         let program = Path::new(env!("CARGO_BIN_EXE_fairlock-interop"));
-        let report = rounds::run_deaths(&bed.server, &bed.java, program, LONG_ROUNDS, seed).await;
-        sound(&bed, "deaths", seed, &report);
+        let report =
+            rounds::run_deaths(&fixture.server, &fixture.java, program, LONG_ROUNDS, seed).await;
+        sound(&fixture, "deaths", seed, &report);
         assert_eq!(report.rounds, LONG_ROUNDS);
     });
 }

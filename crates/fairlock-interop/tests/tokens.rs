@@ -2,16 +2,16 @@
 
 use fairlock_interop::java::Kind;
 
-use crate::bed::{run, soon};
+use crate::fixture::{run, soon};
 
 #[test]
 fn redissons_fenced_lock_goes_on_with_ours_and_ours_with_its() {
-    run(|bed| async move {
-        if !bed.version().has_fenced() {
-            bed.skipped("it has no fenced lock");
+    run(|fixture| async move {
+        if !fixture.version().has_fenced() {
+            fixture.skipped("it has no fenced lock");
             return;
         }
-        let (rust, java) = (bed.rust().await, bed.java_owner().await);
+        let (rust, java) = (fixture.rust().await, fixture.java_owner().await);
         let theirs = java.lock(Kind::Fenced, "a");
         let mut last = 0;
         let mut rises = |token: i64| {
@@ -33,6 +33,6 @@ fn redissons_fenced_lock_goes_on_with_ours_and_ours_with_its() {
             rises(next);
             theirs.unlock().value().await;
         }
-        bed.nothing_left().await;
+        fixture.nothing_left().await;
     });
 }

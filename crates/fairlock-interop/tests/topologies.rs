@@ -11,10 +11,10 @@ use fairlock_testkit::resp::Value;
 use fairlock_testkit::server::{Generation, Server};
 use fairlock_testkit::topology::{Cluster, MASTER_NAME, SentinelSet, await_acknowledged, slot};
 
-use crate::bed::{block_on, generation, measured, ms, soon, until};
+use crate::fixture::{block_on, generation, measured, ms, soon, until};
 
 /// Both sides on one set of servers, and the way to whichever keeps a lock at the time.
-struct Stage {
+struct Deployment {
     rust: [Client; 2],
     java: [JavaClient; 2],
     raw: Box<dyn Fn(&str) -> Raw>,
@@ -28,7 +28,7 @@ enum Waiter {
     Java(JavaLock, Call),
 }
 
-impl Stage {
+impl Deployment {
     fn call(&self, name: &str, command: &[&str]) -> Value {
         (self.raw)(name).call(command)
     }
@@ -164,32 +164,32 @@ fn a_mixed_queue_on_a_sentinel_set() {
             Client::with_config(config.watchdog_lease(ms(60_000))).await.unwrap()
         };
         let (looked_at, heard_at) = (Arc::clone(&set), Arc::clone(&set));
-        let stage = Stage {
+        let deployment = Deployment {
             rust: [rust().await, rust().await],
             java: [of_sentinels().await, of_sentinels().await],
             raw: Box::new(move |_| looked_at.raw(looked_at.master())),
             all: Box::new(move || vec![heard_at.raw(heard_at.master())]),
         };
-        let guard = soon(stage.rust[0].fair_lock("job").lock()).await.unwrap();
-        let waiters = stage.waiters("job", 8).await;
-        stage.nobody_polls("job").await;
-        stage.all_in_turn("job", waiters, guard).await;
-        stage.plain_to_and_fro("plain").await;
+        let guard = soon(deployment.rust[0].fair_lock("job").lock()).await.unwrap();
+        let waiters = deployment.waiters("job", 8).await;
+        deployment.nobody_polls("job").await;
+        deployment.all_in_turn("job", waiters, guard).await;
+        deployment.plain_to_and_fro("plain").await;
 
-        let guard = soon(stage.rust[0].fair_lock("job").lock()).await.unwrap();
-        let waiters = stage.waiters("job", 6).await;
+        let guard = soon(deployment.rust[0].fair_lock("job").lock()).await.unwrap();
+        let waiters = deployment.waiters("job", 6).await;
         let ids: Vec<_> = waiters.iter().map(|(id, _)| id.clone()).collect();
-        await_acknowledged(&mut (stage.raw)("job"), 2);
+        await_acknowledged(&mut (deployment.raw)("job"), 2);
         set.fail_over();
         // What is told to the old master from now on may be lost: not before all listen to the new one.
         let channel = format!("redisson_lock__channel:{{job}}:{}", ids[0]);
-        until("Java's head listens there", || stage.listens(&channel)).await;
-        for client in &stage.rust {
+        until("Java's head listens there", || deployment.listens(&channel)).await;
+        for client in &deployment.rust {
             let inbox = format!("fairlock_inbox:{}", client.id());
-            until("ours listen there", || stage.listens(&inbox)).await;
+            until("ours listen there", || deployment.listens(&inbox)).await;
         }
-        until("the queue is as it was", || stage.queue("job") == ids).await;
-        stage.all_in_turn("job", waiters, guard).await;
+        until("the queue is as it was", || deployment.queue("job") == ids).await;
+        deployment.all_in_turn("job", waiters, guard).await;
     });
 }
 
@@ -214,7 +214,7 @@ fn on_a_cluster(generation: Generation) {
         };
         let node = node_of.clone();
         let (raw_of, heard_at) = (Arc::clone(&cluster), Arc::clone(&cluster));
-        let stage = Stage {
+        let deployment = Deployment {
             rust: [rust().await, rust().await],
             java: [of_cluster().await, of_cluster().await],
             raw: Box::new(move |name| raw_of.raw(node(name))),
@@ -223,20 +223,20 @@ fn on_a_cluster(generation: Generation) {
         let mut masters = std::collections::BTreeSet::new();
         for (n, name) in ["job", "task", "a{b}c"].into_iter().enumerate() {
             masters.insert(node_of(name));
-            let guard = soon(stage.rust[0].fair_lock(name).lock()).await.unwrap();
-            let waiters = stage.waiters(name, 4).await;
-            stage.nobody_polls(name).await;
-            stage.all_in_turn(name, waiters, guard).await;
-            stage.plain_to_and_fro(&format!("plain-{n}")).await;
+            let guard = soon(deployment.rust[0].fair_lock(name).lock()).await.unwrap();
+            let waiters = deployment.waiters(name, 4).await;
+            deployment.nobody_polls(name).await;
+            deployment.all_in_turn(name, waiters, guard).await;
+            deployment.plain_to_and_fro(&format!("plain-{n}")).await;
         }
         assert!(masters.len() > 1, "locks on more than one master: {masters:?}");
 
         // F45: the master's replica takes over while all wait.
-        let guard = soon(stage.rust[0].fair_lock("job").lock()).await.unwrap();
-        let waiters = stage.waiters("job", 4).await;
+        let guard = soon(deployment.rust[0].fair_lock("job").lock()).await.unwrap();
+        let waiters = deployment.waiters("job", 4).await;
         let ids: Vec<_> = waiters.iter().map(|(id, _)| id.clone()).collect();
         let old = node_of("job");
-        await_acknowledged(&mut (stage.raw)("job"), 1);
+        await_acknowledged(&mut (deployment.raw)("job"), 1);
         cluster.fail_over(slot(b"job"));
         // What is told to the old master from now on may be lost: not before all listen to the new one.
         assert_ne!(node_of("job"), old);
@@ -244,22 +244,22 @@ fn on_a_cluster(generation: Generation) {
             let how = if sharded { "SHARDNUMSUB" } else { "NUMSUB" };
             // Sharded messages stay within the shard, others go to all nodes.
             let mut where_it_counts =
-                if sharded { vec![(stage.raw)("job")] } else { (stage.all)() };
+                if sharded { vec![(deployment.raw)("job")] } else { (deployment.all)() };
             where_it_counts
                 .iter_mut()
                 .any(|raw| raw.call(&["PUBSUB", how, channel]).array()[1].int() > 0)
         };
         let channel = format!("redisson_lock__channel:{{job}}:{}", ids[0]);
         until("Java's head listens there", || listens(&channel)).await;
-        for client in &stage.rust {
+        for client in &deployment.rust {
             let inbox = match sharded {
                 true => format!("fairlock_inbox:{{job}}:{}", client.id()),
                 false => format!("fairlock_inbox:{}", client.id()),
             };
             until("ours listen there", || listens(&inbox)).await;
         }
-        until("the queue is as it was", || stage.queue("job") == ids).await;
-        stage.all_in_turn("job", waiters, guard).await;
+        until("the queue is as it was", || deployment.queue("job") == ids).await;
+        deployment.all_in_turn("job", waiters, guard).await;
     });
 }
 

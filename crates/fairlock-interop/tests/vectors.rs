@@ -4,7 +4,7 @@ use fairlock_interop::vectors::Recorder;
 use fairlock_interop::version::Version;
 use fairlock_testkit::vectors::{Vector, mismatch};
 
-use crate::bed::generation;
+use crate::fixture::generation;
 
 /// So that the files cannot say what Redisson does not do. Each has what this version does, or an
 /// object that it has not.

@@ -7,7 +7,7 @@ use fairlock_interop::java::Kind;
 use fairlock_interop::watch::{Watch, hand_overs, is_java};
 use fairlock_testkit::history::now_ns;
 
-use crate::bed::{Bed, measured, run, settled, soon, until};
+use crate::fixture::{Fixture, measured, run, settled, soon, until};
 
 const WITHIN: Duration = Duration::from_millis(50);
 /// No wake-up that is lost is found sooner: only a heartbeat, or the end of a lease, helps then.
@@ -22,11 +22,11 @@ struct WakeUps {
 }
 
 /// One of ours and one of theirs hand the lock to and fro, so that each release wakes the other.
-async fn to_and_fro(bed: &Bed, kind: Kind) -> WakeUps {
-    let (rust, java) = (bed.rust().await, bed.java_owner().await);
+async fn to_and_fro(fixture: &Fixture, kind: Kind) -> WakeUps {
+    let (rust, java) = (fixture.rust().await, fixture.java_owner().await);
     let ours = if kind == Kind::Fair { rust.fair_lock("job") } else { rust.plain_lock("job") };
     let theirs = java.lock(kind, "job");
-    let watch = Watch::start(bed.server.addr());
+    let watch = Watch::start(fixture.server.addr());
     let (mut to_java, mut to_rust) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         let guard = soon(ours.lock()).await.unwrap();
@@ -36,8 +36,8 @@ async fn to_and_fro(bed: &Bed, kind: Kind) -> WakeUps {
             Kind::Fair => format!("redisson_lock__channel:{{job}}:{}", java.id),
             _ => "redisson_lock__channel:{job}".to_owned(),
         };
-        until("Java listens", || bed.listeners(&channel) > 0).await;
-        settled(bed).await;
+        until("Java listens", || fixture.listeners(&channel) > 0).await;
+        settled(fixture).await;
         assert_eq!(guard.release().await.unwrap(), Release::Released);
         to_java.push(call.answer().await.ended_ns);
 
@@ -49,9 +49,9 @@ async fn to_and_fro(bed: &Bed, kind: Kind) -> WakeUps {
             }
         });
         if kind == Kind::Fair {
-            until("ours waits", || !bed.queue("job").is_empty()).await;
+            until("ours waits", || !fixture.queue("job").is_empty()).await;
         }
-        settled(bed).await;
+        settled(fixture).await;
         theirs.unlock().value().await;
         let (at_ns, guard) = soon(waiting).await.unwrap();
         to_rust.push(at_ns);
@@ -86,15 +86,15 @@ fn in_time(what: &str, took: &[Duration]) -> bool {
 }
 
 fn both_ways(kind: Kind) {
-    run(|bed| async move {
+    run(|fixture| async move {
         // A busy machine may be late now and then; a lost wake-up is late each time, and by seconds.
         for _ in 0..5 {
-            let wake_ups = to_and_fro(&bed, kind).await;
-            let what = format!("Redisson {}, {kind:?}", bed.version());
+            let wake_ups = to_and_fro(&fixture, kind).await;
+            let what = format!("Redisson {}, {kind:?}", fixture.version());
             let to_java = in_time(&format!("{what}, Rust to Java"), &wake_ups.to_java);
             let to_rust = in_time(&format!("{what}, Java to Rust"), &wake_ups.to_rust);
             if to_java && to_rust {
-                bed.nothing_left().await;
+                fixture.nothing_left().await;
                 return;
             }
         }

@@ -21,7 +21,7 @@
 //! - [`rng`]: random choices that a seed repeats;
 //! - [`tempdir`]: folders that go away with their owner.
 //!
-//! Everything here may panic: a broken test bed is a failed test. A server that is not installed is
+//! Everything here may panic: a broken fixture is a failed test. A server that is not installed is
 //! a skipped test, loudly, and a failed one where `CI` is set.
 
 pub mod clock;

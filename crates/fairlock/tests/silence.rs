@@ -28,7 +28,7 @@ fn settings(proxy: &Proxy) -> Config {
 }
 
 /// A server behind a proxy that can keep silent.
-fn bed() -> Option<(Server, Proxy)> {
+fn fixture() -> Option<(Server, Proxy)> {
     let server = Server::start(Generation::Redis70)?;
     let proxy = Proxy::start(server.addr());
     Some((server, proxy))
@@ -130,7 +130,7 @@ async fn all_are_errors(story: &'static str, proxy: &Proxy, go_silent: bool) {
 
 #[test]
 fn a_store_that_is_silent_from_the_start() {
-    let Some((_server, proxy)) = bed() else { return };
+    let Some((_server, proxy)) = fixture() else { return };
     proxy.black_hole_to_client(true);
     runtime().block_on(async {
         let began = Instant::now();
@@ -143,14 +143,14 @@ fn a_store_that_is_silent_from_the_start() {
 
 #[test]
 fn a_store_that_goes_silent() {
-    let Some((_server, proxy)) = bed() else { return };
+    let Some((_server, proxy)) = fixture() else { return };
     runtime().block_on(all_are_errors("gone silent", &proxy, true));
 }
 
 /// The calls of guards, of locks that are held when the store goes silent.
 #[test]
 fn guards_of_a_store_that_goes_silent() {
-    let Some((_server, proxy)) = bed() else { return };
+    let Some((_server, proxy)) = fixture() else { return };
     runtime().block_on(async {
         let client = Client::with_config(settings(&proxy)).await.unwrap();
         let guard = async |name: &str| client.fair_lock(name).lock().await.unwrap();
@@ -178,7 +178,7 @@ fn guards_of_a_store_that_goes_silent() {
 /// `None`, as if somebody else had the lock.
 #[test]
 fn d42_the_silence_about_an_owners_lock_is_an_error() {
-    let Some((_server, proxy)) = bed() else { return };
+    let Some((_server, proxy)) = fixture() else { return };
     runtime().block_on(async {
         let client = Client::with_config(settings(&proxy)).await.unwrap();
         let holds = client.owner();
@@ -207,7 +207,7 @@ fn d42_the_silence_about_an_owners_lock_is_an_error() {
 /// to ask was told `None` on a store that had said nothing.
 #[test]
 fn d42_whoever_could_not_ask_takes_no_silence_for_taken() {
-    let Some((_server, proxy)) = bed() else { return };
+    let Some((_server, proxy)) = fixture() else { return };
     runtime().block_on(async {
         let client = Client::with_config(settings(&proxy)).await.unwrap();
         let other = Client::with_config(settings(&proxy)).await.unwrap();
@@ -247,7 +247,7 @@ fn d42_whoever_could_not_ask_takes_no_silence_for_taken() {
 /// D42: slowness alone was enough for it.
 #[test]
 fn d42_an_owner_enters_its_lock_on_a_slow_store() {
-    let Some((_server, proxy)) = bed() else { return };
+    let Some((_server, proxy)) = fixture() else { return };
     runtime().block_on(async {
         let client = Client::connect(&proxy.url()).await.unwrap();
         let lock = client.fair_lock("job").owned_by(&client.owner());
@@ -262,7 +262,7 @@ fn d42_an_owner_enters_its_lock_on_a_slow_store() {
 /// told "not in time", and at once.
 #[test]
 fn d42_a_lock_that_is_taken_is_no_error() {
-    let Some((_server, proxy)) = bed() else { return };
+    let Some((_server, proxy)) = fixture() else { return };
     runtime().block_on(async {
         let client = Client::connect(&proxy.url()).await.unwrap();
         for lock in [client.fair_lock("fair"), client.plain_lock("plain")] {
@@ -284,7 +284,7 @@ fn d42_a_lock_that_is_taken_is_no_error() {
 /// server silent: eight clients for eight.
 #[test]
 fn d43_dropping_never_waits() {
-    let Some((_server, proxy)) = bed() else { return };
+    let Some((_server, proxy)) = fixture() else { return };
     let drop_all = |clients: Vec<(Client, Guard)>| {
         let began = Instant::now();
         for (client, guard) in clients {
@@ -323,7 +323,7 @@ fn d43_dropping_never_waits() {
 fn d43_the_end_of_a_thread_waits_for_what_it_dropped() {
     /// Shorter than a thread's end waits, a second, by as much.
     const ANSWERED_AFTER: Duration = Duration::from_millis(500);
-    let Some((server, proxy)) = bed() else { return };
+    let Some((server, proxy)) = fixture() else { return };
     let url = proxy.url();
     let took = std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
@@ -349,7 +349,7 @@ fn d43_the_end_of_a_thread_waits_for_what_it_dropped() {
 /// D43: what comes of a release after a shutdown. The documents said `Closed`; a lock that can be given back should be.
 #[test]
 fn d43_a_guard_can_be_released_after_a_shutdown() {
-    let Some((server, proxy)) = bed() else { return };
+    let Some((server, proxy)) = fixture() else { return };
     runtime().block_on(async {
         let client = Client::connect(&proxy.url()).await.unwrap();
         let guard = client.fair_lock("job").lock().await.unwrap();

@@ -10,8 +10,8 @@ use super::{
     CALM, HEARTBEAT, Moved, PAST_A_DEAD_HEAD, assert_blocked, at_full_speed, both, score_ahead,
     scripts_per_second,
 };
-use crate::bed::{Bed, measured, ms, soon};
 use crate::deaths::doomed;
+use crate::fixture::{Fixture, measured, ms, soon};
 
 /// Java sleeps for the TTL that it saw; with this one it soon begins to poll.
 const WATCHDOG: Duration = Duration::from_secs(3);
@@ -24,22 +24,23 @@ struct Scene {
 }
 
 impl Scene {
-    async fn new(bed: &Bed, doomed: &Java, watchdog: Duration) -> Self {
-        let java = bed.java_with_watchdog(watchdog).await;
+    async fn new(fixture: &Fixture, doomed: &Java, watchdog: Duration) -> Self {
+        let java = fixture.java_with_watchdog(watchdog).await;
         let holder = java.owner("holder").await;
         holder.fair("a").lock().value().await;
-        let dies = doomed.client(bed.server.addr(), Default::default()).await.owner("dies").await;
+        let dies =
+            doomed.client(fixture.server.addr(), Default::default()).await.owner("dies").await;
         let _dies = dies.fair("a").lock();
-        bed.queued("a", &[&dies.id]).await;
+        fixture.queued("a", &[&dies.id]).await;
         Self { java, holder, dies: dies.id }
     }
 }
 
 #[test]
 fn a_dead_head_blocks_java_for_minutes_and_ours_for_seconds() {
-    both(|bed, alone| async move {
-        let doomed = doomed(&bed);
-        let (with_ours, mixed) = (bed.beside(), bed);
+    both(|fixture, alone| async move {
+        let doomed = doomed(&fixture);
+        let (with_ours, mixed) = (fixture.beside(), fixture);
         let scenes = tokio::join!(
             Scene::new(&alone, &doomed, WATCHDOG),
             Scene::new(&with_ours, &doomed, WATCHDOG),
@@ -54,58 +55,58 @@ fn a_dead_head_blocks_java_for_minutes_and_ours_for_seconds() {
     });
 }
 
-async fn redisson_alone(bed: &Moved, scene: &Scene) {
+async fn redisson_alone(fixture: &Moved, scene: &Scene) {
     let (one, two) = (scene.java.owner("1").await, scene.java.owner("2").await);
     let mut first = one.fair("a").lock();
-    bed.queued("a", &[&scene.dies, &one.id]).await;
+    fixture.queued("a", &[&scene.dies, &one.id]).await;
     let second = two.fair("a").lock();
-    bed.queued("a", &[&scene.dies, &one.id, &two.id]).await;
+    fixture.queued("a", &[&scene.dies, &one.id, &two.id]).await;
     scene.holder.fair("a").unlock().value().await;
-    let ahead_ms = score_ahead(bed, "a", &scene.dies);
-    let version = bed.version();
+    let ahead_ms = score_ahead(fixture, "a", &scene.dies);
+    let version = fixture.version();
     let blocked =
         format!("Redisson {version} alone, behind a dead head: {ahead_ms} ms by its score");
     if !version.looks_again() {
         tokio::time::sleep(PAST_A_DEAD_HEAD + ms(1000)).await;
-        assert_blocked(bed, "a", &mut first);
+        assert_blocked(fixture, "a", &mut first);
         assert!(ahead_ms > 290_000, "{ahead_ms}");
         measured(&blocked);
-        bed.skipped("its waiters sleep for minutes, whatever the clocks say, and do not poll");
+        fixture.skipped("its waiters sleep for minutes, whatever the clocks say, and do not poll");
         return;
     }
     let freed = Instant::now();
-    let per_second = at_full_speed(bed).await;
+    let per_second = at_full_speed(fixture).await;
     measured(&format!(
         "Redisson {version} alone, behind a dead head: 2 waiters, {per_second} scripts/s"
     ));
-    bed.pass(2 * PAST_A_DEAD_HEAD).await;
-    assert_blocked(bed, "a", &mut first);
+    fixture.pass(2 * PAST_A_DEAD_HEAD).await;
+    assert_blocked(fixture, "a", &mut first);
     // To one second before the end, by the head's score, and beyond it.
-    let left_ms = u64::try_from(score_ahead(bed, "a", &scene.dies)).unwrap();
-    bed.pass(ms(left_ms - 1000)).await;
-    assert_blocked(bed, "a", &mut first);
-    bed.pass(ms(1000)).await;
+    let left_ms = u64::try_from(score_ahead(fixture, "a", &scene.dies)).unwrap();
+    fixture.pass(ms(left_ms - 1000)).await;
+    assert_blocked(fixture, "a", &mut first);
+    fixture.pass(ms(1000)).await;
     first.value().await;
-    let blocked_for = freed.elapsed() + bed.by.get();
+    let blocked_for = freed.elapsed() + fixture.by.get();
     measured(&format!("{blocked}, {blocked_for:?} in truth"));
     assert!(blocked_for > Duration::from_secs(295), "{blocked_for:?}");
     one.fair("a").unlock().value().await;
     second.value().await;
 }
 
-async fn ours_alone(bed: &Bed, scene: &Scene) {
-    let clients = [bed.rust().await, bed.rust().await, bed.rust().await];
+async fn ours_alone(fixture: &Fixture, scene: &Scene) {
+    let clients = [fixture.rust().await, fixture.rust().await, fixture.rust().await];
     let mut turns: Vec<Turn> = Vec::new();
     for client in &clients {
         turns.push(soon(client.fair_lock("a").enqueue()).await.unwrap());
     }
     scene.holder.fair("a").unlock().value().await;
-    let (freed, before) = (Instant::now(), bed.server.script_calls());
+    let (freed, before) = (Instant::now(), fixture.server.script_calls());
     for (n, turn) in turns.iter_mut().enumerate() {
         let began = Instant::now();
         let guard = soon(turn.wait()).await.unwrap();
         if n == 0 {
-            let calls = bed.server.script_calls() - before;
+            let calls = fixture.server.script_calls() - before;
             let took = freed.elapsed();
             measured(&format!("3 of ours behind a dead Java head: {took:?}, {calls} scripts"));
             assert!(took < PAST_A_DEAD_HEAD, "{took:?}");
@@ -121,20 +122,20 @@ async fn ours_alone(bed: &Bed, scene: &Scene) {
 }
 
 /// A living Java thread between the dead head and ours polls until ours gets the lock.
-async fn ours_end_the_polling(bed: &Bed, scene: &Scene) {
+async fn ours_end_the_polling(fixture: &Fixture, scene: &Scene) {
     let polls = scene.java.owner("polls").await;
     let _waits = polls.fair("a").lock();
-    bed.queued("a", &[&scene.dies, &polls.id]).await;
-    let rust = bed.rust().await;
+    fixture.queued("a", &[&scene.dies, &polls.id]).await;
+    let rust = fixture.rust().await;
     let mut turn = soon(rust.fair_lock("a").enqueue()).await.unwrap();
     scene.holder.fair("a").unlock().value().await;
     let freed = Instant::now();
-    let looks_again = bed.version().looks_again();
-    let before = if looks_again { at_full_speed(bed).await } else { 0 };
+    let looks_again = fixture.version().looks_again();
+    let before = if looks_again { at_full_speed(fixture).await } else { 0 };
     let guard = soon(turn.wait()).await.unwrap();
     let took = freed.elapsed();
     assert!(took < PAST_A_DEAD_HEAD, "{took:?}");
-    let after = scripts_per_second(bed).await;
+    let after = scripts_per_second(fixture).await;
     assert!(after < CALM, "{after} scripts a second");
     let then = format!("ours took the lock after {took:?}, {after} scripts/s from then on");
     match before {

@@ -7,7 +7,7 @@ use fairlock_interop::java::{Java, JavaClient};
 use fairlock_interop::version::Version;
 
 use super::{HEARTBEAT, score_ahead};
-use crate::bed::{Bed, measured, ms, run, soon, until};
+use crate::fixture::{Fixture, measured, ms, run, soon, until};
 
 const TEN_MINUTES_US: i64 = 600_000_000;
 /// Java looks again after so long, and is back in the queue then.
@@ -17,30 +17,30 @@ const WATCHDOG: Duration = Duration::from_secs(3);
 fn a_fast_clock_costs_java_its_place_and_ours_a_heartbeat() {
     let Some(fast) = Java::with_clock(Version::of_environment()) else { return };
     fast.clock().set_offset(TEN_MINUTES_US);
-    run(|bed| async move {
-        let alone = bed.beside();
-        let ahead = |bed: &Bed| fast.client(bed.server.addr(), Default::default());
-        let clients = tokio::join!(ahead(&alone), ahead(&bed));
+    run(|fixture| async move {
+        let alone = fixture.beside();
+        let ahead = |fixture: &Fixture| fast.client(fixture.server.addr(), Default::default());
+        let clients = tokio::join!(ahead(&alone), ahead(&fixture));
         tokio::join!(
             a_fast_clock_beside_java_alone(&alone, &clients.0),
-            a_fast_clock_beside_ours(&bed, &clients.1),
+            a_fast_clock_beside_ours(&fixture, &clients.1),
         );
     });
 }
 
-async fn a_fast_clock_beside_java_alone(bed: &Bed, ahead: &JavaClient) {
-    let java = bed.java_with_watchdog(WATCHDOG).await;
+async fn a_fast_clock_beside_java_alone(fixture: &Fixture, ahead: &JavaClient) {
+    let java = fixture.java_with_watchdog(WATCHDOG).await;
     let (holder, first) = (java.owner("holder").await, java.owner("first").await);
     let late = ahead.owner("late").await;
     holder.fair("a").lock().value().await;
     let mut waits = first.fair("a").lock();
-    bed.queued("a", &[&first.id]).await;
+    fixture.queued("a", &[&first.id]).await;
     let overtakes = late.fair("a").lock();
-    until("it has dropped the other", || bed.queue("a").first() == Some(&late.id)).await;
-    let version = bed.version();
+    until("it has dropped the other", || fixture.queue("a").first() == Some(&late.id)).await;
+    let version = fixture.version();
     if version.looks_again() {
         // It comes back when its sleep is over, behind the one that has dropped it.
-        bed.queued("a", &[&late.id, &first.id]).await;
+        fixture.queued("a", &[&late.id, &first.id]).await;
     }
     holder.fair("a").unlock().value().await;
     overtakes.value().await;
@@ -54,16 +54,16 @@ async fn a_fast_clock_beside_java_alone(bed: &Bed, ahead: &JavaClient) {
     }
 }
 
-async fn a_fast_clock_beside_ours(bed: &Bed, ahead: &JavaClient) {
-    let (rust, java) = (bed.rust().await, bed.java().await);
+async fn a_fast_clock_beside_ours(fixture: &Fixture, ahead: &JavaClient) {
+    let (rust, java) = (fixture.rust().await, fixture.java().await);
     let (holder, late) = (java.owner("holder").await, ahead.owner("late").await);
     holder.fair("a").lock().value().await;
     let mut first = soon(rust.fair_lock("a").enqueue()).await.unwrap();
     let first_id = first.owner().to_string();
     let overtakes = late.fair("a").lock();
-    until("it has dropped ours", || bed.queue("a").first() == Some(&late.id)).await;
+    until("it has dropped ours", || fixture.queue("a").first() == Some(&late.id)).await;
     let dropped = Instant::now();
-    bed.queued("a", &[&first_id, &late.id]).await;
+    fixture.queued("a", &[&first_id, &late.id]).await;
     let took = dropped.elapsed();
     measured(&format!("ours dropped by a clock 10 min ahead: back in its place after {took:?}"));
     assert!(took < HEARTBEAT, "{took:?}");
@@ -76,11 +76,11 @@ async fn a_fast_clock_beside_ours(bed: &Bed, ahead: &JavaClient) {
 /// Who gives up by `tryLockAsync` takes five minutes from the scores of all behind it.
 #[test]
 fn an_async_try_lock_that_gives_up_costs_java_its_place_and_ours_nothing() {
-    run(|bed| async move {
-        let (alone, short) = (bed.beside(), bed.beside());
+    run(|fixture| async move {
+        let (alone, short) = (fixture.beside(), fixture.beside());
         tokio::join!(
             giving_up_beside_java_alone(&alone),
-            giving_up_beside_ours(&bed, Duration::from_secs(300)),
+            giving_up_beside_ours(&fixture, Duration::from_secs(300)),
             // Ours with a fair wait that five minutes are too much for.
             giving_up_beside_ours(&short, Duration::from_secs(1)),
         );
@@ -91,21 +91,25 @@ fn an_async_try_lock_that_gives_up_costs_java_its_place_and_ours_nothing() {
 const LEASE: Duration = Duration::from_secs(8);
 const GIVES_UP_MS: i64 = 1500;
 
-async fn giving_up_beside_java_alone(bed: &Bed) {
-    let java = bed.java().await;
+async fn giving_up_beside_java_alone(fixture: &Fixture) {
+    let java = fixture.java().await;
     let (holder, gives_up) = (java.owner("holder").await, java.owner("gives-up").await);
     let (patient, late) = (java.owner("patient").await, java.owner("late").await);
     holder.fair("a").lock_for(LEASE.as_millis() as i64).value().await;
     let tries = gives_up.fair("a").try_lock_for_async(GIVES_UP_MS, Some(30_000));
-    bed.queued("a", &[&gives_up.id]).await;
+    fixture.queued("a", &[&gives_up.id]).await;
     let mut waits = patient.fair("a").try_lock_for(20_000, Some(30_000));
-    bed.queued("a", &[&gives_up.id, &patient.id]).await;
+    fixture.queued("a", &[&gives_up.id, &patient.id]).await;
     assert!(!tries.is_true().await);
-    bed.queued("a", &[&patient.id]).await;
-    let ahead_ms = score_ahead(bed, "a", &patient.id);
+    fixture.queued("a", &[&patient.id]).await;
+    let ahead_ms = score_ahead(fixture, "a", &patient.id);
     assert!(ahead_ms < -200_000, "{ahead_ms}");
     holder.fair("a").unlock().value().await;
-    assert_eq!((bed.hold("a"), bed.queue("a")), (None, vec![]), "dropped, and nobody is told");
+    assert_eq!(
+        (fixture.hold("a"), fixture.queue("a")),
+        (None, vec![]),
+        "dropped, and nobody is told"
+    );
     let freed = Instant::now();
     tokio::time::sleep(ms(1000)).await;
     assert!(!waits.is_over());
@@ -116,31 +120,31 @@ async fn giving_up_beside_java_alone(bed: &Bed) {
     measured(&format!(
         "Redisson {} alone, after an async tryLock gave up: the next one's score is {ahead_ms} ms, it \
          is dropped and overtaken, and gets the lock {:?} after it was free",
-        bed.version(),
+        fixture.version(),
         freed.elapsed()
     ));
     assert!(freed.elapsed() > HEARTBEAT, "{:?}", freed.elapsed());
 }
 
-async fn giving_up_beside_ours(bed: &Bed, fair_wait: Duration) {
-    let rust = bed.rust_with(|config| config.fair_wait(fair_wait)).await;
-    let java = bed.java().await;
+async fn giving_up_beside_ours(fixture: &Fixture, fair_wait: Duration) {
+    let rust = fixture.rust_with(|config| config.fair_wait(fair_wait)).await;
+    let java = fixture.java().await;
     let (holder, gives_up) = (java.owner("holder").await, java.owner("gives-up").await);
     let late = java.owner("late").await;
     holder.fair("a").lock_for(LEASE.as_millis() as i64).value().await;
     let tries = gives_up.fair("a").try_lock_for_async(GIVES_UP_MS, Some(30_000));
-    bed.queued("a", &[&gives_up.id]).await;
+    fixture.queued("a", &[&gives_up.id]).await;
     let mut patient = soon(rust.fair_lock("a").enqueue()).await.unwrap();
     let patient_id = patient.owner().to_string();
-    bed.queued("a", &[&gives_up.id, &patient_id]).await;
+    fixture.queued("a", &[&gives_up.id, &patient_id]).await;
     assert!(!tries.is_true().await);
-    bed.queued("a", &[&patient_id]).await;
-    let ahead_ms = score_ahead(bed, "a", &patient_id);
+    fixture.queued("a", &[&patient_id]).await;
+    let ahead_ms = score_ahead(fixture, "a", &patient_id);
     let comes = late.fair("a").lock();
     let began = Instant::now();
-    until("the late one waits", || bed.queue("a").contains(&late.id)).await;
-    let dropped = !bed.queue("a").contains(&patient_id);
-    bed.queued("a", &[&patient_id, &late.id]).await;
+    until("the late one waits", || fixture.queue("a").contains(&late.id)).await;
+    let dropped = !fixture.queue("a").contains(&patient_id);
+    fixture.queued("a", &[&patient_id, &late.id]).await;
     let back = began.elapsed();
     let freed = Instant::now();
     holder.fair("a").unlock().value().await;

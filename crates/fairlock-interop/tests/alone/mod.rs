@@ -25,7 +25,7 @@ use fairlock_interop::java::{Call, Java};
 use fairlock_interop::version::Version;
 use fairlock_testkit::server::Server;
 
-use crate::bed::{Bed, block_on, generation, ms, until};
+use crate::fixture::{Fixture, block_on, generation, ms, until};
 
 /// A heartbeat of ours, which is what a lost message costs us, and what a busy machine adds.
 const HEARTBEAT: Duration = Duration::from_millis(2500);
@@ -41,7 +41,7 @@ const WINDOW: Duration = Duration::from_millis(400);
 
 /// A server and a JVM whose wall clocks the test moves, both by the same time.
 struct Moved {
-    bed: Bed,
+    fixture: Fixture,
     by: Cell<Duration>,
 }
 
@@ -50,7 +50,7 @@ impl Moved {
     fn open() -> Option<Self> {
         let java = Java::with_clock(Version::of_environment())?;
         let server = Server::builder(generation()).clock_shim(true).start()?;
-        Some(Self { bed: Bed { server, java }, by: Cell::default() })
+        Some(Self { fixture: Fixture { server, java }, by: Cell::default() })
     }
 
     /// Lets so much time pass at once, and then everybody look who does not sleep.
@@ -69,58 +69,58 @@ impl Moved {
 }
 
 impl Deref for Moved {
-    type Target = Bed;
+    type Target = Fixture;
 
-    fn deref(&self) -> &Bed {
-        &self.bed
+    fn deref(&self) -> &Fixture {
+        &self.fixture
     }
 }
 
 /// Runs a story of two halves: on a server and a JVM with true clocks, and on some that can be moved.
-fn both<F: Future<Output = ()>>(test: impl FnOnce(Bed, Moved) -> F) {
+fn both<F: Future<Output = ()>>(test: impl FnOnce(Fixture, Moved) -> F) {
     let Some(java) = Java::shared() else { return };
     let Some(alone) = Moved::open() else { return };
     let Some(server) = Server::start(generation()) else { return };
-    block_on(test(Bed { server, java }, alone));
+    block_on(test(Fixture { server, java }, alone));
 }
 
 /// Scripts in a second, by what runs in a part of one.
-async fn scripts_per_second(bed: &Bed) -> u64 {
-    let (before, began) = (bed.server.script_calls(), std::time::Instant::now());
+async fn scripts_per_second(fixture: &Fixture) -> u64 {
+    let (before, began) = (fixture.server.script_calls(), std::time::Instant::now());
     tokio::time::sleep(WINDOW).await;
-    let calls = bed.server.script_calls() - before;
+    let calls = fixture.server.script_calls() - before;
     (calls as f64 / began.elapsed().as_secs_f64()) as u64
 }
 
 /// Waits until Java polls without a pause, and says how fast.
-async fn at_full_speed(bed: &Bed) -> u64 {
+async fn at_full_speed(fixture: &Fixture) -> u64 {
     let deadline = std::time::Instant::now() + fairlock_interop::java::SOON;
     loop {
-        let per_second = scripts_per_second(bed).await;
+        let per_second = scripts_per_second(fixture).await;
         if per_second > FULL_SPEED {
             // Once more, from its beginning to its end.
-            return scripts_per_second(bed).await.max(per_second);
+            return scripts_per_second(fixture).await.max(per_second);
         }
         assert!(std::time::Instant::now() < deadline, "{per_second} scripts a second");
     }
 }
 
 /// How far ahead of now the score of a waiter is.
-fn score_ahead(bed: &Bed, lock: &str, owner: &str) -> i64 {
-    let scores = bed.scores(lock);
+fn score_ahead(fixture: &Fixture, lock: &str, owner: &str) -> i64 {
+    let scores = fixture.scores(lock);
     let found = scores.iter().find(|(member, _)| member == owner);
     found.unwrap_or_else(|| panic!("{owner} has no score: {scores:?}")).1
 }
 
 /// Waits until a thread of Java listens to its channel.
-async fn listens(bed: &Bed, lock: &str, owner: &str) {
+async fn listens(fixture: &Fixture, lock: &str, owner: &str) {
     let channel = format!("redisson_lock__channel:{{{lock}}}:{owner}");
-    until("it listens", || bed.listeners(&channel) == 1).await;
+    until("it listens", || fixture.listeners(&channel) == 1).await;
 }
 
 /// That nobody has got the lock, which is free, and this call goes on.
 #[track_caller]
-fn assert_blocked(bed: &Bed, lock: &str, call: &mut Call) {
+fn assert_blocked(fixture: &Fixture, lock: &str, call: &mut Call) {
     assert!(!call.is_over(), "it waits");
-    assert_eq!(bed.hold(lock), None, "and the lock is free");
+    assert_eq!(fixture.hold(lock), None, "and the lock is free");
 }

@@ -8,8 +8,8 @@ use fairlock_interop::java::{Call, Java, JavaClient, JavaOwner, Settings};
 use fairlock_interop::worker::Worker;
 
 use super::Moved;
-use crate::bed::{Bed, block_on, measured, ms, until};
 use crate::deaths::{WORKER_LEASE, doomed};
+use crate::fixture::{Fixture, block_on, measured, ms, until};
 
 const FAIR_WAIT: Duration = Duration::from_secs(300);
 const SHORT_FAIR_WAIT: Duration = Duration::from_secs(8);
@@ -68,29 +68,29 @@ fn settings(fair_wait: Duration) -> Settings {
 }
 
 impl Case {
-    async fn new(bed: &Bed, doomed: &Java, place: Place, ours: bool) -> Self {
+    async fn new(fixture: &Fixture, doomed: &Java, place: Place, ours: bool) -> Self {
         let lock = format!("{place:?}-{}", if ours { "ours" } else { "java" });
-        let java = bed.java.client(bed.server.addr(), settings(place.fair_wait())).await;
+        let java = fixture.java.client(fixture.server.addr(), settings(place.fair_wait())).await;
         let holder = java.owner("holder").await;
         let mut queue = Vec::new();
         if place != Place::Holder {
             holder.fair(&lock).lock().value().await;
         }
         let before = match place {
-            Place::Middle => Some(enter(bed, &java, "before", &lock, &mut queue).await),
+            Place::Middle => Some(enter(fixture, &java, "before", &lock, &mut queue).await),
             _ => None,
         };
-        let (dead, worker) = dying(bed, doomed, place, &lock, ours).await;
+        let (dead, worker) = dying(fixture, doomed, place, &lock, ours).await;
         if place == Place::Holder {
-            until("it holds it", || bed.holder(&lock).as_ref() == dead.first()).await;
+            until("it holds it", || fixture.holder(&lock).as_ref() == dead.first()).await;
         } else {
             queue.extend(dead.clone());
-            bed.queued(&lock, &queue).await;
+            fixture.queued(&lock, &queue).await;
         }
-        let (_, survivor) = enter(bed, &java, "survivor", &lock, &mut queue).await;
+        let (_, survivor) = enter(fixture, &java, "survivor", &lock, &mut queue).await;
         if place == Place::Middle {
-            let _waits = enter(bed, &java, "one-more", &lock, &mut queue).await;
-            let _waits = enter(bed, &java, "the-last", &lock, &mut queue).await;
+            let _waits = enter(fixture, &java, "one-more", &lock, &mut queue).await;
+            let _waits = enter(fixture, &java, "the-last", &lock, &mut queue).await;
         }
         Self { place, ours, lock, holder, dead, worker, before, survivor, cost: None }
     }
@@ -98,7 +98,7 @@ impl Case {
 
 /// A Java thread that waits, from now on.
 async fn enter(
-    bed: &Bed,
+    fixture: &Fixture,
     java: &JavaClient,
     name: &str,
     lock: &str,
@@ -107,13 +107,13 @@ async fn enter(
     let owner = java.owner(name).await;
     let call = owner.fair(lock).lock();
     queue.push(owner.id.clone());
-    bed.queued(lock, queue).await;
+    fixture.queued(lock, queue).await;
     (owner, call)
 }
 
 /// Those who are about to die, in the order in which they came.
 async fn dying(
-    bed: &Bed,
+    fixture: &Fixture,
     doomed: &Java,
     place: Place,
     lock: &str,
@@ -121,17 +121,18 @@ async fn dying(
 ) -> (Vec<String>, Option<Worker>) {
     if ours {
         let program = Path::new(env!("CARGO_BIN_EXE_fairlock-interop"));
-        let (url, times, wait) = (bed.server.url(), place.dead(), place.fair_wait());
+        let (url, times, wait) = (fixture.server.url(), place.dead(), place.fair_wait());
         let worker = Worker::waiting(program, &url, lock, WORKER_LEASE, times, wait).await;
         return (worker.owners.clone(), Some(worker));
     }
-    let client = doomed.client(bed.server.addr(), settings(place.fair_wait())).await;
+    let client = doomed.client(fixture.server.addr(), settings(place.fair_wait())).await;
     let mut owners = Vec::new();
     for n in 0..place.dead() {
         let owner = client.owner(&format!("dies{n}")).await;
         let _dies = owner.fair(lock).lock();
         until("it waits or holds", || {
-            bed.queue(lock).contains(&owner.id) || bed.holder(lock).as_ref() == Some(&owner.id)
+            fixture.queue(lock).contains(&owner.id)
+                || fixture.holder(lock).as_ref() == Some(&owner.id)
         })
         .await;
         owners.push(owner.id);
@@ -140,10 +141,10 @@ async fn dying(
 }
 
 /// Waits until ours has said once more that it lives.
-async fn heartbeat(bed: &Bed, lock: &str, owner: &str) {
+async fn heartbeat(fixture: &Fixture, lock: &str, owner: &str) {
     let (client, _) = owner.split_once(':').expect("an owner of ours");
     let key = format!("fairlock_beats:{{{lock}}}");
-    let last = || bed.call(&["ZSCORE", &key, client]).text().parse::<f64>().unwrap();
+    let last = || fixture.call(&["ZSCORE", &key, client]).text().parse::<f64>().unwrap();
     let before = last();
     until("a heartbeat", || last() > before).await;
 }
@@ -191,10 +192,10 @@ fn our_dead_cost_java_no_more_than_its_own() {
 }
 
 /// First in true time, until all poll; then time passes in steps.
-async fn until_all_are_served(bed: &Moved, cases: &mut [Case], killed: Instant) {
+async fn until_all_are_served(fixture: &Moved, cases: &mut [Case], killed: Instant) {
     let polling = Instant::now() + WORKER_LEASE + ms(700);
     loop {
-        let cost = killed.elapsed() + bed.by.get();
+        let cost = killed.elapsed() + fixture.by.get();
         let mut waiting = 0;
         for case in cases.iter_mut().filter(|case| case.cost.is_none()) {
             if case.survivor.is_over() {
@@ -209,23 +210,23 @@ async fn until_all_are_served(bed: &Moved, cases: &mut [Case], killed: Instant) 
         if cost > ALL_DEAD {
             let who = cases.iter().find(|case| case.cost.is_none()).expect("one waits");
             let lock = &who.lock;
-            panic!("{lock} still waits: {:?}, {:?}", bed.hold(lock), bed.scores(lock));
+            panic!("{lock} still waits: {:?}, {:?}", fixture.hold(lock), fixture.scores(lock));
         }
         if Instant::now() > polling {
-            bed.jump(if bed.by.get() < SMALL_STEPS { STEP } else { LONG_STEP });
+            fixture.jump(if fixture.by.get() < SMALL_STEPS { STEP } else { LONG_STEP });
         }
         tokio::time::sleep(LOOK).await;
     }
 }
 
 /// The place, if ours cost more.
-fn dearer(bed: &Bed, ours: &Case, java: &Case) -> Option<Place> {
+fn dearer(fixture: &Fixture, ours: &Case, java: &Case) -> Option<Place> {
     assert!(ours.ours && !java.ours && ours.place == java.place);
     let (place, cost) = (ours.place, |case: &Case| case.cost.expect("all are served"));
     let (ours, java) = (cost(ours), cost(java));
     measured(&format!(
         "Redisson {} alone, past the dead, {place:?}: ours {:.1} s, Java's {:.1} s",
-        bed.version(),
+        fixture.version(),
         ours.as_secs_f64(),
         java.as_secs_f64()
     ));

@@ -7,7 +7,7 @@ use fairlock_interop::java::{Call, JavaOwner};
 use fairlock_testkit::proxy::Proxy;
 
 use super::{CALM, HEARTBEAT, assert_blocked, at_full_speed, listens, scripts_per_second};
-use crate::bed::{Bed, measured, ms, run, settled, soon, until};
+use crate::fixture::{Fixture, measured, ms, run, settled, soon, until};
 
 /// The lease that those who sleep see.
 const LEASE: Duration = Duration::from_secs(7);
@@ -30,21 +30,21 @@ struct Deaf {
 }
 
 impl Scene {
-    async fn new(bed: &Bed) -> Self {
-        let (holder, proxy) = (bed.java_owner().await, Proxy::start(bed.server.addr()));
-        let client = bed.java.client(proxy.addr(), Default::default()).await;
+    async fn new(fixture: &Fixture) -> Self {
+        let (holder, proxy) = (fixture.java_owner().await, Proxy::start(fixture.server.addr()));
+        let client = fixture.java.client(proxy.addr(), Default::default()).await;
         let deaf = client.owner("deaf").await;
         let held = Instant::now();
         holder.fair("a").lock_for(LEASE.as_millis() as i64).value().await;
         Self { holder, proxy, deaf, held }
     }
 
-    async fn deaf(&self, bed: &Bed) -> Deaf {
+    async fn deaf(&self, fixture: &Fixture) -> Deaf {
         let owner = self.deaf.clone();
         let call = owner.fair("a").lock();
-        bed.queued("a", &[&owner.id]).await;
-        listens(bed, "a", &owner.id).await;
-        settled(bed).await;
+        fixture.queued("a", &[&owner.id]).await;
+        listens(fixture, "a", &owner.id).await;
+        settled(fixture).await;
         Deaf { owner, call }
     }
 
@@ -62,36 +62,40 @@ impl Scene {
 
 #[test]
 fn a_lost_message_costs_java_its_ttl_and_ours_a_heartbeat() {
-    run(|bed| async move {
-        let (alone, healed) = (bed.beside(), bed.beside());
-        tokio::join!(lost_to_java_alone(&alone), lost_to_ours(&bed), told_again_by_ours(&healed));
+    run(|fixture| async move {
+        let (alone, healed) = (fixture.beside(), fixture.beside());
+        tokio::join!(
+            lost_to_java_alone(&alone),
+            lost_to_ours(&fixture),
+            told_again_by_ours(&healed)
+        );
     });
 }
 
-async fn lost_to_java_alone(bed: &Bed) {
-    let scene = Scene::new(bed).await;
-    let mut deaf = scene.deaf(bed).await;
+async fn lost_to_java_alone(fixture: &Fixture) {
+    let scene = Scene::new(fixture).await;
+    let mut deaf = scene.deaf(fixture).await;
     let freed = scene.unlock_unheard().await;
     // Nearly to the end of the lease that it saw, which began before it came: a busy machine has used some of it.
     tokio::time::sleep((LEASE - ms(1000)).saturating_sub(scene.held.elapsed())).await;
-    assert_blocked(bed, "a", &mut deaf.call);
+    assert_blocked(fixture, "a", &mut deaf.call);
     deaf.call.value().await;
     let (took, since_held) = (freed.elapsed(), scene.held.elapsed());
     measured(&format!(
         "Redisson {} alone, a lost message, lease {LEASE:?}: {took:?} beside a free lock",
-        bed.version()
+        fixture.version()
     ));
     assert!(since_held > LEASE - ms(100) && since_held < LEASE + ms(1500), "{since_held:?}");
 }
 
-async fn lost_to_ours(bed: &Bed) {
-    let scene = Scene::new(bed).await;
+async fn lost_to_ours(fixture: &Fixture) {
+    let scene = Scene::new(fixture).await;
     let config = fairlock::Config::from_url(&scene.proxy.url()).unwrap();
     let rust = fairlock::Client::with_config(config).await.unwrap();
     let mut turn = soon(rust.fair_lock("a").enqueue()).await.unwrap();
     // It looks once more when it has begun to listen, and must have done so.
-    listens(bed, "a", &turn.owner().to_string()).await;
-    settled(bed).await;
+    listens(fixture, "a", &turn.owner().to_string()).await;
+    settled(fixture).await;
     let freed = scene.unlock_unheard().await;
     let guard = soon(turn.wait()).await.unwrap();
     let took = freed.elapsed();
@@ -101,13 +105,13 @@ async fn lost_to_ours(bed: &Bed) {
 }
 
 /// Java misses its message, and ours behind it says it once more.
-async fn told_again_by_ours(bed: &Bed) {
-    let scene = Scene::new(bed).await;
-    let deaf = scene.deaf(bed).await;
-    let rust = bed.rust().await;
+async fn told_again_by_ours(fixture: &Fixture) {
+    let scene = Scene::new(fixture).await;
+    let deaf = scene.deaf(fixture).await;
+    let rust = fixture.rust().await;
     let mut turn = soon(rust.fair_lock("a").enqueue()).await.unwrap();
-    listens(bed, "a", &turn.owner().to_string()).await;
-    settled(bed).await;
+    listens(fixture, "a", &turn.owner().to_string()).await;
+    settled(fixture).await;
     let freed = scene.unlock_unheard().await;
     deaf.call.value().await;
     let took = freed.elapsed();
@@ -119,45 +123,45 @@ async fn told_again_by_ours(bed: &Bed) {
 
 #[test]
 fn behind_a_head_that_sleeps_java_polls_and_ours_wake_it() {
-    run(|bed| async move {
-        if !bed.version().looks_again() {
-            bed.skipped("its waiters do not poll, they sleep for minutes");
+    run(|fixture| async move {
+        if !fixture.version().looks_again() {
+            fixture.skipped("its waiters do not poll, they sleep for minutes");
             return;
         }
-        let (alone, mixed) = (bed.beside(), bed.beside());
-        tokio::join!(java_polls_alone(&alone), ours_wake_the_head(&bed), ours_end_it(&mixed));
+        let (alone, mixed) = (fixture.beside(), fixture.beside());
+        tokio::join!(java_polls_alone(&alone), ours_wake_the_head(&fixture), ours_end_it(&mixed));
     });
 }
 
-async fn java_polls_alone(bed: &Bed) {
-    let late = bed.java_owner().await;
-    let scene = Scene::new(bed).await;
-    let mut deaf = scene.deaf(bed).await;
+async fn java_polls_alone(fixture: &Fixture) {
+    let late = fixture.java_owner().await;
+    let scene = Scene::new(fixture).await;
+    let mut deaf = scene.deaf(fixture).await;
     scene.unlock_unheard().await;
     let comes = late.fair("a").lock();
-    bed.queued("a", &[&deaf.owner.id, &late.id]).await;
-    let per_second = at_full_speed(bed).await;
+    fixture.queued("a", &[&deaf.owner.id, &late.id]).await;
+    let per_second = at_full_speed(fixture).await;
     measured(&format!(
         "Redisson {} alone, behind a head that sleeps: 1 waiter, {per_second} scripts/s",
-        bed.version()
+        fixture.version()
     ));
-    assert_blocked(bed, "a", &mut deaf.call);
+    assert_blocked(fixture, "a", &mut deaf.call);
     deaf.call.value().await;
     deaf.owner.fair("a").unlock().value().await;
     comes.value().await;
 }
 
 /// Ours come to a free lock whose head has not heard it, and tell it in the call by which they enter.
-async fn ours_wake_the_head(bed: &Bed) {
-    let clients = [bed.rust().await, bed.rust().await];
-    let scene = Scene::new(bed).await;
-    let deaf = scene.deaf(bed).await;
+async fn ours_wake_the_head(fixture: &Fixture) {
+    let clients = [fixture.rust().await, fixture.rust().await];
+    let scene = Scene::new(fixture).await;
+    let deaf = scene.deaf(fixture).await;
     scene.unlock_unheard().await;
-    let (before, began) = (bed.server.script_calls(), Instant::now());
+    let (before, began) = (fixture.server.script_calls(), Instant::now());
     let mut first = soon(clients[0].fair_lock("a").enqueue()).await.unwrap();
     let mut second = soon(clients[1].fair_lock("a").enqueue()).await.unwrap();
     deaf.call.value().await;
-    let (took, calls) = (began.elapsed(), bed.server.script_calls() - before);
+    let (took, calls) = (began.elapsed(), fixture.server.script_calls() - before);
     measured(&format!(
         "2 of ours come behind a head that sleeps: awake after {took:?}, {calls} scripts"
     ));
@@ -168,29 +172,29 @@ async fn ours_wake_the_head(bed: &Bed) {
 }
 
 /// Java polls already, when one of ours comes.
-async fn ours_end_it(bed: &Bed) {
-    let (polls, rust) = (bed.java_owner().await, bed.rust().await);
-    let scene = Scene::new(bed).await;
-    let deaf = scene.deaf(bed).await;
+async fn ours_end_it(fixture: &Fixture) {
+    let (polls, rust) = (fixture.java_owner().await, fixture.rust().await);
+    let scene = Scene::new(fixture).await;
+    let deaf = scene.deaf(fixture).await;
     scene.unlock_unheard().await;
     let waits = polls.fair("a").lock();
-    bed.queued("a", &[&deaf.owner.id, &polls.id]).await;
-    let before = at_full_speed(bed).await;
+    fixture.queued("a", &[&deaf.owner.id, &polls.id]).await;
+    let before = at_full_speed(fixture).await;
     let began = Instant::now();
     let mut turn = soon(rust.fair_lock("a").enqueue()).await.unwrap();
     deaf.call.value().await;
     let took = began.elapsed();
     // The first heartbeats of ours follow each other closely; who polled has stopped when it is calm once.
-    let mut after = scripts_per_second(bed).await;
+    let mut after = scripts_per_second(fixture).await;
     while after >= CALM && began.elapsed() < HEARTBEAT {
-        after = scripts_per_second(bed).await;
+        after = scripts_per_second(fixture).await;
     }
     measured(&format!(
         "Java polled behind a head that sleeps at {before} scripts/s; ours came and woke it after \
          {took:?}, {after} scripts/s from then on"
     ));
     assert!(took < ms(1000) && after < CALM, "{took:?}, {after} scripts a second");
-    until("it holds it", || bed.holder("a").as_ref() == Some(&deaf.owner.id)).await;
+    until("it holds it", || fixture.holder("a").as_ref() == Some(&deaf.owner.id)).await;
     deaf.owner.fair("a").unlock().value().await;
     waits.value().await;
     polls.fair("a").unlock().value().await;

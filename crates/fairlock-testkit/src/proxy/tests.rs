@@ -10,12 +10,12 @@ use crate::wait;
 const COUNT: &[&str] = &["EVAL", "return redis.call('INCR', KEYS[1])", "1", "n"];
 const SHORT: Duration = Duration::from_millis(50);
 
-struct Bed {
+struct Fixture {
     server: Server,
     proxy: Proxy,
 }
 
-impl Bed {
+impl Fixture {
     fn new() -> Option<Self> {
         let server = Server::start(Generation::Redis70)?;
         let proxy = Proxy::start(server.addr());
@@ -61,9 +61,9 @@ fn is_silent(raw: &mut Raw) -> bool {
 
 #[test]
 fn without_faults_everything_passes_in_both_protocols() {
-    let Some(bed) = Bed::new() else { return };
+    let Some(fixture) = Fixture::new() else { return };
     for hello in ["2", "3"] {
-        let mut raw = bed.client();
+        let mut raw = fixture.client();
         raw.call(&["HELLO", hello]);
         raw.call(&["HSET", "h", "f", "v"]);
         assert_eq!(raw.call(&["HGETALL", "h"]).array().len(), 2);
@@ -77,14 +77,14 @@ fn without_faults_everything_passes_in_both_protocols() {
             assert_eq!(raw.read().unwrap().text(), "PONG");
         }
     }
-    assert_eq!(bed.proxy.counts().connections, 2);
+    assert_eq!(fixture.proxy.counts().connections, 2);
 }
 
 #[test]
 fn a_lost_reply_was_executed_and_the_connection_stays_silent() {
-    let Some(bed) = Bed::new() else { return };
-    bed.proxy.drop_replies(1);
-    let mut raw = bed.client();
+    let Some(fixture) = Fixture::new() else { return };
+    fixture.proxy.drop_replies(1);
+    let mut raw = fixture.client();
     // Neither other commands nor a script the server does not know are meant.
     raw.call(&["PING"]);
     let unknown = "0".repeat(40);
@@ -92,112 +92,112 @@ fn a_lost_reply_was_executed_and_the_connection_stays_silent() {
     raw.send(COUNT);
     raw.send(&["PING"]);
     assert!(is_silent(&mut raw));
-    assert_eq!(bed.executed(), 1);
-    assert_eq!(bed.proxy.counts().replies_dropped, 1);
-    assert_eq!(bed.client().call(COUNT).int(), 2, "only one was to be lost");
+    assert_eq!(fixture.executed(), 1);
+    assert_eq!(fixture.proxy.counts().replies_dropped, 1);
+    assert_eq!(fixture.client().call(COUNT).int(), 2, "only one was to be lost");
 }
 
 #[test]
 fn a_lost_reply_may_cut_the_connection() {
-    let Some(bed) = Bed::new() else { return };
-    bed.proxy.drop_replies(2);
-    bed.proxy.cut_after_reply_lost(true);
+    let Some(fixture) = Fixture::new() else { return };
+    fixture.proxy.drop_replies(2);
+    fixture.proxy.cut_after_reply_lost(true);
     for count in 1..=2 {
-        let mut raw = bed.client();
+        let mut raw = fixture.client();
         assert!(raw.try_call(COUNT).is_err());
-        assert_eq!(bed.executed(), count);
+        assert_eq!(fixture.executed(), count);
         // While the client's own end is still open.
-        bed.proxy.wait_until(|counts| counts.connections_cut == count.unsigned_abs());
+        fixture.proxy.wait_until(|counts| counts.connections_cut == count.unsigned_abs());
     }
-    assert_eq!(bed.client().call(COUNT).int(), 3);
-    assert_eq!(bed.proxy.counts().replies_dropped, 2);
+    assert_eq!(fixture.client().call(COUNT).int(), 3);
+    assert_eq!(fixture.proxy.counts().replies_dropped, 2);
 }
 
 #[test]
 fn a_black_hole_to_the_server_delivers_when_it_ends() {
-    let Some(bed) = Bed::new() else { return };
-    let mut raw = bed.connected();
-    bed.proxy.black_hole_to_server(true);
+    let Some(fixture) = Fixture::new() else { return };
+    let mut raw = fixture.connected();
+    fixture.proxy.black_hole_to_server(true);
     raw.send(COUNT);
     assert!(is_silent(&mut raw));
-    assert_eq!((bed.executed(), bed.proxy.counts().requests_black_holed), (0, 1));
-    bed.proxy.black_hole_to_server(false);
+    assert_eq!((fixture.executed(), fixture.proxy.counts().requests_black_holed), (0, 1));
+    fixture.proxy.black_hole_to_server(false);
     assert_eq!(raw.read().unwrap().int(), 1);
 }
 
 #[test]
 fn a_black_hole_to_the_client_lets_requests_through() {
-    let Some(bed) = Bed::new() else { return };
-    let mut raw = bed.connected();
-    bed.proxy.black_hole_to_client(true);
+    let Some(fixture) = Fixture::new() else { return };
+    let mut raw = fixture.connected();
+    fixture.proxy.black_hole_to_client(true);
     raw.send(COUNT);
-    bed.wait_executed(1);
+    fixture.wait_executed(1);
     assert!(is_silent(&mut raw));
-    bed.proxy.wait_until(|counts| counts.replies_black_holed == 1);
-    bed.proxy.black_hole_to_client(false);
+    fixture.proxy.wait_until(|counts| counts.replies_black_holed == 1);
+    fixture.proxy.black_hole_to_client(false);
     assert_eq!(raw.read().unwrap().int(), 1);
 }
 
 #[test]
 fn connections_are_cut_and_refused() {
-    let Some(bed) = Bed::new() else { return };
-    let (mut one, mut two) = (bed.connected(), bed.connected());
-    bed.proxy.cut_all();
+    let Some(fixture) = Fixture::new() else { return };
+    let (mut one, mut two) = (fixture.connected(), fixture.connected());
+    fixture.proxy.cut_all();
     assert!(is_closed(&mut one) && is_closed(&mut two));
-    bed.proxy.refuse(true);
-    assert!(is_closed(&mut bed.client()));
-    bed.proxy.refuse(false);
-    assert!(!is_closed(&mut bed.client()), "later connections are not cut");
-    let counts = bed.proxy.counts();
+    fixture.proxy.refuse(true);
+    assert!(is_closed(&mut fixture.client()));
+    fixture.proxy.refuse(false);
+    assert!(!is_closed(&mut fixture.client()), "later connections are not cut");
+    let counts = fixture.proxy.counts();
     assert_eq!((counts.connections_cut, counts.connections_refused), (2, 1));
 }
 
 #[test]
 fn a_server_that_dies_closes_the_client() {
-    let Some(bed) = Bed::new() else { return };
-    let mut raw = bed.connected();
-    bed.server.kill9();
+    let Some(fixture) = Fixture::new() else { return };
+    let mut raw = fixture.connected();
+    fixture.server.kill9();
     assert!(is_closed(&mut raw));
-    assert!(is_closed(&mut bed.client()));
-    bed.server.restart();
-    assert!(!is_closed(&mut bed.client()));
+    assert!(is_closed(&mut fixture.client()));
+    fixture.server.restart();
+    assert!(!is_closed(&mut fixture.client()));
 }
 
 #[test]
 fn replies_are_delayed() {
-    let Some(bed) = Bed::new() else { return };
-    let mut raw = bed.connected();
-    bed.proxy.delay_to_client(SHORT);
+    let Some(fixture) = Fixture::new() else { return };
+    let mut raw = fixture.connected();
+    fixture.proxy.delay_to_client(SHORT);
     let start = Instant::now();
     raw.call(&["PING"]);
     assert!(start.elapsed() >= SHORT);
-    assert_eq!(bed.proxy.counts().replies_delayed, 1);
+    assert_eq!(fixture.proxy.counts().replies_delayed, 1);
 }
 
 #[test]
 fn published_messages_are_swallowed_doubled_and_delayed_but_nothing_else_is() {
-    let Some(bed) = Bed::new() else { return };
+    let Some(fixture) = Fixture::new() else { return };
     for hello in ["2", "3"] {
-        let before = bed.proxy.counts();
-        bed.proxy.swallow_pushes(true);
-        let mut subscriber = bed.client();
+        let before = fixture.proxy.counts();
+        fixture.proxy.swallow_pushes(true);
+        let mut subscriber = fixture.client();
         subscriber.call(&["HELLO", hello]);
         subscriber.subscribe("news");
-        let mut server = bed.server.client();
+        let mut server = fixture.server.client();
         server.call(&["PUBLISH", "news", "lost"]);
-        bed.proxy.wait_until(|counts| counts.pushes_swallowed == before.pushes_swallowed + 1);
+        fixture.proxy.wait_until(|counts| counts.pushes_swallowed == before.pushes_swallowed + 1);
 
-        bed.proxy.swallow_pushes(false);
-        bed.proxy.duplicate_pushes(2);
+        fixture.proxy.swallow_pushes(false);
+        fixture.proxy.duplicate_pushes(2);
         server.call(&["PUBLISH", "news", "thrice"]);
         let mut message = || subscriber.message_within(WAIT_WITHIN).unwrap().1;
         for _ in 0..3 {
             assert_eq!(message(), b"thrice");
         }
-        assert_eq!(bed.proxy.counts().pushes_duplicated, before.pushes_duplicated + 2);
+        assert_eq!(fixture.proxy.counts().pushes_duplicated, before.pushes_duplicated + 2);
 
-        bed.proxy.duplicate_pushes(0);
-        bed.proxy.delay_pushes(SHORT);
+        fixture.proxy.duplicate_pushes(0);
+        fixture.proxy.delay_pushes(SHORT);
         let start = Instant::now();
         server.call(&["PUBLISH", "news", "late"]);
         // A reply overtakes the message.
@@ -206,100 +206,100 @@ fn published_messages_are_swallowed_doubled_and_delayed_but_nothing_else_is() {
         assert!(matches!(pong, Value::Simple(_)) || pong.array()[0].text() == "pong");
         assert_eq!(subscriber.message_within(WAIT_WITHIN).unwrap().1, b"late");
         assert!(start.elapsed() >= SHORT);
-        bed.proxy.delay_pushes(Duration::ZERO);
+        fixture.proxy.delay_pushes(Duration::ZERO);
     }
 }
 
 #[test]
 fn replies_find_their_requests_beside_subscriptions() {
-    let Some(bed) = Bed::new() else { return };
-    let mut raw = bed.client();
+    let Some(fixture) = Fixture::new() else { return };
+    let mut raw = fixture.client();
     raw.call(&["HELLO", "3"]);
     raw.send(&["SUBSCRIBE", "a", "b"]);
-    bed.proxy.drop_replies(1);
-    bed.proxy.cut_after_reply_lost(true);
+    fixture.proxy.drop_replies(1);
+    fixture.proxy.cut_after_reply_lost(true);
     raw.send(&["PING"]);
     raw.send(COUNT);
     for _ in 0..3 {
         raw.read().unwrap();
     }
     assert!(raw.read().is_err());
-    assert_eq!((bed.executed(), bed.proxy.counts().replies_dropped), (1, 1));
+    assert_eq!((fixture.executed(), fixture.proxy.counts().replies_dropped), (1, 1));
 }
 
 #[test]
 fn a_held_request_arrives_late_even_after_its_client_is_gone() {
-    let Some(bed) = Bed::new() else { return };
-    let (mut closes, mut is_cut) = (bed.connected(), bed.connected());
-    bed.proxy.hold_requests(true);
+    let Some(fixture) = Fixture::new() else { return };
+    let (mut closes, mut is_cut) = (fixture.connected(), fixture.connected());
+    fixture.proxy.hold_requests(true);
     closes.send(COUNT);
     is_cut.send(COUNT);
-    bed.proxy.wait_until(|counts| counts.requests_held == 2);
+    fixture.proxy.wait_until(|counts| counts.requests_held == 2);
     drop(closes);
-    bed.proxy.cut_clients();
+    fixture.proxy.cut_clients();
     assert!(is_cut.read().is_err());
     // A connection that came later is not held.
-    assert_eq!(bed.client().call(COUNT).int(), 1);
-    bed.proxy.hold_requests(false);
-    bed.wait_executed(3);
+    assert_eq!(fixture.client().call(COUNT).int(), 1);
+    fixture.proxy.hold_requests(false);
+    fixture.wait_executed(3);
 }
 
 #[test]
 fn requests_are_replayed_as_they_were() {
-    let Some(bed) = Bed::new() else { return };
-    let mut raw = bed.client();
+    let Some(fixture) = Fixture::new() else { return };
+    let mut raw = fixture.client();
     raw.call(&["HELLO", "3"]);
     raw.call(&["SELECT", "3"]);
     assert_eq!(raw.call(COUNT).int(), 1);
-    assert_eq!(bed.proxy.replay(1), [Value::Int(2)]);
+    assert_eq!(fixture.proxy.replay(1), [Value::Int(2)]);
     assert_eq!(raw.call(COUNT).int(), 3);
-    assert_eq!(bed.proxy.replay(2), [Value::Int(4), Value::Int(5)]);
-    assert_eq!(bed.executed(), 0, "it was database 3, not 0");
-    assert_eq!(bed.proxy.counts().requests_replayed, 3);
+    assert_eq!(fixture.proxy.replay(2), [Value::Int(4), Value::Int(5)]);
+    assert_eq!(fixture.executed(), 0, "it was database 3, not 0");
+    assert_eq!(fixture.proxy.counts().requests_replayed, 3);
 }
 
 #[test]
 fn a_request_that_is_cut_is_never_executed() {
-    let Some(bed) = Bed::new() else { return };
+    let Some(fixture) = Fixture::new() else { return };
     for bytes in [0, 1, 20] {
-        let mut raw = bed.connected();
-        bed.proxy.cut_request_at(bytes);
+        let mut raw = fixture.connected();
+        fixture.proxy.cut_request_at(bytes);
         assert!(raw.try_call(COUNT).is_err());
     }
-    assert_eq!((bed.executed(), bed.proxy.counts().requests_cut), (0, 3));
+    assert_eq!((fixture.executed(), fixture.proxy.counts().requests_cut), (0, 3));
 }
 
 #[test]
 fn a_silenced_connection_carries_nothing_and_never_ends() {
-    let Some(bed) = Bed::new() else { return };
-    let (mut open, mut inbox) = (bed.connected(), bed.connected());
+    let Some(fixture) = Fixture::new() else { return };
+    let (mut open, mut inbox) = (fixture.connected(), fixture.connected());
     inbox.call(&["HELLO", "3"]);
     inbox.subscribe("news");
-    let mut server = bed.server.client();
-    bed.proxy.silence_inboxes();
+    let mut server = fixture.server.client();
+    fixture.proxy.silence_inboxes();
     server.call(&["PUBLISH", "news", "unheard"]);
     assert!(is_silent(&mut inbox));
     assert_eq!(open.call(COUNT).int(), 1, "only inboxes are silent");
 
-    bed.proxy.silence_open();
+    fixture.proxy.silence_open();
     open.send(COUNT);
-    bed.proxy.wait_until(|counts| counts.requests_black_holed == 1);
+    fixture.proxy.wait_until(|counts| counts.requests_black_holed == 1);
     assert_eq!(server.call(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).int(), 1);
     assert!(is_silent(&mut open), "neither the reply nor the end of the connection");
-    assert_eq!(bed.client().call(COUNT).int(), 2, "a new connection passes");
+    assert_eq!(fixture.client().call(COUNT).int(), 2, "a new connection passes");
 }
 
 #[test]
 fn what_is_not_read_fills_the_buffers() {
-    let Some(bed) = Bed::new() else { return };
-    let mut stream = TcpStream::connect(bed.proxy.addr()).unwrap();
+    let Some(fixture) = Fixture::new() else { return };
+    let mut stream = TcpStream::connect(fixture.proxy.addr()).unwrap();
     stream.set_write_timeout(Some(SHORT)).unwrap();
     let ping = |stream: &mut TcpStream| {
         stream.write_all(b"*1\r\n$4\r\nPING\r\n").unwrap();
         stream.read_exact(&mut [0; 7]).unwrap();
     };
     ping(&mut stream);
-    bed.proxy.stop_reading(true);
+    fixture.proxy.stop_reading(true);
     // What a read was waiting for already.
     ping(&mut stream);
     let error = stream.write_all(&vec![b'x'; 64 << 20]).unwrap_err();
@@ -308,15 +308,15 @@ fn what_is_not_read_fills_the_buffers() {
 
 #[test]
 fn single_bytes_arrive_as_the_frames_they_were() {
-    let Some(bed) = Bed::new() else { return };
-    let mut raw = bed.connected();
-    bed.proxy.byte_by_byte(Some(Duration::from_millis(1)));
+    let Some(fixture) = Fixture::new() else { return };
+    let mut raw = fixture.connected();
+    fixture.proxy.byte_by_byte(Some(Duration::from_millis(1)));
     let began = Instant::now();
     assert_eq!(raw.call(&["ECHO", &"x".repeat(100)]).text(), "x".repeat(100));
     assert!(began.elapsed() >= Duration::from_millis(200), "there and back");
-    assert!(bed.proxy.counts().single_bytes >= 200);
-    bed.proxy.byte_by_byte(None);
-    let carried = bed.proxy.counts().single_bytes;
+    assert!(fixture.proxy.counts().single_bytes >= 200);
+    fixture.proxy.byte_by_byte(None);
+    let carried = fixture.proxy.counts().single_bytes;
     raw.call(&["PING"]);
-    assert_eq!(bed.proxy.counts().single_bytes, carried);
+    assert_eq!(fixture.proxy.counts().single_bytes, carried);
 }

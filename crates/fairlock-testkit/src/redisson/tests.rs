@@ -11,20 +11,20 @@ const SOON: Duration = Duration::from_secs(5);
 const NOT_NOW: Duration = Duration::from_millis(30);
 
 /// A server whose clock the test has stopped.
-struct Bed {
+struct Fixture {
     server: Server,
 }
 
-impl Bed {
+impl Fixture {
     /// Runs the test on each generation, with clients that share the server's stopped clock.
     fn each<const CLIENTS: usize>(test: impl Fn(&Self, [JavaClient; CLIENTS])) {
         for generation in Generation::ALL {
             let server = Server::builder(generation).clock_shim(true).start();
             let Some(server) = server else { continue };
             let mut clients = std::array::from_fn(|_| JavaClient::new(&server, 0));
-            let bed = Self { server };
-            bed.at(T_MS, &mut clients.each_mut());
-            test(&bed, clients);
+            let fixture = Self { server };
+            fixture.at(T_MS, &mut clients.each_mut());
+            test(&fixture, clients);
         }
     }
 
@@ -59,15 +59,15 @@ fn ids_are_version_4_uuids() {
 
 #[test]
 fn waiters_are_served_in_order_and_scores_follow_the_rules() {
-    Bed::each(|bed, [mut a, mut b, mut c]| {
+    Fixture::each(|fixture, [mut a, mut b, mut c]| {
         assert_eq!(a.acquire(LOCK, 1, DEFAULT_WAIT_MS, LEASE_MS), None);
         assert_eq!(b.acquire(LOCK, 1, 5_000, LEASE_MS), Some(30_000));
         assert_eq!(b.acquire(LOCK, 1, 5_000, LEASE_MS), Some(30_000), "now from the lock's TTL");
         // Its base is the distance to the tail's score.
         assert_eq!(c.acquire(LOCK, 7, 2_000, LEASE_MS), Some(35_000));
-        assert_eq!(bed.queue(), [b.owner(1), c.owner(7)]);
-        assert_eq!(bed.score_ms(&b.owner(1)), Some(35_000));
-        assert_eq!(bed.score_ms(&c.owner(7)), Some(37_000));
+        assert_eq!(fixture.queue(), [b.owner(1), c.owner(7)]);
+        assert_eq!(fixture.score_ms(&b.owner(1)), Some(35_000));
+        assert_eq!(fixture.score_ms(&c.owner(7)), Some(37_000));
         assert!(!c.try_acquire(LOCK, 8, LEASE_MS));
 
         let (mut wakes_b, mut wakes_c) = (b.subscribe(LOCK, 1), c.subscribe(LOCK, 7));
@@ -76,22 +76,22 @@ fn waiters_are_served_in_order_and_scores_follow_the_rules() {
         assert!(!wakes_c.woken_within(NOT_NOW));
         assert_eq!(c.acquire(LOCK, 7, 2_000, LEASE_MS), Some(0), "free, but not its turn");
         assert_eq!(b.acquire(LOCK, 1, 5_000, LEASE_MS), None);
-        assert_eq!(bed.queue(), [c.owner(7)]);
-        assert_eq!(bed.score_ms(&c.owner(7)), Some(32_000), "moved up by b's allowance");
+        assert_eq!(fixture.queue(), [c.owner(7)]);
+        assert_eq!(fixture.score_ms(&c.owner(7)), Some(32_000), "moved up by b's allowance");
         assert_eq!(b.unlock(LOCK, 1), Some(1));
         assert!(wakes_c.woken_within(SOON));
         assert_eq!(c.acquire(LOCK, 7, 2_000, LEASE_MS), None);
         assert_eq!(c.unlock(LOCK, 7), Some(1));
-        assert_eq!(bed.server.client().call(&["DBSIZE"]).int(), 0, "nothing is left");
+        assert_eq!(fixture.server.client().call(&["DBSIZE"]).int(), 0, "nothing is left");
     });
 }
 
 #[test]
 fn reentry_counts_and_only_the_owner_unlocks() {
-    Bed::each(|bed, [mut a, mut b]| {
+    Fixture::each(|fixture, [mut a, mut b]| {
         assert_eq!(a.acquire(LOCK, 1, DEFAULT_WAIT_MS, 10_000), None);
         assert_eq!(a.acquire(LOCK, 1, DEFAULT_WAIT_MS, 20_000), None);
-        let mut raw = bed.server.client();
+        let mut raw = fixture.server.client();
         assert_eq!(raw.call(&["HGET", LOCK, &a.owner(1)]).text(), "2");
         assert_eq!(raw.call(&["PTTL", LOCK]).int(), 20_000);
         assert_eq!(a.unlock(LOCK, 2), None, "another thread");
@@ -107,38 +107,38 @@ fn reentry_counts_and_only_the_owner_unlocks() {
 
 #[test]
 fn who_leaves_moves_up_those_behind_it() {
-    Bed::each(|bed, [mut a, mut b, mut c]| {
+    Fixture::each(|fixture, [mut a, mut b, mut c]| {
         a.acquire(LOCK, 1, DEFAULT_WAIT_MS, LEASE_MS);
         b.acquire(LOCK, 1, 5_000, LEASE_MS);
         c.acquire(LOCK, 1, 2_000, LEASE_MS);
         b.leave(LOCK, 1, 5_000);
-        assert_eq!(bed.queue(), [c.owner(1)]);
-        assert_eq!(bed.score_ms(&b.owner(1)), None);
-        assert_eq!(bed.score_ms(&c.owner(1)), Some(32_000));
+        assert_eq!(fixture.queue(), [c.owner(1)]);
+        assert_eq!(fixture.score_ms(&b.owner(1)), None);
+        assert_eq!(fixture.score_ms(&c.owner(1)), Some(32_000));
         b.leave(LOCK, 1, 5_000);
-        assert_eq!(bed.score_ms(&c.owner(1)), Some(32_000), "leaving twice is leaving once");
+        assert_eq!(fixture.score_ms(&c.owner(1)), Some(32_000), "leaving twice is leaving once");
     });
 }
 
 #[test]
 fn a_dead_head_blocks_until_its_time_by_the_callers_clock() {
-    Bed::each(|bed, [mut a, mut dies, mut c, mut ahead]| {
+    Fixture::each(|fixture, [mut a, mut dies, mut c, mut ahead]| {
         a.acquire(LOCK, 1, DEFAULT_WAIT_MS, LEASE_MS);
         dies.acquire(LOCK, 1, 5_000, LEASE_MS);
         c.acquire(LOCK, 1, 2_000, LEASE_MS);
         dies.kill();
-        bed.at(T_MS + 34_999, &mut [&mut a, &mut c]);
+        fixture.at(T_MS + 34_999, &mut [&mut a, &mut c]);
         assert_eq!(c.acquire(LOCK, 1, 2_000, LEASE_MS), Some(0), "free, yet not to be had");
         // One whose clock is ahead drops the dead head, and a live one all the same.
         ahead.set_now_ms(Some(T_MS + 37_000));
         assert!(ahead.try_acquire(LOCK, 1, LEASE_MS));
-        assert_eq!(bed.queue(), [""; 0]);
+        assert_eq!(fixture.queue(), [""; 0]);
     });
 }
 
 #[test]
 fn force_unlock_wakes_the_head() {
-    Bed::each(|_, [mut a, mut b]| {
+    Fixture::each(|_, [mut a, mut b]| {
         assert!(!a.force_unlock(LOCK));
         a.acquire(LOCK, 1, DEFAULT_WAIT_MS, LEASE_MS);
         b.acquire(LOCK, 1, DEFAULT_WAIT_MS, LEASE_MS);
@@ -172,11 +172,11 @@ fn a_blocking_acquire_is_woken_and_a_timed_one_leaves() {
 
 #[test]
 fn a_plain_lock_has_no_queue_and_one_channel() {
-    Bed::each(|bed, [mut a, mut b]| {
+    Fixture::each(|fixture, [mut a, mut b]| {
         assert_eq!(a.plain_acquire(LOCK, 1, LEASE_MS), None);
         assert_eq!(a.plain_acquire(LOCK, 1, 10_000), None, "re-entry, and a new lease");
         assert_eq!(b.plain_acquire(LOCK, 1, LEASE_MS), Some(10_000));
-        assert_eq!(bed.queue(), [""; 0]);
+        assert_eq!(fixture.queue(), [""; 0]);
         let mut wakes = [a.plain_subscribe(LOCK), b.plain_subscribe(LOCK)];
         assert_eq!(b.plain_unlock(LOCK, 1), None);
         assert_eq!(a.plain_unlock(LOCK, 1), Some(0));
@@ -185,18 +185,18 @@ fn a_plain_lock_has_no_queue_and_one_channel() {
         assert!(wakes[0].told() && wakes[1].told());
         assert!(!wakes[1].told(), "once");
         assert_eq!(a.plain_unlock(LOCK, 1), None, "nobody unlocks a free plain lock");
-        assert_eq!(bed.server.client().call(&["DBSIZE"]).int(), 0, "nothing is left");
+        assert_eq!(fixture.server.client().call(&["DBSIZE"]).int(), 0, "nothing is left");
     });
 }
 
 #[test]
 fn a_thread_is_told_asks_renews_and_gives_up() {
-    Bed::each(|bed, [a, b, c]| {
+    Fixture::each(|fixture, [a, b, c]| {
         let clock = StoppedClock::at_ms(T_MS);
         let mut clients = [a, b, c];
         clients.iter_mut().for_each(|client| client.set_clock(&clock, 0));
         let at = |now_ms: i64| {
-            bed.server.clock().freeze_at(now_ms * 1000);
+            fixture.server.clock().freeze_at(now_ms * 1000);
             clock.set_ms(now_ms);
         };
         let calls = [
@@ -209,20 +209,20 @@ fn a_thread_is_told_asks_renews_and_gives_up() {
             clients.map(|client| Thread::start(client, LOCK, calls.next().unwrap()))
         };
         assert!(holder.holds() && holder.attempts() == 1 && timed.attempts() == 2);
-        assert_eq!(bed.score_ms(&timed.owner()), Some(45_000));
-        assert_eq!(bed.score_ms(&patient.owner()), Some(345_000));
+        assert_eq!(fixture.score_ms(&timed.owner()), Some(45_000));
+        assert_eq!(fixture.score_ms(&patient.owner()), Some(345_000));
         assert_eq!(timed.state(), State::Sleeps { until_ms: Some(T_MS + 15_000) });
         assert_eq!(patient.state(), State::Sleeps { until_ms: Some(T_MS + 30_000) });
 
         at(T_MS + 10_000);
         assert_eq!(holder.next_ms(), Some(T_MS + 10_000));
         holder.step();
-        assert_eq!(bed.server.client().call(&["PTTL", LOCK]).int(), WATCHDOG_LEASE_MS);
+        assert_eq!(fixture.server.client().call(&["PTTL", LOCK]).int(), WATCHDOG_LEASE_MS);
         timed.step();
         assert_eq!(timed.attempts(), 2, "it sleeps");
         at(T_MS + 15_000);
         assert_eq!(timed.step(), State::GaveUp);
-        assert_eq!(bed.queue(), [patient.owner()]);
+        assert_eq!(fixture.queue(), [patient.owner()]);
 
         assert_eq!(holder.unlock(), Some(1));
         assert_eq!((holder.state(), holder.next_ms()), (State::Done, None));
@@ -235,10 +235,10 @@ fn a_thread_is_told_asks_renews_and_gives_up() {
 fn versions_count_differently() {
     let scores = |version: Version| {
         let server = Server::builder(Generation::Redis70).clock_shim(true).start()?;
-        let bed = Bed { server };
+        let fixture = Fixture { server };
         let mut clients: [_; 4] =
-            std::array::from_fn(|_| JavaClient::new(&bed.server, 0).version(version));
-        bed.at(T_MS, &mut clients.each_mut());
+            std::array::from_fn(|_| JavaClient::new(&fixture.server, 0).version(version));
+        fixture.at(T_MS, &mut clients.each_mut());
         let wait_ms = version.default_wait_ms();
         let mut replies = [None; 3];
         for round in 0..2 {
@@ -251,9 +251,9 @@ fn versions_count_differently() {
             }
         }
         let [_, first, waiters @ ..] = &mut clients;
-        let before = waiters.each_ref().map(|waiter| bed.score_ms(&waiter.owner(1)).unwrap());
+        let before = waiters.each_ref().map(|waiter| fixture.score_ms(&waiter.owner(1)).unwrap());
         first.leave(LOCK, 1, wait_ms);
-        let after = waiters.each_ref().map(|waiter| bed.score_ms(&waiter.owner(1)).unwrap());
+        let after = waiters.each_ref().map(|waiter| fixture.score_ms(&waiter.owner(1)).unwrap());
         Some((replies.map(Option::unwrap), before, before[0] - after[0]))
     };
     let expected = [
@@ -272,13 +272,13 @@ fn versions_count_differently() {
 
 #[test]
 fn a_watchdog_renews_until_nothing_is_held() {
-    Bed::each(|bed, [mut a]| {
+    Fixture::each(|fixture, [mut a]| {
         let mut watchdog = Watchdog::default();
         a.plain_acquire(LOCK, 1, WATCHDOG_LEASE_MS);
         watchdog.schedule(LOCK, 1);
-        bed.at(T_MS + 10_000, &mut [&mut a]);
+        fixture.at(T_MS + 10_000, &mut [&mut a]);
         watchdog.round(&mut a);
-        assert_eq!(bed.server.client().call(&["PTTL", LOCK]).int(), WATCHDOG_LEASE_MS);
+        assert_eq!(fixture.server.client().call(&["PTTL", LOCK]).int(), WATCHDOG_LEASE_MS);
         assert!(watchdog.renews(LOCK));
         a.plain_unlock(LOCK, 1);
         watchdog.round(&mut a);

@@ -1,7 +1,7 @@
 //! F11: the application blocks its runtimes for longer than a lease, or takes all processors. The
 //! lock stays held, and nobody else gets it.
 
-use crate::faults::bed::{Bed, HB, LEASE, client, measured, ms, steady};
+use crate::faults::fixture::{Fixture, HB, LEASE, client, measured, ms, steady};
 use fairlock::{Client, Guard, GuardState};
 use fairlock_testkit::raw::Raw;
 use std::sync::Arc;
@@ -26,9 +26,9 @@ struct Seen {
 }
 
 impl Observer {
-    fn watch(bed: &Bed, guard: &Arc<Guard>) -> Self {
+    fn watch(fixture: &Fixture, guard: &Arc<Guard>) -> Self {
         let over = Arc::new(AtomicBool::new(false));
-        let (guard, mut raw) = (Arc::clone(guard), bed.server.client());
+        let (guard, mut raw) = (Arc::clone(guard), fixture.server.client());
         let is_over = Arc::clone(&over);
         let look = move || {
             let mut seen = Seen { looks: 0, least: Duration::MAX };
@@ -60,14 +60,14 @@ fn is_held(raw: &mut Raw, guard: &Guard) -> bool {
 /// Runs `block` in place of the application, on a runtime of its own, while the lock is held.
 fn stays_held(what: &str, user: &Runtime, block: impl Fn(&Runtime)) {
     steady(|| async {
-        let Some(bed) = Bed::redis70() else { return };
+        let Some(fixture) = Fixture::redis70() else { return };
         // Beside the runtime of the test, whose thread waits here.
         tokio::task::block_in_place(|| {
             let (held, own): (Arc<Guard>, Client) = on(user, async {
-                let own = client(&bed.server.url()).await;
+                let own = client(&fixture.server.url()).await;
                 (Arc::new(own.fair_lock("job").lock().await.unwrap()), own)
             });
-            let observer = Observer::watch(&bed, &held);
+            let observer = Observer::watch(&fixture, &held);
             let began = Instant::now();
             block(user);
             assert!(began.elapsed() >= BLOCKED && BLOCKED > 3 * LEASE);
@@ -129,12 +129,12 @@ fn f11_busy_loops_take_all_processors() {
 #[test]
 fn f11_a_blocked_waiter_keeps_its_place_and_its_grant() {
     steady(|| async {
-        let Some(bed) = Bed::redis70() else { return };
-        let other = bed.client().await;
-        let held = bed.take(&other, "job").await;
-        let url = bed.server.url();
+        let Some(fixture) = Fixture::redis70() else { return };
+        let other = fixture.client().await;
+        let held = fixture.take(&other, "job").await;
+        let url = fixture.server.url();
         let user = Builder::new_current_thread().enable_all().build().unwrap();
-        let before = bed.queue("job");
+        let before = fixture.queue("job");
         let blocked = std::thread::spawn(move || {
             user.block_on(async {
                 let own = client(&url).await;
@@ -148,11 +148,11 @@ fn f11_a_blocked_waiter_keeps_its_place_and_its_grant() {
                 guard.release().await.unwrap()
             })
         });
-        let owner = bed.joined("job", &before);
-        let younger = bed.enter(&other, "job").await;
+        let owner = fixture.joined("job", &before);
+        let younger = fixture.enter(&other, "job").await;
         held.release().await;
         let granted = Instant::now();
-        while bed.holder("job").as_ref() != Some(&owner) {
+        while fixture.holder("job").as_ref() != Some(&owner) {
             assert!(granted.elapsed() < LEASE, "the blocked one is passed by");
         }
         measured("f11 release to the grant of a blocked waiter", granted.elapsed());

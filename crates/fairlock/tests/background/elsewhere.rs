@@ -1,7 +1,7 @@
 //! Guards that end in another runtime than the one in which they began, and requests of another
 //! task.
 
-use crate::faults::bed::{Bed, SLACK, eventually, steady};
+use crate::faults::fixture::{Fixture, SLACK, eventually, steady};
 use crate::support::{At, Store, run, runtime, soon};
 use fairlock_testkit::server::Generation;
 
@@ -9,8 +9,8 @@ use fairlock_testkit::server::Generation;
 #[test]
 fn f16_a_guard_ends_in_another_runtime() {
     steady(|| async {
-        let Some(bed) = Bed::redis70() else { return };
-        let client = bed.client().await;
+        let Some(fixture) = Fixture::redis70() else { return };
+        let client = fixture.client().await;
         for shut_down in [false, true] {
             let guard = client.fair_lock("job").lock().await.unwrap();
             let other = runtime();
@@ -26,7 +26,7 @@ fn f16_a_guard_ends_in_another_runtime() {
                 soon("the task", task).await.unwrap();
                 other.shutdown_background();
             }
-            eventually("the lock is released", SLACK, || bed.holder("job").is_none());
+            eventually("the lock is released", SLACK, || fixture.holder("job").is_none());
         }
     });
 }

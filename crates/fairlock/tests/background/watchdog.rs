@@ -1,6 +1,6 @@
 //! Many holds of one client, and a server that hangs: each is told of its loss in time.
 
-use crate::faults::bed::{Bed, LEASE, config, measured, ms, steady, within};
+use crate::faults::fixture::{Fixture, LEASE, config, measured, ms, steady, within};
 use fairlock::{Client, ConnectionState, Guard, GuardState, Release};
 use fairlock_testkit::proxy::Proxy;
 use std::sync::Arc;
@@ -42,8 +42,8 @@ async fn many_holds(client: &Client) -> Vec<Arc<Guard>> {
 #[test]
 fn unanswered_renewals_delay_no_loss() {
     steady(|| async {
-        let Some(bed) = Bed::redis70() else { return };
-        let proxy = Proxy::start(bed.server.addr());
+        let Some(fixture) = Fixture::redis70() else { return };
+        let proxy = Proxy::start(fixture.server.addr());
         let lease = 3 * LEASE;
         let client = patient(&proxy, lease).await;
         let guards = many_holds(&client).await;
@@ -63,13 +63,13 @@ fn unanswered_renewals_delay_no_loss() {
 #[test]
 fn a_server_that_hangs_delays_no_loss() {
     steady(|| async {
-        let Some(bed) = Bed::redis70() else { return };
-        let config = config(&bed.server.url()).response_timeout(4 * LEASE);
+        let Some(fixture) = Fixture::redis70() else { return };
+        let config = config(&fixture.server.url()).response_timeout(4 * LEASE);
         let client = Client::with_config(config).await.unwrap();
         let guards = many_holds(&client).await;
-        bed.server.stop();
+        fixture.server.stop();
         all_lost_in_time("a frozen server", &guards, LEASE).await;
-        bed.server.cont();
+        fixture.server.cont();
     });
 }
 
@@ -101,8 +101,8 @@ async fn loss(guard: Arc<Guard>, valid_until: Instant) -> Duration {
 #[test]
 fn five_hundred_holds_are_renewed() {
     steady(|| async {
-        let Some(bed) = Bed::redis70() else { return };
-        let client = bed.client().await;
+        let Some(fixture) = Fixture::redis70() else { return };
+        let client = fixture.client().await;
         let mut guards = Vec::new();
         for n in 0..HOLDS {
             guards.push(client.fair_lock(format!("job{n}")).lock().await.unwrap());
@@ -121,8 +121,8 @@ fn five_hundred_holds_are_renewed() {
 #[test]
 fn what_is_released_is_not_renewed() {
     steady(|| async {
-        let Some(bed) = Bed::redis70() else { return };
-        let client = bed.client().await;
+        let Some(fixture) = Fixture::redis70() else { return };
+        let client = fixture.client().await;
         for lock in [client.fair_lock("fair"), client.plain_lock("plain")] {
             let released = lock.lock().await.unwrap();
             assert_eq!(released.release().await.unwrap(), Release::Released);
@@ -132,10 +132,10 @@ fn what_is_released_is_not_renewed() {
             })
             .await;
         }
-        let before = bed.script_calls();
+        let before = fixture.script_calls();
         // Time is what this is about: each was due for its renewal after a third of the lease.
         tokio::time::sleep(LEASE).await;
-        assert_eq!(bed.script_calls() - before, 0, "nobody holds or wants anything");
+        assert_eq!(fixture.script_calls() - before, 0, "nobody holds or wants anything");
     });
 }
 
@@ -147,8 +147,8 @@ const RENEWALS_AT_ONCE: u64 = 100;
 #[test]
 fn f79_few_renewals_are_under_way_at_once() {
     steady(|| async {
-        let Some(bed) = Bed::redis70() else { return };
-        let proxy = Proxy::start(bed.server.addr());
+        let Some(fixture) = Fixture::redis70() else { return };
+        let proxy = Proxy::start(fixture.server.addr());
         let lease = 2 * LEASE;
         let client = patient(&proxy, lease).await;
         let guards = many_holds(&client).await;

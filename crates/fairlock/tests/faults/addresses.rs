@@ -1,6 +1,6 @@
 //! Names of servers lead elsewhere, and names of locks are the same elsewhere.
 
-use super::bed::{Bed, HB, LEASE, SLACK, client, eventually, measured, ms, steady, within};
+use super::fixture::{Fixture, HB, LEASE, SLACK, client, eventually, measured, ms, steady, within};
 use super::worker::Worker;
 use fairlock_testkit::history::Event;
 use fairlock_testkit::processes::unshare;
@@ -9,8 +9,8 @@ use std::fs;
 use std::time::Instant;
 
 /// The addresses that have connections of a client with the server, by the server's list.
-fn reached_by(bed: &Bed, address: &str) -> usize {
-    let list = bed.call(&["CLIENT", "LIST"]);
+fn reached_by(fixture: &Fixture, address: &str) -> usize {
+    let list = fixture.call(&["CLIENT", "LIST"]);
     let wanted = format!("laddr={address}:");
     list.text().lines().filter(|line| line.contains(&wanted)).count()
 }
@@ -22,8 +22,8 @@ fn f60_the_name_leads_elsewhere() {
     steady(|| async {
         // For a hosts file of its own.
         let Some(mut starter) = unshare(&["--mount"]) else { return };
-        let Some(bed) = Bed::redis70() else { return };
-        bed.call(&["CONFIG", "SET", "bind", "127.0.0.1 127.0.0.2"]);
+        let Some(fixture) = Fixture::redis70() else { return };
+        fixture.call(&["CONFIG", "SET", "bind", "127.0.0.1 127.0.0.2"]);
         let dir = TempDir::new();
         let hosts = dir.path().join("hosts");
         let leads_to =
@@ -31,18 +31,18 @@ fn f60_the_name_leads_elsewhere() {
         leads_to("127.0.0.1");
         starter.args(["sh", "-c", "mount --bind \"$0\" /etc/hosts && exec \"$@\""]);
         starter.arg(&hosts);
-        let url = format!("redis://locks.test:{}/", bed.server.port());
+        let url = format!("redis://locks.test:{}/", fixture.server.port());
         let mut worker = Worker::under(starter, &url, HB, 8 * LEASE, []);
-        let line = worker.take(&bed, "job");
-        assert_eq!(reached_by(&bed, "127.0.0.2"), 0);
-        let other = bed.client().await;
-        let next = bed.enter(&other, "job").await;
+        let line = worker.take(&fixture, "job");
+        assert_eq!(reached_by(&fixture, "127.0.0.2"), 0);
+        let other = fixture.client().await;
+        let next = fixture.enter(&other, "job").await;
 
         for address in ["127.0.0.2", "127.0.0.1"] {
             // For a while to nowhere.
             fs::write(&hosts, "").unwrap();
-            bed.call(&["CLIENT", "KILL", "TYPE", "normal"]);
-            bed.call(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+            fixture.call(&["CLIENT", "KILL", "TYPE", "normal"]);
+            fixture.call(&["CLIENT", "KILL", "TYPE", "pubsub"]);
             worker.expect("state 0 Suspect", SLACK);
             assert!(worker.hear("state 0 Held", ms(300)).is_none(), "to nowhere");
             leads_to(address);
@@ -51,15 +51,15 @@ fn f60_the_name_leads_elsewhere() {
             measured(&format!("f60 the name leads to {address}: to Held"), began.elapsed());
             let (wanted, away) = if address == "127.0.0.2" { (2, 0) } else { (0, 2) };
             eventually("both connections are there", ms(2_000) + SLACK, || {
-                reached_by(&bed, "127.0.0.2") == wanted
+                reached_by(&fixture, "127.0.0.2") == wanted
             });
-            assert!(reached_by(&bed, "127.0.0.1") >= away);
+            assert!(reached_by(&fixture, "127.0.0.1") >= away);
         }
-        bed.history.record("job", line.owner(), Event::Released);
+        fixture.history.record("job", line.owner(), Event::Released);
         worker.order("release 0");
         assert_eq!(worker.expect("released", SLACK).words[2], "Released");
         next.granted(HB + SLACK).await.release().await;
-        bed.history.assert_sound();
+        fixture.history.assert_sound();
     });
 }
 
@@ -68,8 +68,8 @@ fn f60_the_name_leads_elsewhere() {
 #[test]
 fn f50_the_same_name_in_two_databases() {
     steady(|| async {
-        let Some(bed) = Bed::redis70() else { return };
-        let url = |database: u32| format!("{}{database}", bed.server.url());
+        let Some(fixture) = Fixture::redis70() else { return };
+        let url = |database: u32| format!("{}{database}", fixture.server.url());
         let here = [client(&url(0)).await, client(&url(0)).await];
         let there = [client(&url(1)).await, client(&url(1)).await];
         for fair in [true, false] {
@@ -95,7 +95,7 @@ fn f50_the_same_name_in_two_databases() {
             } else {
                 eventually("both listen", SLACK, || {
                     let channel = "redisson_lock__channel:{job}";
-                    bed.listeners(channel) == 2
+                    fixture.listeners(channel) == 2
                 });
             }
             let (far, near) = (guards.pop().unwrap(), guards.pop().unwrap());

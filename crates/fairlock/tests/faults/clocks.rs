@@ -1,8 +1,9 @@
 //! The clocks jump: the client's wall clock, which nothing depends on, and the server's, which ends
 //! leases early but takes nobody's place.
 
-use super::bed::{
-    Bed, D, HB, LEASE, SLACK, all_in_turn, assert_ordered, eventually, key, measured, ms, steady,
+use super::fixture::{
+    D, Fixture, HB, LEASE, SLACK, all_in_turn, assert_ordered, eventually, key, measured, ms,
+    steady,
 };
 use super::worker::Worker;
 use fairlock::{Client, GuardState, Release};
@@ -16,8 +17,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 const SECOND_US: i64 = 1_000_000;
 const HOUR_US: i64 = 3_600 * SECOND_US;
 
-fn shimmed(generation: Generation) -> Option<Bed> {
-    Bed::with(Server::builder(generation).clock_shim(true))
+fn shimmed(generation: Generation) -> Option<Fixture> {
+    Fixture::with(Server::builder(generation).clock_shim(true))
 }
 
 /// The wall clock of a client is a day off, and jumps by two while it holds and while it waits:
@@ -25,16 +26,16 @@ fn shimmed(generation: Generation) -> Option<Bed> {
 #[test]
 fn f63_the_clients_wall_clock_jumps() {
     steady(|| async {
-        let Some(bed) = Bed::redis70() else { return };
+        let Some(fixture) = Fixture::redis70() else { return };
         let dir = TempDir::new();
         let Some(clock) = ClockHandle::new(dir.path()) else { return };
-        let client = bed.client().await;
+        let client = fixture.client().await;
         for (name, from, to) in [("east", 24, -24), ("west", -24, 24)] {
             clock.set_offset(from * HOUR_US);
-            let mut worker = Worker::with(&bed.server.url(), HB, LEASE, clock.environment());
-            let line = worker.take(&bed, name);
+            let mut worker = Worker::with(&fixture.server.url(), HB, LEASE, clock.environment());
+            let line = worker.take(&fixture, name);
             assert!(clock.reads() > 0, "the worker's clock is not ours");
-            let next = bed.enter(&client, name).await;
+            let next = fixture.enter(&client, name).await;
             clock.set_offset(to * HOUR_US);
             // Longer than the lease: it has been renewed since.
             tokio::time::sleep(LEASE + LEASE / 2).await;
@@ -43,23 +44,23 @@ fn f63_the_clients_wall_clock_jumps() {
                 None,
                 "no loss, no doubt"
             );
-            assert!(!next.is_over() && bed.ttl(name) > ms(0) && bed.ttl(name) <= LEASE);
-            bed.history.record(name, line.owner(), Event::Released);
+            assert!(!next.is_over() && fixture.ttl(name) > ms(0) && fixture.ttl(name) <= LEASE);
+            fixture.history.record(name, line.owner(), Event::Released);
             worker.order("release 0");
             assert_eq!(worker.expect("released", SLACK).words[2], "Released");
 
             let held = next.granted(SLACK).await;
-            let frozen = worker.enter(&bed, name);
-            let last = bed.enter(&client, name).await;
+            let frozen = worker.enter(&fixture, name);
+            let last = fixture.enter(&client, name).await;
             clock.set_offset(from * HOUR_US);
             held.release().await;
-            let line = worker.granted(&bed, name, SLACK);
+            let line = worker.granted(&fixture, name, SLACK);
             assert_eq!(line.owner(), frozen);
-            bed.history.record(name, line.owner(), Event::Released);
+            fixture.history.record(name, line.owner(), Event::Released);
             worker.order("release 0");
             last.granted(SLACK).await.release().await;
         }
-        bed.history.assert_sound();
+        fixture.history.assert_sound();
     });
 }
 
@@ -71,14 +72,14 @@ fn f64_the_servers_clock_jumps_forward() {
         for (generation, seconds) in
             [(Generation::Redis62, 10), (Generation::Redis70, 3_600), (Generation::Valkey91, 3_600)]
         {
-            let Some(bed) = shimmed(generation) else { continue };
-            let clients = [bed.client().await, bed.client().await, bed.client().await];
-            let held = bed.take(&clients[0], "job").await;
+            let Some(fixture) = shimmed(generation) else { continue };
+            let clients = [fixture.client().await, fixture.client().await, fixture.client().await];
+            let held = fixture.take(&clients[0], "job").await;
             let mut places = Vec::new();
             for n in [1, 2, 1, 0] {
-                places.push(bed.enter(&clients[n], "job").await);
+                places.push(fixture.enter(&clients[n], "job").await);
             }
-            bed.server.clock().set_offset(seconds * SECOND_US);
+            fixture.server.clock().set_offset(seconds * SECOND_US);
             let began = Instant::now();
             let took = held.lost(LEASE / 3 + SLACK).await;
             measured(&format!("f64 {} +{seconds} s to Lost", generation.name()), took);
@@ -86,7 +87,7 @@ fn f64_the_servers_clock_jumps_forward() {
             all_in_turn(places, D + 2 * HB + SLACK).await;
             let name = generation.name();
             measured(&format!("f64 {name} +{seconds} s to all served"), began.elapsed());
-            assert_ordered(&bed);
+            assert_ordered(&fixture);
         }
     });
 }
@@ -96,21 +97,21 @@ fn f64_the_servers_clock_jumps_forward() {
 #[test]
 fn a11_the_release_comes_first_after_a_jump() {
     steady(|| async {
-        let Some(bed) = shimmed(Generation::Redis70) else { return };
-        let clients = [bed.seldom().await, bed.seldom().await];
+        let Some(fixture) = shimmed(Generation::Redis70) else { return };
+        let clients = [fixture.seldom().await, fixture.seldom().await];
         let lock = clients[0].fair_lock("job").lease(60 * LEASE);
-        let held = bed.hold(lock).await;
+        let held = fixture.hold(lock).await;
         let mut places = Vec::new();
         for n in [1, 0, 1] {
-            places.push(bed.enter(&clients[n], "job").await);
+            places.push(fixture.enter(&clients[n], "job").await);
         }
         // Four heartbeats: a client counts as dead after three.
-        bed.server.clock().set_offset(20 * SECOND_US);
+        fixture.server.clock().set_offset(20 * SECOND_US);
         assert_eq!(held.release().await, Release::Released);
         let began = Instant::now();
         all_in_turn(places, ms(300) + SLACK).await;
         measured("a11 three turns after a jump", began.elapsed());
-        bed.history.assert_sound();
+        fixture.history.assert_sound();
     });
 }
 
@@ -120,25 +121,25 @@ fn a11_the_release_comes_first_after_a_jump() {
 fn f65_the_servers_clock_jumps_back() {
     steady(|| async {
         for generation in Generation::ALL {
-            let Some(bed) = shimmed(generation) else { continue };
-            let clients = [bed.client().await, bed.client().await, bed.client().await];
-            let held = bed.take(&clients[0], "job").await;
+            let Some(fixture) = shimmed(generation) else { continue };
+            let clients = [fixture.client().await, fixture.client().await, fixture.client().await];
+            let held = fixture.take(&clients[0], "job").await;
             let mut places = Vec::new();
             for n in [1, 2, 1, 0] {
-                places.push(bed.enter(&clients[n], "job").await);
+                places.push(fixture.enter(&clients[n], "job").await);
             }
-            bed.server.clock().set_offset(-HOUR_US);
+            fixture.server.clock().set_offset(-HOUR_US);
             let fixed = eventually("the lease is right again", LEASE / 3 + SLACK, || {
-                bed.ttl("job") <= LEASE
+                fixture.ttl("job") <= LEASE
             });
             measured(&format!("f65 {} -1 h to a right lease", generation.name()), fixed);
-            places.push(bed.enter(&clients[2], "job").await);
+            places.push(fixture.enter(&clients[2], "job").await);
             assert_eq!(held.guard.state(), GuardState::Held);
             assert_eq!(held.release().await, Release::Released);
             let began = Instant::now();
             all_in_turn(places, D + HB + SLACK).await;
             measured(&format!("f65 {} -1 h to all served", generation.name()), began.elapsed());
-            bed.history.assert_sound();
+            fixture.history.assert_sound();
         }
     });
 }
@@ -153,20 +154,20 @@ fn f67_the_servers_clock_runs_fast_or_slow() {
     steady(|| async {
         for generation in Generation::ALL {
             for ppm in [10_000, -10_000] {
-                let Some(bed) = shimmed(generation) else { continue };
-                bed.server.clock().set_rate(ppm);
-                let (one, two) = (bed.client().await, bed.client().await);
-                let renewed = bed.take(&one, "renewed").await;
-                let waiter = bed.enter(&two, "renewed").await;
-                let fixed = bed.hold(one.fair_lock("fixed").lease(FIXED)).await;
-                let next = bed.enter(&two, "fixed").await;
+                let Some(fixture) = shimmed(generation) else { continue };
+                fixture.server.clock().set_rate(ppm);
+                let (one, two) = (fixture.client().await, fixture.client().await);
+                let renewed = fixture.take(&one, "renewed").await;
+                let waiter = fixture.enter(&two, "renewed").await;
+                let fixed = fixture.hold(one.fair_lock("fixed").lease(FIXED)).await;
+                let next = fixture.enter(&two, "fixed").await;
                 let began = Instant::now();
                 let next = next.granted(FIXED + HB + SLACK).await;
                 // The state is what the guard's own clock says, whenever its task runs.
                 assert_eq!(fixed.guard.state(), GuardState::Lost, "both are valid");
                 let name = generation.name();
                 measured(&format!("f67 {name} {ppm:+} ppm: a lease of 4 s"), began.elapsed());
-                bed.history.record("fixed", &fixed.owner(), Event::Lost);
+                fixture.history.record("fixed", &fixed.owner(), Event::Lost);
                 assert!(next.token() > fixed.token());
                 assert_eq!(next.release().await, Release::Released);
                 assert_eq!(fixed.release().await, Release::Lost);
@@ -175,7 +176,7 @@ fn f67_the_servers_clock_runs_fast_or_slow() {
                 assert!(!waiter.is_over());
                 assert_eq!(renewed.release().await, Release::Released);
                 waiter.granted(HB + SLACK).await.release().await;
-                assert_ordered(&bed);
+                assert_ordered(&fixture);
             }
         }
     });
@@ -191,31 +192,32 @@ fn three_waiters_behind_an_eleven_minute_hold() {
         // Shorter than our own keys live without a heartbeat.
         const STEP_S: i64 = 50;
         const STEPS: i64 = 14;
-        let Some(bed) = shimmed(Generation::Redis70) else { return };
-        let (holder, one, two) = (bed.client().await, bed.client().await, bed.client().await);
+        let Some(fixture) = shimmed(Generation::Redis70) else { return };
+        let (holder, one, two) =
+            (fixture.client().await, fixture.client().await, fixture.client().await);
         let lock = holder.fair_lock("job").lease(3_600 * LEASE);
-        let held = bed.hold(lock).await;
+        let held = fixture.hold(lock).await;
         let places = [
-            bed.enter(&one, "job").await,
-            bed.enter(&two, "job").await,
-            bed.enter(&two, "job").await,
+            fixture.enter(&one, "job").await,
+            fixture.enter(&two, "job").await,
+            fixture.enter(&two, "job").await,
         ];
-        let queue = bed.queue("job");
+        let queue = fixture.queue("job");
         for step in 1..=STEPS {
-            bed.server.clock().set_offset(step * STEP_S * SECOND_US);
+            fixture.server.clock().set_offset(step * STEP_S * SECOND_US);
             let due = real_ms() + step * STEP_S * 1_000;
             for client in [&one, &two] {
                 eventually("both have said that they live", HB + SLACK, || {
-                    beat(&bed, client) >= due
+                    beat(&fixture, client) >= due
                 });
             }
-            assert_eq!(bed.queue("job"), queue, "after {} s", step * STEP_S);
+            assert_eq!(fixture.queue("job"), queue, "after {} s", step * STEP_S);
         }
 
-        let mut java = JavaClient::new(&bed.server, STEPS * STEP_S * 1_000);
+        let mut java = JavaClient::new(&fixture.server, STEPS * STEP_S * 1_000);
         assert!(java.acquire("job", 1, DEFAULT_WAIT_MS, WATCHDOG_LEASE_MS).is_some());
         let _subscription = java.subscribe("job", 1);
-        assert_eq!(bed.queue("job")[..3], queue[..], "Java dropped one of ours");
+        assert_eq!(fixture.queue("job")[..3], queue[..], "Java dropped one of ours");
         held.release().await;
         let [first, second, third] = places;
         first.granted(SLACK).await.release().await;
@@ -223,21 +225,21 @@ fn three_waiters_behind_an_eleven_minute_hold() {
         // A second Java client, in the moment in which the third is at the head for the first time.
         assert!(java.acquire("job", 2, DEFAULT_WAIT_MS, WATCHDOG_LEASE_MS).is_some());
         let back = eventually("the third is at the head", HB + SLACK, || {
-            bed.queue("job").first() == Some(&third.owner)
+            fixture.queue("job").first() == Some(&third.owner)
         });
         measured("the third waiter is back at the head", back);
         held.release().await;
         third.granted(HB + SLACK).await.release().await;
-        assert_eq!(bed.queue("job"), [java.owner(1), java.owner(2)]);
+        assert_eq!(fixture.queue("job"), [java.owner(1), java.owner(2)]);
         assert!(java.acquire("job", 1, DEFAULT_WAIT_MS, WATCHDOG_LEASE_MS).is_none());
         assert_eq!(java.unlock("job", 1), Some(1));
-        bed.history.assert_sound();
+        fixture.history.assert_sound();
     });
 }
 
 /// The last heartbeat of a client, in milliseconds of the server's clock.
-fn beat(bed: &Bed, client: &Client) -> i64 {
-    let score = bed.call(&["ZSCORE", &key("fairlock_beats", "job"), &client.id().to_string()]);
+fn beat(fixture: &Fixture, client: &Client) -> i64 {
+    let score = fixture.call(&["ZSCORE", &key("fairlock_beats", "job"), &client.id().to_string()]);
     if score.is_nil() { 0 } else { score.text().parse().unwrap() }
 }
 

@@ -1,6 +1,6 @@
 //! A thousand waiters lose their server at once.
 
-use super::bed::{Bed, LEASE, SLACK, config, eventually, key, measured, within};
+use super::fixture::{Fixture, LEASE, SLACK, config, eventually, key, measured, within};
 use fairlock::{Client, GuardState};
 use fairlock_testkit::history::Event;
 use fairlock_testkit::raw::Raw;
@@ -35,11 +35,13 @@ fn commands(raw: &mut Raw) -> u64 {
 /// what they cost while they wait, and are served in their old order.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f62_a_thousand_waiters_reconnect() {
-    let Some(bed) = Bed::with(Server::builder(Generation::Redis70).persist(true)) else { return };
+    let Some(fixture) = Fixture::with(Server::builder(Generation::Redis70).persist(true)) else {
+        return;
+    };
     let mut clients = Vec::new();
     for _ in 0..CLIENTS {
         // The times of one client are too short for a crowd.
-        let config = config(&bed.server.url())
+        let config = config(&fixture.server.url())
             .heartbeat(BEAT)
             .watchdog_lease(60 * LEASE)
             .ping_interval(Duration::from_secs(5))
@@ -48,12 +50,12 @@ async fn f62_a_thousand_waiters_reconnect() {
             .connect_timeout(Duration::from_secs(10));
         clients.push(Client::with_config(config).await.unwrap());
     }
-    let holder = bed.take(&clients[0], "job").await;
+    let holder = fixture.take(&clients[0], "job").await;
     let mut waiters = JoinSet::new();
     for n in 0..WAITERS {
         let lock = clients[n % CLIENTS].fair_lock("job");
         let mut turn = lock.enqueue().await.unwrap();
-        let history = bed.history.clone();
+        let history = fixture.history.clone();
         waiters.spawn(async move {
             let guard = turn.wait().await.unwrap();
             let owner = guard.owner().to_string();
@@ -62,24 +64,24 @@ async fn f62_a_thousand_waiters_reconnect() {
             guard.release().await.unwrap();
         });
     }
-    let queue = bed.queue("job");
+    let queue = fixture.queue("job");
     assert_eq!(queue.len(), WAITERS);
     for owner in &queue {
-        bed.note_place("job", owner);
+        fixture.note_place("job", owner);
     }
 
-    let mut raw = bed.server.client();
+    let mut raw = fixture.server.client();
     let before = commands(&mut raw);
     // Time is what this is about: what the crowd costs in three heartbeats.
     tokio::time::sleep(3 * BEAT).await;
     let usual = commands(&mut raw) - before;
 
-    bed.server.kill9();
+    fixture.server.kill9();
     holder.becomes(GuardState::Suspect, 5 * SLACK).await;
     tokio::time::sleep(AWAY).await;
-    bed.server.restart();
+    fixture.server.restart();
     let began = Instant::now();
-    let mut raw = bed.server.client();
+    let mut raw = fixture.server.client();
     // When each inbox was back: on which channel somebody listens.
     let mut arrived = Vec::new();
     let mut seen = BTreeSet::new();
@@ -106,7 +108,7 @@ async fn f62_a_thousand_waiters_reconnect() {
     let spread = arrived[CLIENTS * 9 / 10] - arrived[CLIENTS / 10];
     assert!(spread > Duration::from_millis(200), "all in one instant: {spread:?}");
 
-    assert_eq!(bed.queue("job"), queue, "the order");
+    assert_eq!(fixture.queue("job"), queue, "the order");
     holder.becomes(GuardState::Held, ALL_OF_THEM).await;
     let released = Instant::now();
     holder.release().await;
@@ -117,6 +119,6 @@ async fn f62_a_thousand_waiters_reconnect() {
     })
     .await;
     measured("f62 a thousand turns", released.elapsed());
-    bed.history.assert_sound();
-    assert_eq!(bed.call(&["EXISTS", &key("redisson_lock_queue", "job")]).int(), 0);
+    fixture.history.assert_sound();
+    assert_eq!(fixture.call(&["EXISTS", &key("redisson_lock_queue", "job")]).int(), 0);
 }

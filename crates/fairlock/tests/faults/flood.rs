@@ -2,7 +2,7 @@
 //! asks the server at most once in 50 ms but for the first few, memory stays as it was, and the real
 //! grants arrive.
 
-use super::bed::{Bed, SLACK, eventually, inbox, measured, steady};
+use super::fixture::{Fixture, SLACK, eventually, inbox, measured, steady};
 use super::worker::Worker;
 use fairlock::Release;
 use fairlock_testkit::redisson::{DEFAULT_WAIT_MS, JavaClient, channel, channel_of};
@@ -80,11 +80,11 @@ impl Drop for Flood {
 }
 
 /// Scripts a second that the server was asked for while the flood went on.
-fn asked(bed: &Bed, what: &str, flood: &Flood) -> f64 {
-    let (calls, sent, began) = (bed.script_calls(), flood.sent(), Instant::now());
+fn asked(fixture: &Fixture, what: &str, flood: &Flood) -> f64 {
+    let (calls, sent, began) = (fixture.script_calls(), flood.sent(), Instant::now());
     // Time is what this is about.
     std::thread::sleep(LOOK);
-    let calls = bed.script_calls() - calls;
+    let calls = fixture.script_calls() - calls;
     let sent = flood.sent() - sent;
     println!("measured: f86 {what}: {calls} scripts for {sent} messages in {:?}", began.elapsed());
     flood.was_one();
@@ -100,11 +100,11 @@ fn allowed(waiters: f64) -> f64 {
 #[test]
 fn f86_a_flooded_inbox_asks_nothing_and_keeps_nothing() {
     steady(|| async {
-        let Some(bed) = Bed::redis70() else { return };
-        let holder = bed.seldom().await;
-        let held = bed.take(&holder, "job").await;
-        let mut worker = Worker::seldom(&bed.server);
-        let owner = worker.enter(&bed, "job");
+        let Some(fixture) = Fixture::redis70() else { return };
+        let holder = fixture.seldom().await;
+        let held = fixture.take(&holder, "job").await;
+        let mut worker = Worker::seldom(&fixture.server);
+        let owner = worker.enter(&fixture, "job");
         let (client, _) = owner.split_once(':').unwrap();
         let channel = format!("fairlock_inbox:{client}");
         let message = |n: u64| {
@@ -116,25 +116,25 @@ fn f86_a_flooded_inbox_asks_nothing_and_keeps_nothing() {
             };
             (channel.clone(), text)
         };
-        let flood = Flood::begin(&bed.server, (0..1_000).map(message).collect());
+        let flood = Flood::begin(&fixture.server, (0..1_000).map(message).collect());
         // The first ones make buffers grow to their size.
         eventually("the flood has begun", 5 * SLACK, || flood.sent() > RATE);
         let before = worker.memory_kib();
-        let calls = asked(&bed, "inbox", &flood);
+        let calls = asked(&fixture, "inbox", &flood);
         assert!(calls <= OTHER_MAX, "{calls} scripts: an odd message is dropped, not answered");
         let grown = worker.memory_kib().saturating_sub(before);
         println!("measured: f86 inbox: the flooded process grew by {grown} KiB");
         assert!(grown < 1_024, "{grown} KiB");
-        assert_eq!(bed.holder("job"), Some(held.owner()));
+        assert_eq!(fixture.holder("job"), Some(held.owner()));
         // The real one comes in the middle of it.
         let released = Instant::now();
         held.release().await;
-        let line = worker.granted(&bed, "job", SLACK);
+        let line = worker.granted(&fixture, "job", SLACK);
         measured("f86 inbox: hand-over in the flood", released.elapsed());
         assert_eq!(line.owner(), owner);
         flood.was_one();
         drop(flood);
-        bed.history.assert_sound();
+        fixture.history.assert_sound();
     });
 }
 
@@ -143,15 +143,15 @@ fn f86_a_flooded_inbox_asks_nothing_and_keeps_nothing() {
 #[test]
 fn f86_flooded_wake_ups_are_paced() {
     steady(|| async {
-        let Some(bed) = Bed::redis70() else { return };
-        let (one, two) = (bed.seldom().await, bed.seldom().await);
-        let mut java = JavaClient::new(&bed.server, 0);
-        let held = bed.take(&one, "job").await;
+        let Some(fixture) = Fixture::redis70() else { return };
+        let (one, two) = (fixture.seldom().await, fixture.seldom().await);
+        let mut java = JavaClient::new(&fixture.server, 0);
+        let held = fixture.take(&one, "job").await;
         assert!(java.acquire("job", 1, DEFAULT_WAIT_MS, 30_000).is_some());
-        let place = bed.enter(&two, "job").await;
+        let place = fixture.enter(&two, "job").await;
         let wake = channel_of("job", &place.owner);
         let listens = |channel: &str, clients: i64| {
-            eventually("it listens", 10 * SLACK, || bed.listeners(channel) == clients);
+            eventually("it listens", 10 * SLACK, || fixture.listeners(channel) == clients);
         };
         listens(&wake, 1);
         let plain = one.plain_lock("plain").lock().await.unwrap();
@@ -163,22 +163,22 @@ fn f86_flooded_wake_ups_are_paced() {
         listens(&channel("plain"), 2);
 
         let zero = |channel: &str| (channel.to_owned(), "0".to_owned());
-        let flood = Flood::begin(&bed.server, vec![zero(&wake)]);
-        let calls = asked(&bed, "channel of a fair waiter", &flood);
+        let flood = Flood::begin(&fixture.server, vec![zero(&wake)]);
+        let calls = asked(&fixture, "channel of a fair waiter", &flood);
         assert!(calls <= allowed(1.0), "{calls} scripts");
         drop(flood);
 
-        let flood = Flood::begin(&bed.server, vec![zero(&channel("plain"))]);
-        let calls = asked(&bed, "channel of two plain waiters", &flood);
+        let flood = Flood::begin(&fixture.server, vec![zero(&channel("plain"))]);
+        let calls = asked(&fixture, "channel of two plain waiters", &flood);
         assert!(calls <= allowed(2.0), "{calls} scripts");
         drop(flood);
 
         let all = [&wake, &channel("plain"), &inbox(&one), &inbox(&two)];
-        let flood = Flood::begin(&bed.server, all.map(|channel| zero(channel)).to_vec());
-        let calls = asked(&bed, "all channels", &flood);
+        let flood = Flood::begin(&fixture.server, all.map(|channel| zero(channel)).to_vec());
+        let calls = asked(&fixture, "all channels", &flood);
         assert!(calls <= allowed(3.0), "{calls} scripts");
         assert!(!place.is_over() && !waits.iter().any(|wait| wait.is_finished()));
-        assert_eq!(bed.holder("job"), Some(held.owner()));
+        assert_eq!(fixture.holder("job"), Some(held.owner()));
 
         // The real ones, while it goes on.
         let released = Instant::now();
@@ -193,6 +193,6 @@ fn f86_flooded_wake_ups_are_paced() {
         place.granted(SLACK).await.release().await;
         measured("f86: the fair waiter in the flood", released.elapsed());
         flood.was_one();
-        bed.history.assert_sound();
+        fixture.history.assert_sound();
     });
 }

@@ -1,9 +1,9 @@
 //! The heartbeat of the connection: every kind of silence is found in time, everybody who watches is
 //! told, and whoever stood in the queue still stands there afterwards.
 
-use super::bed::{
-    Bed, D, HB, LEASE, SLACK, all_in_turn, client, config, eventually, key, measured, ms, steady,
-    within,
+use super::fixture::{
+    D, Fixture, HB, LEASE, SLACK, all_in_turn, client, config, eventually, key, measured, ms,
+    steady, within,
 };
 use fairlock::{Client, ConnectionState, ErrorKind, GuardState, Release};
 use fairlock_testkit::proxy::Proxy;
@@ -106,10 +106,12 @@ fn sockets_to(addr: SocketAddr) -> Vec<Socket> {
 }
 
 /// Waits until the client's heartbeats reach the server again.
-fn beats_again(bed: &Bed, client: &Client) {
+fn beats_again(fixture: &Fixture, client: &Client) {
     let (beats, id) = (key("fairlock_beats", "job"), client.id().to_string());
-    let before = bed.call(&["ZSCORE", &beats, &id]);
-    eventually("it beats again", 2 * HB + SLACK, || bed.call(&["ZSCORE", &beats, &id]) != before);
+    let before = fixture.call(&["ZSCORE", &beats, &id]);
+    eventually("it beats again", 2 * HB + SLACK, || {
+        fixture.call(&["ZSCORE", &beats, &id]) != before
+    });
 }
 
 /// Five kinds of silence that end before the lease: the holder is in doubt after a ping without an
@@ -119,17 +121,17 @@ fn beats_again(bed: &Bed, client: &Client) {
 fn f55_every_silence_is_found_and_gets_over() {
     steady(|| async {
         for silence in SILENCES {
-            let Some(bed) = Bed::redis70() else { return };
-            let proxy = Proxy::start(bed.server.addr());
+            let Some(fixture) = Fixture::redis70() else { return };
+            let proxy = Proxy::start(fixture.server.addr());
             let config = config(&proxy.url()).watchdog_lease(LONG);
             let silent = Client::with_config(config).await.unwrap();
-            let other = bed.client().await;
-            let held = bed.take(&silent, "job").await;
+            let other = fixture.client().await;
+            let held = fixture.take(&silent, "job").await;
             let mut places = Vec::new();
             for n in 0..4 {
-                places.push(bed.enter([&silent, &other][n % 2], "job").await);
+                places.push(fixture.enter([&silent, &other][n % 2], "job").await);
             }
-            let queue = bed.queue("job");
+            let queue = fixture.queue("job");
             let states = recorded(&silent);
             let began = Instant::now();
             silence.begin(&proxy);
@@ -150,10 +152,10 @@ fn f55_every_silence_is_found_and_gets_over() {
             let took = held.becomes(GuardState::Held, ms(500) + SLACK).await;
             measured(&format!("{silence:?} healed to Held"), took);
             assert_eq!(*silent.connection().borrow(), Connected);
-            assert_eq!(bed.queue("job"), queue, "{silence:?}");
+            assert_eq!(fixture.queue("job"), queue, "{silence:?}");
             eventually("no socket is left over", SLACK, || sockets_to(proxy.addr()).len() == 2);
 
-            beats_again(&bed, &silent);
+            beats_again(&fixture, &silent);
             assert_eq!(held.release().await, Release::Released);
             all_in_turn(places, HB + SLACK).await;
             silent.shutdown().await;
@@ -163,7 +165,7 @@ fn f55_every_silence_is_found_and_gets_over() {
                 [Connected, Reconnecting, Connected, Closed],
                 "{silence:?}"
             );
-            bed.history.assert_sound();
+            fixture.history.assert_sound();
         }
     });
 }
@@ -174,10 +176,10 @@ fn f55_every_silence_is_found_and_gets_over() {
 fn f51_f55_the_deadline_is_kept_in_every_silence() {
     steady(|| async {
         for silence in SILENCES.into_iter().filter(|silence| *silence != Silence::HalfOpen) {
-            let Some(bed) = Bed::redis70() else { return };
-            let proxy = Proxy::start(bed.server.addr());
+            let Some(fixture) = Fixture::redis70() else { return };
+            let proxy = Proxy::start(fixture.server.addr());
             let silent = client(&proxy.url()).await;
-            let held = bed.take(&silent, "job").await;
+            let held = fixture.take(&silent, "job").await;
             silence.begin(&proxy);
             held.becomes(GuardState::Suspect, LEASE).await;
             // No answer is under way any more, so this is the deadline.
@@ -199,7 +201,10 @@ fn f51_f55_the_deadline_is_kept_in_every_silence() {
             assert!(pushed + ms(2) >= deadline, "before its time");
             let late = pushed.saturating_duration_since(deadline);
             measured(&format!("{silence:?}: told after the deadline"), late);
-            assert!(bed.holder("job").is_none() || bed.ttl("job") < ms(50), "far too early");
+            assert!(
+                fixture.holder("job").is_none() || fixture.ttl("job") < ms(50),
+                "far too early"
+            );
             held.lost(ms(1)).await;
             assert_eq!(held.release().await, Release::Lost);
         }
@@ -238,14 +243,14 @@ fn f55_a_server_that_accepts_and_never_answers() {
 #[test]
 fn f58_a_silent_inbox_costs_heartbeats_and_no_grant() {
     steady(|| async {
-        let Some(bed) = Bed::redis70() else { return };
-        let proxy = Proxy::start(bed.server.addr());
+        let Some(fixture) = Fixture::redis70() else { return };
+        let proxy = Proxy::start(fixture.server.addr());
         let clients = [client(&proxy.url()).await, client(&proxy.url()).await];
         let states = clients.each_ref().map(recorded);
-        let held = bed.take(&clients[0], "job").await;
+        let held = fixture.take(&clients[0], "job").await;
         let mut places = Vec::new();
         for n in 0..4 {
-            places.push(bed.enter(&clients[(n + 1) % 2], "job").await);
+            places.push(fixture.enter(&clients[(n + 1) % 2], "job").await);
         }
         proxy.silence_inboxes();
         // Time is what this is about: long enough for pings to find what they would find.
@@ -264,7 +269,7 @@ fn f58_a_silent_inbox_costs_heartbeats_and_no_grant() {
         for states in states {
             assert_eq!(*states.lock().unwrap(), [Connected]);
         }
-        bed.history.assert_sound();
+        fixture.history.assert_sound();
     });
 }
 
@@ -273,8 +278,8 @@ fn f58_a_silent_inbox_costs_heartbeats_and_no_grant() {
 #[test]
 fn the_connection_watch_through_twenty_cuts() {
     steady(|| async {
-        let Some(bed) = Bed::redis70() else { return };
-        let proxy = Proxy::start(bed.server.addr());
+        let Some(fixture) = Fixture::redis70() else { return };
+        let proxy = Proxy::start(fixture.server.addr());
         let client = client(&proxy.url()).await;
         let states = recorded(&client);
         let mut sleepy = client.connection();
@@ -305,7 +310,7 @@ fn the_connection_watch_through_twenty_cuts() {
         assert_eq!(states.lock().unwrap()[alternating.len()..], [Closed]);
 
         // The end without a word, as well.
-        let client = super::bed::client(&proxy.url()).await;
+        let client = super::fixture::client(&proxy.url()).await;
         let mut states = client.connection();
         drop(client);
         let last = states.wait_for(|state| *state == Closed).await.map(|state| *state);
@@ -318,11 +323,11 @@ fn the_connection_watch_through_twenty_cuts() {
 #[test]
 fn f54_a_second_short_cut_is_short() {
     steady(|| async {
-        let Some(bed) = Bed::redis70() else { return };
-        let proxy = Proxy::start(bed.server.addr());
+        let Some(fixture) = Fixture::redis70() else { return };
+        let proxy = Proxy::start(fixture.server.addr());
         let config = config(&proxy.url()).watchdog_lease(LONG);
         let client = Client::with_config(config).await.unwrap();
-        let held = bed.take(&client, "job").await;
+        let held = fixture.take(&client, "job").await;
         proxy.refuse(true);
         proxy.cut_all();
         held.becomes(GuardState::Suspect, SLACK).await;

@@ -1,6 +1,6 @@
 //! Many clients hang at once: together they cost those behind them no more than one does.
 
-use super::bed::{Bed, D, HB, LEASE, SLACK, measured, ms, steady};
+use super::fixture::{D, Fixture, HB, LEASE, SLACK, measured, ms, steady};
 use super::worker::Worker;
 use fairlock::{Client, Config};
 use fairlock_testkit::history::Event;
@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 #[test]
 fn f07_ten_hung_processes_cost_one_deadline() {
     steady(|| async {
-        let Some(bed) = Bed::redis70() else { return };
-        let client = bed.client().await;
-        let took = hung(&bed, &client, 10, HB, LEASE).await;
+        let Some(fixture) = Fixture::redis70() else { return };
+        let client = fixture.client().await;
+        let took = hung(&fixture, &client, 10, HB, LEASE).await;
         measured("f07 release to grant, past 10 hung processes", took);
         assert!(took < D + HB + SLACK, "{took:?}");
     });
@@ -23,30 +23,36 @@ fn f07_ten_hung_processes_cost_one_deadline() {
 #[test]
 fn f07_three_hung_processes_with_default_times() {
     steady(|| async {
-        let Some(bed) = Bed::redis70() else { return };
+        let Some(fixture) = Fixture::redis70() else { return };
         let client =
-            Client::with_config(Config::from_url(&bed.server.url()).unwrap()).await.unwrap();
-        let took = hung(&bed, &client, 3, ms(2_000), ms(30_000)).await;
+            Client::with_config(Config::from_url(&fixture.server.url()).unwrap()).await.unwrap();
+        let took = hung(&fixture, &client, 3, ms(2_000), ms(30_000)).await;
         measured("f07 release to grant, past 3 hung processes, default times", took);
         assert!(took < ms(8_000) + SLACK, "{took:?}");
     });
 }
 
-async fn hung(bed: &Bed, client: &Client, n: u32, beat: Duration, lease: Duration) -> Duration {
-    let held = bed.take(client, "job").await;
-    let start = |_| Worker::with(&bed.server.url(), beat, lease, []);
+async fn hung(
+    fixture: &Fixture,
+    client: &Client,
+    n: u32,
+    beat: Duration,
+    lease: Duration,
+) -> Duration {
+    let held = fixture.take(client, "job").await;
+    let start = |_| Worker::with(&fixture.server.url(), beat, lease, []);
     let mut workers: Vec<_> = (0..n).map(start).collect();
     for worker in &mut workers {
-        let dead = worker.enter(bed, "job");
-        bed.history.record("job", &dead, Event::Died);
+        let dead = worker.enter(fixture, "job");
+        fixture.history.record("job", &dead, Event::Died);
     }
-    let live = bed.enter(client, "job").await;
+    let live = fixture.enter(client, "job").await;
     workers.iter().for_each(Worker::stop);
     let released = Instant::now();
     held.release().await;
     let held = live.granted(4 * beat + 3 * SLACK).await;
     let took = held.at - released;
     held.release().await;
-    bed.history.assert_sound();
+    fixture.history.assert_sound();
     took
 }

@@ -1,6 +1,6 @@
 //! A Java client in the same queue: dead, alive, or with a wrong clock.
 
-use super::bed::{Bed, HB, SELDOM, SLACK, all_in_turn, eventually, measured, ms, steady};
+use super::fixture::{Fixture, HB, SELDOM, SLACK, all_in_turn, eventually, measured, ms, steady};
 use fairlock::Release;
 use fairlock_testkit::redisson::{DEFAULT_WAIT_MS, JavaClient, WATCHDOG_LEASE_MS, channel_of};
 use fairlock_testkit::server::Generation;
@@ -14,13 +14,13 @@ const PATIENCE: Duration = Duration::from_secs(8);
 #[test]
 fn a_dead_java_head_costs_eight_seconds() {
     steady(|| async {
-        let Some(bed) = Bed::redis70() else { return };
-        let client = bed.client().await;
-        let held = bed.take(&client, "job").await;
-        let mut java = JavaClient::new(&bed.server, 0);
+        let Some(fixture) = Fixture::redis70() else { return };
+        let client = fixture.client().await;
+        let held = fixture.take(&client, "job").await;
+        let mut java = JavaClient::new(&fixture.server, 0);
         assert!(java.acquire("job", 1, DEFAULT_WAIT_MS, WATCHDOG_LEASE_MS).is_some());
         java.kill();
-        let places = vec![bed.enter(&client, "job").await, bed.enter(&client, "job").await];
+        let places = vec![fixture.enter(&client, "job").await, fixture.enter(&client, "job").await];
         let released = Instant::now();
         held.release().await;
         let mut places = places.into_iter();
@@ -31,7 +31,7 @@ fn a_dead_java_head_costs_eight_seconds() {
         held.release().await;
         // Known by now: the next does not wait again.
         all_in_turn(places.collect(), SLACK).await;
-        bed.history.assert_sound();
+        fixture.history.assert_sound();
     });
 }
 
@@ -41,20 +41,20 @@ fn a_dead_java_head_costs_eight_seconds() {
 fn a_live_java_head_is_woken_and_served() {
     steady(|| async {
         for generation in Generation::ALL {
-            let Some(bed) = Bed::start(generation) else { continue };
-            let client = bed.seldom().await;
-            let held = bed.take(&client, "job").await;
-            let mut java = JavaClient::new(&bed.server, 0);
+            let Some(fixture) = Fixture::start(generation) else { continue };
+            let client = fixture.seldom().await;
+            let held = fixture.take(&client, "job").await;
+            let mut java = JavaClient::new(&fixture.server, 0);
             assert!(java.acquire("job", 7, DEFAULT_WAIT_MS, WATCHDOG_LEASE_MS).is_some());
             let mut subscription = java.subscribe("job", 7);
-            let place = bed.enter(&client, "job").await;
+            let place = fixture.enter(&client, "job").await;
             let released = Instant::now();
             assert_eq!(held.release().await, Release::Released);
             assert!(subscription.woken_within(SLACK), "nobody told the Java head");
             measured(&format!("{} release to waking Java", generation.name()), released.elapsed());
             assert!(java.acquire("job", 7, DEFAULT_WAIT_MS, WATCHDOG_LEASE_MS).is_none());
-            assert_eq!(bed.holder("job"), Some(java.owner(7)));
-            assert_eq!(bed.call(&["HGET", "job", &java.owner(7)]).text(), "1");
+            assert_eq!(fixture.holder("job"), Some(java.owner(7)));
+            assert_eq!(fixture.call(&["HGET", "job", &java.owner(7)]).text(), "1");
             assert!(!place.is_over());
 
             let unlocked = Instant::now();
@@ -65,8 +65,8 @@ fn a_live_java_head_is_woken_and_served() {
                 held.at - unlocked,
             );
             assert_eq!(held.release().await, Release::Released);
-            assert_eq!((bed.holder("job"), bed.queue("job")), (None, vec![]));
-            bed.history.assert_sound();
+            assert_eq!((fixture.holder("job"), fixture.queue("job")), (None, vec![]));
+            fixture.history.assert_sound();
         }
     });
 }
@@ -75,24 +75,24 @@ fn a_live_java_head_is_woken_and_served() {
 #[test]
 fn java_and_ours_alternate() {
     steady(|| async {
-        let Some(bed) = Bed::redis70() else { return };
-        let (one, two) = (bed.seldom().await, bed.seldom().await);
-        let mut java = JavaClient::new(&bed.server, 0);
-        let held = bed.take(&one, "job").await;
+        let Some(fixture) = Fixture::redis70() else { return };
+        let (one, two) = (fixture.seldom().await, fixture.seldom().await);
+        let mut java = JavaClient::new(&fixture.server, 0);
+        let held = fixture.take(&one, "job").await;
         let mut places = Vec::new();
         let mut subscriptions = Vec::new();
         for n in 0..4 {
-            places.push(bed.enter(if n % 2 == 0 { &one } else { &two }, "job").await);
+            places.push(fixture.enter(if n % 2 == 0 { &one } else { &two }, "job").await);
             assert!(java.acquire("job", n, DEFAULT_WAIT_MS, WATCHDOG_LEASE_MS).is_some());
             subscriptions.push(java.subscribe("job", n));
         }
         // The first waiter listens to Java, and its client's next heartbeat is far away: the one that
         // is its oldest then must begin to listen by itself.
         let first = channel_of("job", &places[0].owner);
-        eventually("the first listens", SLACK, || bed.listeners(&first) == 1);
+        eventually("the first listens", SLACK, || fixture.listeners(&first) == 1);
         let mut calls = (0, Instant::now());
         eventually("nobody asks any more", 2 * SLACK, || {
-            let now = bed.script_calls();
+            let now = fixture.script_calls();
             if now != calls.0 {
                 calls = (now, Instant::now());
             }
@@ -106,11 +106,11 @@ fn java_and_ours_alternate() {
             held.release().await;
             assert!(subscriptions[n as usize].woken_within(SLACK), "nobody told Java's thread {n}");
             assert!(java.acquire("job", n, DEFAULT_WAIT_MS, WATCHDOG_LEASE_MS).is_none());
-            assert_eq!(bed.call(&["HGET", "job", &java.owner(n)]).text(), "1");
+            assert_eq!(fixture.call(&["HGET", "job", &java.owner(n)]).text(), "1");
             assert_eq!(java.unlock("job", n), Some(1));
         }
-        assert_eq!((bed.holder("job"), bed.queue("job")), (None, vec![]));
-        bed.history.assert_sound();
+        assert_eq!((fixture.holder("job"), fixture.queue("job")), (None, vec![]));
+        fixture.history.assert_sound();
     });
 }
 
@@ -119,26 +119,26 @@ fn java_and_ours_alternate() {
 #[test]
 fn a_java_client_with_a_fast_clock_drops_ours() {
     steady(|| async {
-        let Some(bed) = Bed::redis70() else { return };
-        let (one, two) = (bed.client().await, bed.client().await);
-        let held = bed.take(&one, "job").await;
+        let Some(fixture) = Fixture::redis70() else { return };
+        let (one, two) = (fixture.client().await, fixture.client().await);
+        let held = fixture.take(&one, "job").await;
         let mut places = Vec::new();
         for client in [&one, &two, &one] {
-            places.push(bed.enter(client, "job").await);
+            places.push(fixture.enter(client, "job").await);
         }
-        let queue = bed.queue("job");
-        let mut java = JavaClient::new(&bed.server, 600_000);
+        let queue = fixture.queue("job");
+        let mut java = JavaClient::new(&fixture.server, 600_000);
         assert!(java.acquire("job", 1, DEFAULT_WAIT_MS, WATCHDOG_LEASE_MS).is_some());
-        assert_eq!(bed.queue("job"), [java.owner(1)], "ours were dropped");
+        assert_eq!(fixture.queue("job"), [java.owner(1)], "ours were dropped");
         let took = eventually("ours are back in their places", HB + SLACK, || {
-            let now = bed.queue("job");
+            let now = fixture.queue("job");
             now.len() == queue.len() + 1 && now[..queue.len()] == queue[..]
         });
         measured("dropped by a fast Java clock to being back", took);
         held.release().await;
         all_in_turn(places, HB + SLACK).await;
         java.leave("job", 1, DEFAULT_WAIT_MS);
-        bed.history.assert_sound();
+        fixture.history.assert_sound();
     });
 }
 
@@ -147,14 +147,14 @@ fn a_java_client_with_a_fast_clock_drops_ours() {
 #[test]
 fn ours_behind_java_that_leaves_in_silence_looks_four_times_a_heartbeat() {
     steady(|| async {
-        let Some(bed) = Bed::redis70() else { return };
-        let client = bed.seldom().await;
-        let mut java = JavaClient::new(&bed.server, 0);
+        let Some(fixture) = Fixture::redis70() else { return };
+        let client = fixture.seldom().await;
+        let mut java = JavaClient::new(&fixture.server, 0);
         assert!(java.acquire("job", 1, DEFAULT_WAIT_MS, WATCHDOG_LEASE_MS).is_none());
         assert!(java.acquire("job", 2, DEFAULT_WAIT_MS, WATCHDOG_LEASE_MS).is_some());
-        let place = bed.enter(&client, "job").await;
+        let place = fixture.enter(&client, "job").await;
         let channel = channel_of("job", &place.owner);
-        eventually("ours listens", SLACK, || bed.listeners(&channel) == 1);
+        eventually("ours listens", SLACK, || fixture.listeners(&channel) == 1);
         assert_eq!(java.unlock("job", 1), Some(1));
         java.leave("job", 2, DEFAULT_WAIT_MS);
         let left = Instant::now();
@@ -164,14 +164,14 @@ fn ours_behind_java_that_leaves_in_silence_looks_four_times_a_heartbeat() {
 
         // What it costs: two calls a second with heartbeats of 2 s, and no more.
         assert!(java.acquire("job", 1, DEFAULT_WAIT_MS, WATCHDOG_LEASE_MS).is_none());
-        let place = bed.enter(&client, "job").await;
+        let place = fixture.enter(&client, "job").await;
         let channel = channel_of("job", &place.owner);
-        eventually("ours listens", SLACK, || bed.listeners(&channel) == 1);
+        eventually("ours listens", SLACK, || fixture.listeners(&channel) == 1);
         // The look after the subscription; from here on nothing but time causes calls.
         tokio::time::sleep(ms(500)).await;
-        let before = bed.script_calls();
+        let before = fixture.script_calls();
         tokio::time::sleep(SELDOM).await;
-        let calls = bed.script_calls() - before;
+        let calls = fixture.script_calls() - before;
         assert!((4..=5).contains(&calls), "{calls} calls in a heartbeat's time");
         assert_eq!(java.unlock("job", 1), Some(1));
         place.granted(SLACK).await.release().await;
@@ -182,12 +182,12 @@ fn ours_behind_java_that_leaves_in_silence_looks_four_times_a_heartbeat() {
 #[test]
 fn a_dead_java_holder_costs_its_lease() {
     steady(|| async {
-        let Some(bed) = Bed::redis70() else { return };
-        let client = bed.client().await;
-        let mut java = JavaClient::new(&bed.server, 0);
+        let Some(fixture) = Fixture::redis70() else { return };
+        let client = fixture.client().await;
+        let mut java = JavaClient::new(&fixture.server, 0);
         assert!(java.acquire("job", 1, DEFAULT_WAIT_MS, 1_500).is_none());
-        let place = bed.enter(&client, "job").await;
-        let (killed, left) = (Instant::now(), bed.ttl("job"));
+        let place = fixture.enter(&client, "job").await;
+        let (killed, left) = (Instant::now(), fixture.ttl("job"));
         java.kill();
         let held = place.granted(left + ms(300) + SLACK).await;
         measured("after the lease of a dead Java holder", (held.at - killed).saturating_sub(left));

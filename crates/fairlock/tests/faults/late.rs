@@ -1,7 +1,7 @@
 //! Requests arrive once more, or long after whoever sent them has given up.
 
-use super::bed::{
-    Bed, D, HB, LEASE, SLACK, client, config, eventually, key, measured, ms, steady, within,
+use super::fixture::{
+    D, Fixture, HB, LEASE, SLACK, client, config, eventually, key, measured, ms, steady, within,
 };
 use fairlock::{Client, ErrorKind, GuardState, Release};
 use fairlock_testkit::proxy::Proxy;
@@ -12,10 +12,10 @@ use std::time::Instant;
 #[test]
 fn a05_a_late_acquire_takes_nothing() {
     steady(|| async {
-        let Some(bed) = Bed::redis70() else { return };
-        let proxy = Proxy::start(bed.server.addr());
+        let Some(fixture) = Fixture::redis70() else { return };
+        let proxy = Proxy::start(fixture.server.addr());
         let client = client(&proxy.url()).await;
-        bed.take(&client, "job").await.release().await;
+        fixture.take(&client, "job").await.release().await;
         proxy.hold_requests(true);
         let lock = client.fair_lock("job");
         let attempt = tokio::spawn(async move { lock.lock().await });
@@ -24,14 +24,14 @@ fn a05_a_late_acquire_takes_nothing() {
         attempt.abort();
         assert!(attempt.await.unwrap_err().is_cancelled());
         proxy.cut_clients();
-        let buried = || bed.call(&["KEYS", "fairlock_buried*"]).array().len();
+        let buried = || fixture.call(&["KEYS", "fairlock_buried*"]).array().len();
         let took = eventually("the request is buried", 2 * SLACK, || buried() == 1);
         measured("a05 reconnect to the burial", took);
-        let before = bed.script_calls();
+        let before = fixture.script_calls();
         proxy.hold_requests(false);
-        eventually("the late request arrives", SLACK, || bed.script_calls() > before);
-        assert_eq!((bed.holder("job"), bed.queue("job")), (None, vec![]));
-        bed.take(&client, "job").await.release().await;
+        eventually("the late request arrives", SLACK, || fixture.script_calls() > before);
+        assert_eq!((fixture.holder("job"), fixture.queue("job")), (None, vec![]));
+        fixture.take(&client, "job").await.release().await;
     });
 }
 
@@ -39,10 +39,10 @@ fn a05_a_late_acquire_takes_nothing() {
 #[test]
 fn a05_a_late_acquire_queues_nobody() {
     steady(|| async {
-        let Some(bed) = Bed::redis70() else { return };
-        let proxy = Proxy::start(bed.server.addr());
-        let (stuck, other) = (client(&proxy.url()).await, bed.client().await);
-        let held = bed.take(&other, "job").await;
+        let Some(fixture) = Fixture::redis70() else { return };
+        let proxy = Proxy::start(fixture.server.addr());
+        let (stuck, other) = (client(&proxy.url()).await, fixture.client().await);
+        let held = fixture.take(&other, "job").await;
         proxy.hold_requests(true);
         let lock = stuck.fair_lock("job");
         let attempt = tokio::spawn(async move { lock.lock().await.map(drop) });
@@ -50,14 +50,14 @@ fn a05_a_late_acquire_queues_nobody() {
         // The caller's future is dropped.
         attempt.abort();
         proxy.cut_clients();
-        let buried = || bed.call(&["KEYS", "fairlock_buried*"]).array().len();
+        let buried = || fixture.call(&["KEYS", "fairlock_buried*"]).array().len();
         eventually("the request is buried", 2 * SLACK, || buried() == 1);
-        let before = bed.script_calls();
+        let before = fixture.script_calls();
         proxy.hold_requests(false);
-        eventually("the late request arrives", SLACK, || bed.script_calls() > before);
-        assert_eq!(bed.queue("job"), [""; 0]);
+        eventually("the late request arrives", SLACK, || fixture.script_calls() > before);
+        assert_eq!(fixture.queue("job"), [""; 0]);
         assert_eq!(held.release().await, Release::Released);
-        assert_eq!(bed.holder("job"), None);
+        assert_eq!(fixture.holder("job"), None);
     });
 }
 
@@ -66,17 +66,17 @@ fn a05_a_late_acquire_queues_nobody() {
 #[test]
 fn a05_a_late_acquire_is_freed() {
     steady(|| async {
-        let Some(bed) = Bed::redis70() else { return };
-        let proxy = Proxy::start(bed.server.addr());
+        let Some(fixture) = Fixture::redis70() else { return };
+        let proxy = Proxy::start(fixture.server.addr());
         let client = client(&proxy.url()).await;
-        bed.take(&client, "job").await.release().await;
+        fixture.take(&client, "job").await.release().await;
         proxy.black_hole_to_client(true);
         let attempt = client.fair_lock("job").try_lock_for(ms(150)).await;
         assert_eq!(attempt.unwrap_err().kind(), ErrorKind::Unknown);
-        assert!(bed.holder("job").is_some(), "it was carried out");
+        assert!(fixture.holder("job").is_some(), "it was carried out");
         let healed = Instant::now();
         proxy.black_hole_to_client(false);
-        eventually("the lock is free", SLACK, || bed.holder("job").is_none());
+        eventually("the lock is free", SLACK, || fixture.holder("job").is_none());
         measured("a05 healed to free", healed.elapsed());
     });
 }
@@ -85,24 +85,24 @@ fn a05_a_late_acquire_is_freed() {
 #[test]
 fn a05_a_late_heartbeat_heals_nobody() {
     steady(|| async {
-        let Some(bed) = Bed::redis70() else { return };
-        let proxy = Proxy::start(bed.server.addr());
-        let (stuck, other) = (client(&proxy.url()).await, bed.client().await);
-        let held = bed.take(&other, "job").await;
+        let Some(fixture) = Fixture::redis70() else { return };
+        let proxy = Proxy::start(fixture.server.addr());
+        let (stuck, other) = (client(&proxy.url()).await, fixture.client().await);
+        let held = fixture.take(&other, "job").await;
         let lock = stuck.fair_lock("job");
         let attempt = tokio::spawn(async move { lock.lock().await.map(drop) });
-        bed.joined("job", &[]);
+        fixture.joined("job", &[]);
         proxy.hold_requests(true);
         proxy.wait_until(|counts| counts.requests_held >= 1);
         attempt.abort();
         proxy.cut_clients();
-        eventually("it has left", 2 * SLACK, || bed.queue("job").is_empty());
-        let before = bed.script_calls();
+        eventually("it has left", 2 * SLACK, || fixture.queue("job").is_empty());
+        let before = fixture.script_calls();
         proxy.hold_requests(false);
-        eventually("the late heartbeat arrives", SLACK, || bed.script_calls() > before);
-        assert_eq!(bed.queue("job"), [""; 0]);
+        eventually("the late heartbeat arrives", SLACK, || fixture.script_calls() > before);
+        assert_eq!(fixture.queue("job"), [""; 0]);
         held.release().await;
-        assert_eq!(bed.holder("job"), None);
+        assert_eq!(fixture.holder("job"), None);
     });
 }
 
@@ -111,34 +111,34 @@ fn a05_a_late_heartbeat_heals_nobody() {
 #[test]
 fn f57_old_requests_arrive_once_more() {
     steady(|| async {
-        let Some(bed) = Bed::redis70() else { return };
-        let proxy = Proxy::start(bed.server.addr());
+        let Some(fixture) = Fixture::redis70() else { return };
+        let proxy = Proxy::start(fixture.server.addr());
         let client = client(&proxy.url()).await;
         // Everything is known to the server, so that each request is one script.
-        let warm = bed.take(&client, "job").await;
+        let warm = fixture.take(&client, "job").await;
         tokio::time::sleep(LEASE / 2).await;
         warm.release().await;
 
         let scripts = proxy.counts().scripts;
-        let first = bed.take(&client, "job").await;
+        let first = fixture.take(&client, "job").await;
         proxy.wait_until(|counts| counts.scripts == scripts + 2);
         // The renewal has been answered when the release goes out.
         first.release().await;
         let lock = client.fair_lock("job").lease(10 * LEASE);
-        let second = bed.hold(lock).await;
-        let (holder, ttl) = (bed.holder("job"), bed.ttl("job"));
+        let second = fixture.hold(lock).await;
+        let (holder, ttl) = (fixture.holder("job"), fixture.ttl("job"));
         assert!(ttl > 9 * LEASE);
 
         let replies = proxy.replay(3);
         assert_eq!(proxy.counts().scripts, scripts + 4, "renewal, release, acquisition");
         let tags: Vec<_> = replies.iter().map(|reply| reply.array()[2].text()).collect();
         assert_eq!(tags, ["nothold", "nothold", "granted"]);
-        assert_eq!(bed.holder("job"), holder);
-        assert_eq!(bed.call(&["HVALS", "job"]).array()[0].text(), "1");
-        assert!(bed.ttl("job") <= ttl && bed.ttl("job") > 9 * LEASE);
+        assert_eq!(fixture.holder("job"), holder);
+        assert_eq!(fixture.call(&["HVALS", "job"]).array()[0].text(), "1");
+        assert!(fixture.ttl("job") <= ttl && fixture.ttl("job") > 9 * LEASE);
         assert_eq!(second.guard.state(), GuardState::Held);
         assert_eq!(second.release().await, Release::Released);
-        bed.history.assert_sound();
+        fixture.history.assert_sound();
     });
 }
 
@@ -146,11 +146,11 @@ fn f57_old_requests_arrive_once_more() {
 #[test]
 fn a05_an_old_reentry_arrives_once_more() {
     steady(|| async {
-        let Some(bed) = Bed::redis70() else { return };
-        let proxy = Proxy::start(bed.server.addr());
+        let Some(fixture) = Fixture::redis70() else { return };
+        let proxy = Proxy::start(fixture.server.addr());
         let client = client(&proxy.url()).await;
         let lock = client.fair_lock("job").lease(10 * LEASE);
-        let held = bed.hold(lock).await;
+        let held = fixture.hold(lock).await;
         for _ in 0..2 {
             let inner = held.guard.reenter().await.unwrap();
             assert_eq!(inner.release().await.unwrap(), Release::StillHeld(1));
@@ -159,9 +159,9 @@ fn a05_an_old_reentry_arrives_once_more() {
         let replies = proxy.replay(2);
         let tags: Vec<_> = replies.iter().map(|reply| reply.array()[2].text()).collect();
         assert_eq!(tags, ["stale", "held"]);
-        assert_eq!(bed.call(&["HVALS", "job"]).array()[0].text(), "1");
+        assert_eq!(fixture.call(&["HVALS", "job"]).array()[0].text(), "1");
         assert_eq!(held.release().await, Release::Released);
-        assert_eq!(bed.holder("job"), None);
+        assert_eq!(fixture.holder("job"), None);
     });
 }
 
@@ -170,23 +170,23 @@ fn a05_an_old_reentry_arrives_once_more() {
 #[test]
 fn f57_a_replayed_acquire_costs_a_deadline() {
     steady(|| async {
-        let Some(bed) = Bed::redis70() else { return };
-        let proxy = Proxy::start(bed.server.addr());
-        let (replayed, other) = (client(&proxy.url()).await, bed.client().await);
+        let Some(fixture) = Fixture::redis70() else { return };
+        let proxy = Proxy::start(fixture.server.addr());
+        let (replayed, other) = (client(&proxy.url()).await, fixture.client().await);
         for _ in 0..2 {
-            bed.take(&replayed, "job").await.release().await;
+            fixture.take(&replayed, "job").await.release().await;
         }
-        let held = bed.take(&other, "job").await;
+        let held = fixture.take(&other, "job").await;
         // The acquisition and the release of before.
         proxy.replay(2);
-        assert_eq!(bed.queue("job").len(), 1, "a ghost");
-        let next = bed.enter(&other, "job").await;
+        assert_eq!(fixture.queue("job").len(), 1, "a ghost");
+        let next = fixture.enter(&other, "job").await;
         let released = Instant::now();
         held.release().await;
         let held = next.granted(D + 2 * HB + SLACK).await;
         measured("f57 release to grant, past a ghost", held.at - released);
         held.release().await;
-        assert_eq!(bed.call(&["EXISTS", &key("redisson_lock_queue", "job")]).int(), 0);
+        assert_eq!(fixture.call(&["EXISTS", &key("redisson_lock_queue", "job")]).int(), 0);
     });
 }
 
@@ -195,20 +195,20 @@ fn f57_a_replayed_acquire_costs_a_deadline() {
 #[test]
 fn f53_the_store_is_not_reached_in_time() {
     steady(|| async {
-        let Some(bed) = Bed::redis70() else { return };
-        let proxy = Proxy::start(bed.server.addr());
+        let Some(fixture) = Fixture::redis70() else { return };
+        let proxy = Proxy::start(fixture.server.addr());
         let config = config(&proxy.url()).store_timeout(ms(700));
         let client = Client::with_config(config).await.unwrap();
-        bed.take(&client, "job").await.release().await;
+        fixture.take(&client, "job").await.release().await;
         proxy.black_hole_to_client(true);
         let began = Instant::now();
         let error = client.fair_lock("job").lock().await.unwrap_err();
         measured("f53 store timeout of 700 ms", began.elapsed());
         assert!(began.elapsed() < ms(700) + ms(500) + SLACK);
         assert_eq!(error.kind(), ErrorKind::Unknown, "{error}");
-        assert!(bed.holder("job").is_some(), "it was carried out");
+        assert!(fixture.holder("job").is_some(), "it was carried out");
         proxy.black_hole_to_client(false);
-        eventually("the lock is free", LEASE + SLACK, || bed.holder("job").is_none());
+        eventually("the lock is free", LEASE + SLACK, || fixture.holder("job").is_none());
     });
 }
 
@@ -218,9 +218,9 @@ fn f53_the_store_is_not_reached_in_time() {
 fn f56_a_late_reply_answers_its_own_call() {
     const LOCKS: u64 = 20;
     steady(|| async {
-        let Some(bed) = Bed::redis70() else { return };
-        let proxy = Proxy::start(bed.server.addr());
-        let keeper = bed.seldom().await;
+        let Some(fixture) = Fixture::redis70() else { return };
+        let proxy = Proxy::start(fixture.server.addr());
+        let keeper = fixture.seldom().await;
         let mut owners = Vec::new();
         for name in 0..LOCKS {
             let guard = keeper.plain_lock(format!("job {name}")).lock().await.unwrap();

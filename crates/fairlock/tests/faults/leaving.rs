@@ -1,14 +1,14 @@
 //! Locks that are left to the store, and places that are given up, while replies and connections
 //! are lost.
 
-use super::bed::{Bed, LEASE, SLACK, client, config, eventually, ms, steady, within};
+use super::fixture::{Fixture, LEASE, SLACK, client, config, eventually, ms, steady, within};
 use fairlock::{Client, ErrorKind};
 use fairlock_testkit::proxy::Proxy;
 use std::time::Instant;
 
 /// How many late copies of requests for the lock will be refused.
-fn buried(bed: &Bed) -> usize {
-    bed.call(&["KEYS", "fairlock_buried:{job}:*"]).array().len()
+fn buried(fixture: &Fixture) -> usize {
+    fixture.call(&["KEYS", "fairlock_buried:{job}:*"]).array().len()
 }
 
 /// A client behind a proxy; the server knows all scripts that it will call.
@@ -24,9 +24,9 @@ async fn behind(proxy: &Proxy, client: Client) -> Client {
 #[test]
 fn a_detach_whose_reply_is_lost() {
     steady(|| async {
-        let Some(bed) = Bed::redis70() else { return };
+        let Some(fixture) = Fixture::redis70() else { return };
         for cut in [true, false] {
-            let proxy = Proxy::start(bed.server.addr());
+            let proxy = Proxy::start(fixture.server.addr());
             proxy.cut_after_reply_lost(cut);
             let client = behind(&proxy, client(&proxy.url()).await).await;
             let lock = client.fair_lock("job").max_hold(2 * LEASE);
@@ -36,10 +36,10 @@ fn a_detach_whose_reply_is_lost() {
             let detached = within("the copy", LEASE + SLACK, guard.detach()).await.unwrap();
             assert_eq!(proxy.counts().replies_dropped, 1);
             let left = detached.remaining();
-            assert!(left <= bed.ttl("job"), "{left:?}");
-            assert_eq!(bed.holder("job"), Some(owner));
+            assert!(left <= fixture.ttl("job"), "{left:?}");
+            assert_eq!(fixture.holder("job"), Some(owner));
             drop(client);
-            eventually("it ends", LEASE + SLACK, || bed.holder("job").is_none());
+            eventually("it ends", LEASE + SLACK, || fixture.holder("job").is_none());
             assert!(detached.remaining().is_zero());
             assert!(since.elapsed() <= 2 * LEASE + SLACK, "{:?}", since.elapsed());
         }
@@ -51,8 +51,8 @@ fn a_detach_whose_reply_is_lost() {
 #[test]
 fn late_copies_are_refused_when_a_detached_hold_is_over() {
     steady(|| async {
-        let Some(bed) = Bed::redis70() else { return };
-        let proxy = Proxy::start(bed.server.addr());
+        let Some(fixture) = Fixture::redis70() else { return };
+        let proxy = Proxy::start(fixture.server.addr());
         let client = behind(&proxy, client(&proxy.url()).await).await;
         proxy.drop_replies(1);
         let lock = client.fair_lock("job").lease(2 * LEASE);
@@ -60,15 +60,15 @@ fn late_copies_are_refused_when_a_detached_hold_is_over() {
         assert_eq!(proxy.counts().replies_dropped, 1);
         let detached = guard.detach().await.unwrap();
         while !detached.remaining().is_zero() {
-            let (holder, refused) = (bed.holder("job"), buried(&bed));
+            let (holder, refused) = (fixture.holder("job"), buried(&fixture));
             if !detached.remaining().is_zero() {
                 assert_eq!(holder, Some(detached.owner().to_string()), "freed too early");
                 assert_eq!(refused, 0);
             }
             tokio::time::sleep(ms(10)).await;
         }
-        eventually("it ends", SLACK, || bed.holder("job").is_none());
-        eventually("late copies are refused", 2 * LEASE + SLACK, || buried(&bed) == 1);
+        eventually("it ends", SLACK, || fixture.holder("job").is_none());
+        eventually("late copies are refused", 2 * LEASE + SLACK, || buried(&fixture) == 1);
     });
 }
 
@@ -76,16 +76,16 @@ fn late_copies_are_refused_when_a_detached_hold_is_over() {
 #[test]
 fn leaving_without_a_store_is_unknown_and_goes_on() {
     steady(|| async {
-        let Some(bed) = Bed::redis70() else { return };
-        let proxy = Proxy::start(bed.server.addr());
+        let Some(fixture) = Fixture::redis70() else { return };
+        let proxy = Proxy::start(fixture.server.addr());
         let timeout = ms(700);
         let quick = config(&proxy.url()).store_timeout(timeout);
         let client = behind(&proxy, Client::with_config(quick).await.unwrap()).await;
-        let holder = bed.client().await;
+        let holder = fixture.client().await;
         let guard = holder.fair_lock("job").lock().await.unwrap();
         let turn = client.fair_lock("job").enqueue().await.unwrap();
         let (name, owner) = (turn.name().clone(), turn.owner().clone());
-        assert_eq!(bed.queue("job"), [owner.to_string()]);
+        assert_eq!(fixture.queue("job"), [owner.to_string()]);
         proxy.refuse(true);
         proxy.cut_clients();
         let began = Instant::now();
@@ -93,9 +93,9 @@ fn leaving_without_a_store_is_unknown_and_goes_on() {
         assert!(began.elapsed() >= timeout, "{:?}", began.elapsed());
         assert_eq!(error.kind(), ErrorKind::Unknown, "{error}");
         assert_eq!((error.lock(), error.owner()), (Some(&name), Some(&owner)));
-        assert_eq!(bed.queue("job"), [owner.to_string()]);
+        assert_eq!(fixture.queue("job"), [owner.to_string()]);
         proxy.refuse(false);
-        eventually("it leaves", 4 * SLACK, || bed.queue("job").is_empty());
+        eventually("it leaves", 4 * SLACK, || fixture.queue("job").is_empty());
         guard.release().await.unwrap();
     });
 }
@@ -105,8 +105,8 @@ fn leaving_without_a_store_is_unknown_and_goes_on() {
 #[test]
 fn d24_no_renewal_comes_after_the_time_that_was_named() {
     steady(|| async {
-        let Some(bed) = Bed::redis70() else { return };
-        let proxy = Proxy::start(bed.server.addr());
+        let Some(fixture) = Fixture::redis70() else { return };
+        let proxy = Proxy::start(fixture.server.addr());
         let client = behind(&proxy, client(&proxy.url()).await).await;
         let lock = client.fair_lock("job");
         for offset in [0, 1, 2, 3, 4, 60] {
@@ -124,7 +124,7 @@ fn d24_no_renewal_comes_after_the_time_that_was_named() {
             proxy.cut_clients();
             let holder = within("it is back", 4 * SLACK, lock.holder()).await.unwrap();
             assert_eq!(holder.unwrap().owner, *detached.owner());
-            let ttl = bed.ttl("job");
+            let ttl = fixture.ttl("job");
             assert!(ttl + ms(1) >= detached.remaining(), "{ttl:?}, not {left:?}");
             assert!(lock.force_unlock().await.unwrap());
         }
@@ -135,8 +135,8 @@ fn d24_no_renewal_comes_after_the_time_that_was_named() {
 #[test]
 fn d24_late_copies_are_refused_when_the_time_is_over() {
     steady(|| async {
-        let Some(bed) = Bed::redis70() else { return };
-        let proxy = Proxy::start(bed.server.addr());
+        let Some(fixture) = Fixture::redis70() else { return };
+        let proxy = Proxy::start(fixture.server.addr());
         let client = behind(&proxy, client(&proxy.url()).await).await;
         proxy.drop_replies(1);
         let guard =
@@ -144,13 +144,13 @@ fn d24_late_copies_are_refused_when_the_time_is_over() {
         assert_eq!(proxy.counts().replies_dropped, 1);
         let detached = guard.detach_for(3 * LEASE).await.unwrap();
         while !detached.remaining().is_zero() {
-            let holder = bed.holder("job");
+            let holder = fixture.holder("job");
             if !detached.remaining().is_zero() {
                 assert_eq!(holder, Some(detached.owner().to_string()), "freed too early");
             }
             tokio::time::sleep(ms(10)).await;
         }
-        eventually("it ends", SLACK, || bed.holder("job").is_none());
+        eventually("it ends", SLACK, || fixture.holder("job").is_none());
     });
 }
 
@@ -158,9 +158,9 @@ fn d24_late_copies_are_refused_when_the_time_is_over() {
 #[test]
 fn d24_a_failed_leave_is_taken_back() {
     steady(|| async {
-        let Some(bed) = Bed::redis70() else { return };
+        let Some(fixture) = Fixture::redis70() else { return };
         for kind in ["fair", "plain", "simple"] {
-            let proxy = Proxy::start(bed.server.addr());
+            let proxy = Proxy::start(fixture.server.addr());
             let client = behind(&proxy, client(&proxy.url()).await).await;
             let lock = match kind {
                 "fair" => client.fair_lock(kind),
@@ -174,11 +174,11 @@ fn d24_a_failed_leave_is_taken_back() {
             let error = within("the error", LEASE + 2 * SLACK, guard.detach_for(60 * LEASE)).await;
             let error = error.unwrap_err();
             assert!(matches!(error.kind(), ErrorKind::Unknown | ErrorKind::Lost), "{error}");
-            assert!(bed.ttl(kind) > 30 * LEASE, "the server carried it out");
+            assert!(fixture.ttl(kind) > 30 * LEASE, "the server carried it out");
             // Longer than the release is tried.
             tokio::time::sleep(LEASE).await;
             proxy.refuse(false);
-            eventually("it is free", 6 * SLACK, || bed.ttl(kind) == ms(0));
+            eventually("it is free", 6 * SLACK, || fixture.ttl(kind) == ms(0));
         }
     });
 }

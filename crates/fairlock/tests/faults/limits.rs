@@ -1,7 +1,7 @@
 //! Limits of the process that are reached for seconds: threads and descriptors. What cannot be done is an error, and all of
 //! it works again afterwards.
 
-use super::bed::{Bed, HB, LEASE, SLACK, measured, ms, steady};
+use super::fixture::{Fixture, HB, LEASE, SLACK, measured, ms, steady};
 use super::worker::Worker;
 use fairlock_testkit::history::Event;
 use rustix::process::{Resource, getrlimit};
@@ -40,13 +40,13 @@ fn limit(worker: &Worker, what: &str, most: &str) {
 }
 
 /// The connections are cut while nothing can be had of `what`; then it can again.
-fn reached_for_seconds(bed: &Bed, url: &str, (what, kind): (&str, Resource)) {
+fn reached_for_seconds(fixture: &Fixture, url: &str, (what, kind): (&str, Resource)) {
     let name = format!("job-{what}");
     let mut worker = limited(url);
-    let line = worker.take(bed, &name);
+    let line = worker.take(fixture, &name);
     limit(&worker, what, "1");
-    bed.call(&["CLIENT", "KILL", "TYPE", "normal"]);
-    bed.call(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+    fixture.call(&["CLIENT", "KILL", "TYPE", "normal"]);
+    fixture.call(&["CLIENT", "KILL", "TYPE", "pubsub"]);
     worker.expect("state 0 Suspect", SLACK);
     let again = worker.hear("state 0 Held", ms(SECONDS));
     assert!(again.is_none(), "{what}: it has connected in spite of the limit");
@@ -63,7 +63,7 @@ fn reached_for_seconds(bed: &Bed, url: &str, (what, kind): (&str, Resource)) {
     worker.expect("granted 1", SLACK);
     worker.order("release 0");
     assert_eq!(worker.expect("released", SLACK).words[2], "Released");
-    bed.history.record(&name, line.owner(), Event::Released);
+    fixture.history.record(&name, line.owner(), Event::Released);
 }
 
 /// D41: the system has no thread for some seconds, and the connections are lost meanwhile. The look-up of the server's
@@ -71,9 +71,9 @@ fn reached_for_seconds(bed: &Bed, url: &str, (what, kind): (&str, Resource)) {
 #[test]
 fn d41_no_thread_for_seconds() {
     steady(|| async {
-        let Some(bed) = Bed::redis70() else { return };
-        let url = format!("redis://localhost:{}/", bed.server.port());
-        reached_for_seconds(&bed, &url, ("nproc", Resource::Nproc));
+        let Some(fixture) = Fixture::redis70() else { return };
+        let url = format!("redis://localhost:{}/", fixture.server.port());
+        reached_for_seconds(&fixture, &url, ("nproc", Resource::Nproc));
     });
 }
 
@@ -81,9 +81,9 @@ fn d41_no_thread_for_seconds() {
 #[test]
 fn d41_no_descriptor_for_seconds() {
     steady(|| async {
-        let Some(bed) = Bed::redis70() else { return };
-        let url = format!("redis://localhost:{}/", bed.server.port());
-        reached_for_seconds(&bed, &url, ("nofile", Resource::Nofile));
+        let Some(fixture) = Fixture::redis70() else { return };
+        let url = format!("redis://localhost:{}/", fixture.server.port());
+        reached_for_seconds(&fixture, &url, ("nofile", Resource::Nofile));
     });
 }
 
@@ -99,15 +99,16 @@ fn d41_no_thread_to_read_the_files_of_tls() {
     steady(|| async {
         let (files, ca) = (Files::default(), Ca::new("ours"));
         let identity = files.identity("server", &ca.server(), &ca);
-        let Some(bed) = Bed::with(Server::builder(Generation::Redis70).tls(&identity)) else {
+        let Some(fixture) = Fixture::with(Server::builder(Generation::Redis70).tls(&identity))
+        else {
             return;
         };
         // The worker is another user.
         set_permissions(files.path(), Permissions::from_mode(0o755)).unwrap();
         let ca = files.put("trusted.pem", ca.pem());
         set_permissions(&ca, Permissions::from_mode(0o644)).unwrap();
-        let port = bed.server.port();
+        let port = fixture.server.port();
         let url = format!("rediss://127.0.0.1:{port}/?ca={}", ca.display());
-        reached_for_seconds(&bed, &url, ("nproc", Resource::Nproc));
+        reached_for_seconds(&fixture, &url, ("nproc", Resource::Nproc));
     });
 }

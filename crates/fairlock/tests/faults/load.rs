@@ -1,6 +1,6 @@
 //! Scripts and connections are lost again and again while many take turns.
 
-use super::bed::{Bed, HB, Held, SLACK, all_in_turn, measured, ms, steady, within};
+use super::fixture::{Fixture, HB, Held, SLACK, all_in_turn, measured, ms, steady, within};
 use fairlock::Client;
 use fairlock_testkit::history::{check_exclusion, check_no_lost_waiter, check_tokens_rise};
 use fairlock_testkit::server::Generation;
@@ -16,10 +16,10 @@ struct Storm {
 }
 
 impl Storm {
-    fn start(bed: &Bed, period: Duration, fault: &'static [&'static str]) -> Self {
+    fn start(fixture: &Fixture, period: Duration, fault: &'static [&'static str]) -> Self {
         let over = Arc::new(AtomicBool::new(false));
         let ended = Arc::clone(&over);
-        let mut raw = bed.server.client();
+        let mut raw = fixture.server.client();
         let thread = std::thread::spawn(move || {
             let mut count = 0;
             while !ended.load(Ordering::SeqCst) {
@@ -43,18 +43,18 @@ const STORM: Duration = Duration::from_millis(1_500);
 
 /// Turn after turn by six tasks until the storm is over; each turn counts without any protection
 /// but the lock.
-async fn count(bed: &Arc<Bed>, clients: &[Client]) -> u64 {
+async fn count(fixture: &Arc<Fixture>, clients: &[Client]) -> u64 {
     let counter = Arc::new(AtomicU64::new(0));
     let until = Instant::now() + STORM;
     let mut all = JoinSet::new();
     for n in 0..6 {
-        let (bed, client) = (Arc::clone(bed), clients[n % clients.len()].clone());
+        let (fixture, client) = (Arc::clone(fixture), clients[n % clients.len()].clone());
         let counter = Arc::clone(&counter);
         all.spawn(async move {
             let mut turns = 0;
             while Instant::now() < until {
                 let guard = client.fair_lock("job").lock().await.unwrap();
-                let held = Held::new(guard, &bed.history);
+                let held = Held::new(guard, &fixture.history);
                 let seen = counter.load(Ordering::SeqCst);
                 tokio::task::yield_now().await;
                 held.guard.ensure_valid().unwrap();
@@ -74,7 +74,7 @@ async fn count(bed: &Arc<Bed>, clients: &[Client]) -> u64 {
     };
     let total = within("everybody's last turn", STORM + 5 * SLACK, done).await;
     assert_eq!(counter.load(Ordering::SeqCst), total);
-    let records = bed.history.records();
+    let records = fixture.history.records();
     for check in [check_exclusion, check_tokens_rise, check_no_lost_waiter] {
         let violations = check(&records);
         assert!(violations.is_empty(), "{violations:#?}");
@@ -87,10 +87,10 @@ async fn count(bed: &Arc<Bed>, clients: &[Client]) -> u64 {
 fn f26_script_flush_under_load() {
     steady(|| async {
         for generation in Generation::ALL {
-            let Some(bed) = Bed::start(generation).map(Arc::new) else { continue };
-            let clients = [bed.client().await, bed.client().await, bed.client().await];
-            let storm = Storm::start(&bed, ms(2), &["SCRIPT", "FLUSH"]);
-            let turns = count(&bed, &clients).await;
+            let Some(fixture) = Fixture::start(generation).map(Arc::new) else { continue };
+            let clients = [fixture.client().await, fixture.client().await, fixture.client().await];
+            let storm = Storm::start(&fixture, ms(2), &["SCRIPT", "FLUSH"]);
+            let turns = count(&fixture, &clients).await;
             let flushes = storm.end();
             println!("measured: f26 {}: {turns} turns, {flushes} times", generation.name());
             assert!(flushes > 100 && turns > 100, "{flushes} {turns}");
@@ -101,10 +101,10 @@ fn f26_script_flush_under_load() {
 /// Connections of one type are killed every 150 ms while many take turns.
 fn killed_under_load(what: &str, kill: &'static [&'static str]) {
     steady(|| async {
-        let Some(bed) = Bed::redis70().map(Arc::new) else { return };
-        let clients = [bed.client().await, bed.client().await, bed.client().await];
-        let storm = Storm::start(&bed, ms(150), kill);
-        let turns = count(&bed, &clients).await;
+        let Some(fixture) = Fixture::redis70().map(Arc::new) else { return };
+        let clients = [fixture.client().await, fixture.client().await, fixture.client().await];
+        let storm = Storm::start(&fixture, ms(150), kill);
+        let turns = count(&fixture, &clients).await;
         let kills = storm.end();
         println!("measured: f31: {turns} turns, {what} killed {kills} times");
         assert!(kills > 3 && turns > 10, "{kills} {turns}");
@@ -128,20 +128,20 @@ fn f31_command_connections_are_killed_under_load() {
 #[test]
 fn a16_all_inboxes_are_killed_while_waiting() {
     steady(|| async {
-        let Some(bed) = Bed::redis70() else { return };
-        let clients = [bed.client().await, bed.client().await, bed.client().await];
-        let held = bed.take(&clients[0], "job").await;
+        let Some(fixture) = Fixture::redis70() else { return };
+        let clients = [fixture.client().await, fixture.client().await, fixture.client().await];
+        let held = fixture.take(&clients[0], "job").await;
         let mut places = Vec::new();
         for n in 0..9 {
-            places.push(bed.enter(&clients[n % 3], "job").await);
+            places.push(fixture.enter(&clients[n % 3], "job").await);
         }
-        bed.call(&["CLIENT", "KILL", "TYPE", "pubsub"]);
-        bed.inboxes_are_back(&clients);
+        fixture.call(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+        fixture.inboxes_are_back(&clients);
         let began = Instant::now();
         held.release().await;
         all_in_turn(places, SLACK).await;
         measured("a16 nine turns after all inboxes were killed", began.elapsed());
-        bed.history.assert_sound();
+        fixture.history.assert_sound();
     });
 }
 
@@ -150,23 +150,23 @@ fn a16_all_inboxes_are_killed_while_waiting() {
 #[test]
 fn a16_all_inboxes_are_killed_at_the_release() {
     steady(|| async {
-        let Some(bed) = Bed::redis70() else { return };
-        let clients = [bed.client().await, bed.client().await, bed.client().await];
-        let held = bed.take(&clients[0], "job").await;
+        let Some(fixture) = Fixture::redis70() else { return };
+        let clients = [fixture.client().await, fixture.client().await, fixture.client().await];
+        let held = fixture.take(&clients[0], "job").await;
         let mut turns = JoinSet::new();
         for n in 0..9 {
-            let place = bed.enter(&clients[n % 3], "job").await;
+            let place = fixture.enter(&clients[n % 3], "job").await;
             turns.spawn(async move { place.granted(4 * HB + 5 * SLACK).await.release().await });
         }
         let began = Instant::now();
-        bed.call(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+        fixture.call(&["CLIENT", "KILL", "TYPE", "pubsub"]);
         held.release().await;
         while let Some(outcome) = turns.join_next().await {
             assert_eq!(outcome.unwrap(), fairlock::Release::Released);
         }
         measured("a16 nine turns, inboxes killed at the release", began.elapsed());
         assert!(began.elapsed() < 4 * HB + SLACK);
-        let records = bed.history.records();
+        let records = fixture.history.records();
         for check in [check_exclusion, check_tokens_rise, check_no_lost_waiter] {
             let violations = check(&records);
             assert!(violations.is_empty(), "{violations:#?}");

@@ -1,8 +1,10 @@
 //! Hand-overs are lost, repeated, delayed and forged. A message is only ever faster than the next
 //! heartbeat; nothing depends on it.
 
-use super::bed::{Bed, D, HB, Place, SLACK, all_in_turn, client, eventually, inbox, key, steady};
-use super::bed::{measured, ms};
+use super::fixture::{
+    D, Fixture, HB, Place, SLACK, all_in_turn, client, eventually, inbox, key, steady,
+};
+use super::fixture::{measured, ms};
 use fairlock::{Client, GuardState, Release};
 use fairlock_testkit::proxy::Proxy;
 use fairlock_testkit::redisson::{DEFAULT_WAIT_MS, JavaClient, channel, channel_of};
@@ -12,10 +14,10 @@ use std::time::{Duration, Instant};
 /// As many forged messages as a fast attacker sends in a moment.
 const FLOOD: usize = 10_000;
 
-async fn three_waiters(bed: &Bed, clients: &[Client; 2]) -> Vec<Place> {
+async fn three_waiters(fixture: &Fixture, clients: &[Client; 2]) -> Vec<Place> {
     let mut places = Vec::new();
     for n in [0, 1, 0] {
-        places.push(bed.enter(&clients[n], "job").await);
+        places.push(fixture.enter(&clients[n], "job").await);
     }
     places
 }
@@ -24,11 +26,11 @@ async fn three_waiters(bed: &Bed, clients: &[Client; 2]) -> Vec<Place> {
 #[test]
 fn f58_f59_messages_are_lost() {
     steady(|| async {
-        let Some(bed) = Bed::redis70() else { return };
-        let proxy = Proxy::start(bed.server.addr());
+        let Some(fixture) = Fixture::redis70() else { return };
+        let proxy = Proxy::start(fixture.server.addr());
         let clients = [client(&proxy.url()).await, client(&proxy.url()).await];
-        let held = bed.take(&clients[0], "job").await;
-        let places = three_waiters(&bed, &clients).await;
+        let held = fixture.take(&clients[0], "job").await;
+        let places = three_waiters(&fixture, &clients).await;
         proxy.swallow_pushes(true);
         let mut released = Instant::now();
         held.release().await;
@@ -39,7 +41,7 @@ fn f58_f59_messages_are_lost() {
             held.release().await;
         }
         assert_eq!(proxy.counts().pushes_swallowed, 3);
-        bed.history.assert_sound();
+        fixture.history.assert_sound();
     });
 }
 
@@ -47,20 +49,20 @@ fn f58_f59_messages_are_lost() {
 #[test]
 fn f58_the_inbox_dies_at_the_hand_over() {
     steady(|| async {
-        let Some(bed) = Bed::redis70() else { return };
-        let (one, two) = (bed.client().await, bed.client().await);
+        let Some(fixture) = Fixture::redis70() else { return };
+        let (one, two) = (fixture.client().await, fixture.client().await);
         for round in 0..5 {
             let name = format!("job{round}");
-            let held = bed.take(&one, &name).await;
-            let place = bed.enter(&two, &name).await;
+            let held = fixture.take(&one, &name).await;
+            let place = fixture.enter(&two, &name).await;
             let released = Instant::now();
-            bed.call(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+            fixture.call(&["CLIENT", "KILL", "TYPE", "pubsub"]);
             held.release().await;
             let held = place.granted(HB + ms(300) + SLACK).await;
             measured("f58 hand-over while the inbox dies", held.at - released);
             held.release().await;
         }
-        bed.history.assert_sound();
+        fixture.history.assert_sound();
     });
 }
 
@@ -68,23 +70,23 @@ fn f58_the_inbox_dies_at_the_hand_over() {
 #[test]
 fn f59_messages_are_repeated() {
     steady(|| async {
-        let Some(bed) = Bed::redis70() else { return };
-        let proxy = Proxy::start(bed.server.addr());
+        let Some(fixture) = Fixture::redis70() else { return };
+        let proxy = Proxy::start(fixture.server.addr());
         let clients = [client(&proxy.url()).await, client(&proxy.url()).await];
         proxy.duplicate_pushes(10);
-        let held = bed.take(&clients[0], "job").await;
-        let places = three_waiters(&bed, &clients).await;
-        let calls = bed.script_calls();
+        let held = fixture.take(&clients[0], "job").await;
+        let places = three_waiters(&fixture, &clients).await;
+        let calls = fixture.script_calls();
         held.release().await;
         all_in_turn(places, SLACK).await;
         // Four releases, and a heartbeat of each client for each copy would be thirty more.
-        let calls = bed.script_calls() - calls;
+        let calls = fixture.script_calls() - calls;
         assert!(calls <= 4 + 8, "{calls} scripts");
         assert_eq!(proxy.counts().pushes_duplicated, 30);
         eventually("the copies are counted", SLACK, || {
             clients.iter().map(Client::dropped_messages).sum::<u64>() == 30
         });
-        bed.history.assert_sound();
+        fixture.history.assert_sound();
     });
 }
 
@@ -94,24 +96,24 @@ fn f59_messages_are_repeated() {
 fn f59_a01_a02_messages_are_late() {
     steady(|| async {
         for delay in [HB / 2, 2 * HB, D + HB] {
-            let Some(bed) = Bed::redis70() else { return };
-            let proxy = Proxy::start(bed.server.addr());
+            let Some(fixture) = Fixture::redis70() else { return };
+            let proxy = Proxy::start(fixture.server.addr());
             let clients = [client(&proxy.url()).await, client(&proxy.url()).await];
             proxy.delay_pushes(delay);
-            let held = bed.take(&clients[0], "job").await;
-            let places = three_waiters(&bed, &clients).await;
+            let held = fixture.take(&clients[0], "job").await;
+            let places = three_waiters(&fixture, &clients).await;
             held.release().await;
             for place in places {
                 let held = place.granted(HB + ms(300) + SLACK).await;
                 let left = held.guard.remaining();
-                assert!(left <= bed.ttl("job"), "{left:?} of {:?}", bed.ttl("job"));
+                assert!(left <= fixture.ttl("job"), "{left:?} of {:?}", fixture.ttl("job"));
                 held.release().await;
             }
             proxy.wait_until(|counts| counts.pushes == 3);
             // The last of them is still under way, and then it must mean nothing.
             tokio::time::sleep(delay).await;
-            assert_eq!(bed.holder("job"), None);
-            bed.history.assert_sound();
+            assert_eq!(fixture.holder("job"), None);
+            fixture.history.assert_sound();
         }
     });
 }
@@ -121,12 +123,12 @@ fn f59_a01_a02_messages_are_late() {
 fn f59_forged_grants() {
     steady(|| async {
         for generation in Generation::ALL {
-            let Some(bed) = Bed::start(generation) else { continue };
-            let (one, two) = (bed.client().await, bed.client().await);
-            let held = bed.take(&one, "job").await;
-            let place = bed.enter(&two, "job").await;
+            let Some(fixture) = Fixture::start(generation) else { continue };
+            let (one, two) = (fixture.client().await, fixture.client().await);
+            let held = fixture.take(&one, "job").await;
+            let place = fixture.enter(&two, "job").await;
             let channel = inbox(&two);
-            let calls = bed.script_calls();
+            let calls = fixture.script_calls();
             let began = Instant::now();
             for n in 0..FLOOD {
                 let forged = match n % 4 {
@@ -135,12 +137,12 @@ fn f59_forged_grants() {
                     2 => "g1 ".repeat(n % 1_000),
                     _ => format!("g1 {n:032x} 1 1 1 1"),
                 };
-                bed.call(&["PUBLISH", &channel, &forged]);
+                fixture.call(&["PUBLISH", &channel, &forged]);
             }
             eventually("all are counted", 5 * SLACK, || two.dropped_messages() == FLOOD as u64);
             assert!(!place.is_over());
             // Renewals and heartbeats go on: at most four and six a second.
-            let calls = bed.script_calls() - calls;
+            let calls = fixture.script_calls() - calls;
             let allowed = began.elapsed().as_secs_f64() * 10.0 + 10.0;
             println!(
                 "measured: f59 {}: {calls} scripts in {:?}",
@@ -150,7 +152,7 @@ fn f59_forged_grants() {
             assert!((calls as f64) < allowed, "{calls} scripts, {allowed} allowed");
             held.release().await;
             place.granted(SLACK).await.release().await;
-            bed.history.assert_sound();
+            fixture.history.assert_sound();
         }
     });
 }
@@ -159,28 +161,28 @@ fn f59_forged_grants() {
 #[test]
 fn f59_forged_wake_ups() {
     steady(|| async {
-        let Some(bed) = Bed::redis70() else { return };
-        let (one, two) = (bed.client().await, bed.client().await);
+        let Some(fixture) = Fixture::redis70() else { return };
+        let (one, two) = (fixture.client().await, fixture.client().await);
         // Behind a Java waiter ours listens to its own channel.
-        let mut java = JavaClient::new(&bed.server, 0);
-        let held = bed.take(&one, "job").await;
+        let mut java = JavaClient::new(&fixture.server, 0);
+        let held = fixture.take(&one, "job").await;
         assert!(java.acquire("job", 1, DEFAULT_WAIT_MS, 30_000).is_some());
-        let place = bed.enter(&two, "job").await;
+        let place = fixture.enter(&two, "job").await;
         let wake = channel_of("job", &place.owner);
-        eventually("ours listens", HB + SLACK, || bed.listeners(&wake) == 1);
+        eventually("ours listens", HB + SLACK, || fixture.listeners(&wake) == 1);
         let plain = one.plain_lock("plain").lock().await.unwrap();
         let lock = two.plain_lock("plain");
         let waits = tokio::spawn(async move { lock.lock().await });
         let base = channel("plain");
-        eventually("the plain waiter listens", SLACK, || bed.listeners(&base) == 1);
+        eventually("the plain waiter listens", SLACK, || fixture.listeners(&base) == 1);
 
-        let calls = bed.script_calls();
+        let calls = fixture.script_calls();
         let began = Instant::now();
         for _ in 0..FLOOD / 2 {
-            bed.call(&["PUBLISH", &wake, "0"]);
-            bed.call(&["PUBLISH", &base, "0"]);
+            fixture.call(&["PUBLISH", &wake, "0"]);
+            fixture.call(&["PUBLISH", &base, "0"]);
         }
-        let (calls, took) = (bed.script_calls() - calls, began.elapsed());
+        let (calls, took) = (fixture.script_calls() - calls, began.elapsed());
         println!("measured: f59 wake-ups: {calls} scripts in {took:?} for {FLOOD} messages");
         // Twenty a second for the fair waiter, fifty for the plain one, renewals and heartbeats.
         let allowed = took.as_secs_f64() * 90.0 + 20.0;
@@ -200,14 +202,14 @@ fn f59_forged_wake_ups() {
 #[test]
 fn a23_the_inbox_overflows() {
     steady(|| async {
-        let Some(bed) = Bed::redis70() else { return };
-        let client = bed.client().await;
-        bed.call(&["CONFIG", "SET", "client-output-buffer-limit", "pubsub 100000 50000 1"]);
-        let held = bed.take(&client, "job").await;
-        let place = bed.enter(&client, "job").await;
-        let before = subscriber(&bed).expect("an inbox");
+        let Some(fixture) = Fixture::redis70() else { return };
+        let client = fixture.client().await;
+        fixture.call(&["CONFIG", "SET", "client-output-buffer-limit", "pubsub 100000 50000 1"]);
+        let held = fixture.take(&client, "job").await;
+        let place = fixture.enter(&client, "job").await;
+        let before = subscriber(&fixture).expect("an inbox");
         let payload = "x".repeat(1_000_000);
-        let (mut raw, channel) = (bed.server.client(), inbox(&client));
+        let (mut raw, channel) = (fixture.server.client(), inbox(&client));
         eventually("the server has cut the inbox", 5 * SLACK, || {
             // Pipelined, so that the server has no time to deliver in between.
             for _ in 0..20 {
@@ -216,20 +218,20 @@ fn a23_the_inbox_overflows() {
             for _ in 0..20 {
                 raw.read().unwrap();
             }
-            subscriber(&bed) != Some(before.clone())
+            subscriber(&fixture) != Some(before.clone())
         });
         assert_eq!(held.guard.state(), GuardState::Held, "not even in doubt");
-        bed.inboxes_are_back(&[client]);
+        fixture.inboxes_are_back(&[client]);
         assert_eq!(held.release().await, Release::Released);
         let limit = HB + Duration::from_secs(2);
         place.granted(limit).await.release().await;
-        assert_eq!(bed.call(&["EXISTS", &key("redisson_lock_queue", "job")]).int(), 0);
-        bed.history.assert_sound();
+        assert_eq!(fixture.call(&["EXISTS", &key("redisson_lock_queue", "job")]).int(), 0);
+        fixture.history.assert_sound();
     });
 }
 
 /// The id of the only subscribed connection.
-fn subscriber(bed: &Bed) -> Option<String> {
-    let list = bed.call(&["CLIENT", "LIST", "TYPE", "pubsub"]);
+fn subscriber(fixture: &Fixture) -> Option<String> {
+    let list = fixture.call(&["CLIENT", "LIST", "TYPE", "pubsub"]);
     list.text().split(' ').next().map(ToOwned::to_owned).filter(|id| !id.is_empty())
 }

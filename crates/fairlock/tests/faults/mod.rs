@@ -27,7 +27,7 @@
 //! - `clocks`: the clocks of server and client jump
 //! - `java`: a Java client in the same queue dies, lives, or has a wrong clock
 
-pub(crate) mod bed;
+pub(crate) mod fixture;
 pub(crate) mod worker;
 
 mod addresses;

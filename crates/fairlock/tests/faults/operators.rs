@@ -1,8 +1,8 @@
 //! Keys are removed, changed and replaced behind our back.
 
-use super::bed::{
-    Bed, D, HB, LEASE, SLACK, all_in_turn, assert_ordered, config, eventually, key, measured, ms,
-    steady,
+use super::fixture::{
+    D, Fixture, HB, LEASE, SLACK, all_in_turn, assert_ordered, config, eventually, key, measured,
+    ms, steady,
 };
 use super::worker::Worker;
 use fairlock::{Client, ErrorKind, GuardState, Release};
@@ -30,19 +30,19 @@ fn of(prefix: &str, name: &str) -> String {
 #[test]
 fn f34_flushall() {
     steady(|| async {
-        let Some(bed) = Bed::redis70() else { return };
-        let (one, two) = (bed.client().await, bed.client().await);
-        let held = bed.take(&one, "job").await;
+        let Some(fixture) = Fixture::redis70() else { return };
+        let (one, two) = (fixture.client().await, fixture.client().await);
+        let held = fixture.take(&one, "job").await;
         let mut places = Vec::new();
         for client in [&one, &two, &two, &one] {
-            places.push(bed.enter(client, "job").await);
+            places.push(fixture.enter(client, "job").await);
         }
-        bed.call(&["FLUSHALL"]);
+        fixture.call(&["FLUSHALL"]);
         let took = held.lost(LEASE / 3 + SLACK).await;
         measured("f34 FLUSHALL to Lost", took);
         assert_eq!(held.release().await, Release::Lost);
         all_in_turn(places, 3 * HB + SLACK).await;
-        assert_ordered(&bed);
+        assert_ordered(&fixture);
     });
 }
 
@@ -57,27 +57,27 @@ fn f29_keys_are_evicted() {
             (Generation::Redis70, "volatile-lru"),
             (Generation::Valkey91, "allkeys-random"),
         ] {
-            let Some(bed) = Bed::start(generation) else { continue };
-            let clients = [bed.client().await, bed.client().await];
-            let held = bed.take(&clients[0], "job").await;
+            let Some(fixture) = Fixture::start(generation) else { continue };
+            let clients = [fixture.client().await, fixture.client().await];
+            let held = fixture.take(&clients[0], "job").await;
             let mut places = Vec::new();
             for n in [1, 0, 1] {
-                places.push(bed.enter(&clients[n], "job").await);
+                places.push(fixture.enter(&clients[n], "job").await);
             }
             let evicted = || {
-                let info = bed.call(&["INFO", "stats"]);
+                let info = fixture.call(&["INFO", "stats"]);
                 let line = info.text().lines().find_map(|line| line.strip_prefix("evicted_keys:"));
                 line.unwrap().parse::<u64>().unwrap()
             };
             // What is needed beside the keys, and not a byte more.
-            bed.call(&["CONFIG", "SET", "maxmemory-policy", policy]);
-            bed.call(&["CONFIG", "SET", "maxmemory", "1"]);
+            fixture.call(&["CONFIG", "SET", "maxmemory-policy", policy]);
+            fixture.call(&["CONFIG", "SET", "maxmemory", "1"]);
             eventually("the lock is evicted", 5 * SLACK, || {
-                bed.call(&["GET", "a read, which evicts"]);
-                bed.holder("job").is_none()
+                fixture.call(&["GET", "a read, which evicts"]);
+                fixture.holder("job").is_none()
             });
             let count = evicted();
-            bed.call(&["CONFIG", "SET", "maxmemory", "0"]);
+            fixture.call(&["CONFIG", "SET", "maxmemory", "0"]);
             let first = held.token();
             let took = held.lost(LEASE / 3 + SLACK).await;
             measured(&format!("f29 {} {policy}: to Lost", generation.name()), took);
@@ -94,7 +94,7 @@ fn f29_keys_are_evicted() {
                 began.elapsed(),
             );
             assert!(count > 0 && tokens.iter().all(|token| *token > first), "{tokens:?}");
-            assert_ordered(&bed);
+            assert_ordered(&fixture);
         }
     });
 }
@@ -104,20 +104,20 @@ fn f29_keys_are_evicted() {
 #[test]
 fn f35_each_key_is_deleted() {
     steady(|| async {
-        let Some(bed) = Bed::redis70() else { return };
-        let (one, two) = (bed.client().await, bed.client().await);
+        let Some(fixture) = Fixture::redis70() else { return };
+        let (one, two) = (fixture.client().await, fixture.client().await);
         let mut locks = Vec::new();
         for (n, (prefix, _)) in KEYS.iter().enumerate() {
             let name = format!("job{n}");
-            let held = bed.take(&one, &name).await;
+            let held = fixture.take(&one, &name).await;
             let mut places = Vec::new();
             for client in [&two, &one, &two] {
-                places.push(bed.enter(client, &name).await);
+                places.push(fixture.enter(client, &name).await);
             }
             locks.push((name, *prefix, held, places));
         }
         for (name, prefix, ..) in &locks {
-            assert_eq!(bed.call(&["DEL", &of(prefix, name)]).int(), 1, "{prefix}");
+            assert_eq!(fixture.call(&["DEL", &of(prefix, name)]).int(), 1, "{prefix}");
         }
         for (_, prefix, held, places) in locks {
             let began = Instant::now();
@@ -132,7 +132,7 @@ fn f35_each_key_is_deleted() {
             all_in_turn(places, D + 2 * HB + SLACK).await;
             measured(&format!("f35 DEL of `{prefix}`: all served after"), began.elapsed());
         }
-        assert_ordered(&bed);
+        assert_ordered(&fixture);
     });
 }
 
@@ -141,25 +141,25 @@ fn f35_each_key_is_deleted() {
 #[test]
 fn f36_the_ttl_is_changed() {
     steady(|| async {
-        let Some(bed) = Bed::redis70() else { return };
-        let client = bed.client().await;
-        let held = bed.take(&client, "job").await;
-        assert_eq!(bed.call(&["PERSIST", "job"]).int(), 1);
-        let took = eventually("the TTL is back", LEASE / 3 + SLACK, || bed.ttl("job") > ms(0));
+        let Some(fixture) = Fixture::redis70() else { return };
+        let client = fixture.client().await;
+        let held = fixture.take(&client, "job").await;
+        assert_eq!(fixture.call(&["PERSIST", "job"]).int(), 1);
+        let took = eventually("the TTL is back", LEASE / 3 + SLACK, || fixture.ttl("job") > ms(0));
         measured("f36 PERSIST to a TTL again", took);
         assert_eq!(held.guard.state(), GuardState::Held);
 
-        let next = bed.enter(&client, "job").await;
-        bed.call(&["PEXPIRE", "job", "10"]);
+        let next = fixture.enter(&client, "job").await;
+        fixture.call(&["PEXPIRE", "job", "10"]);
         let took = held.lost(LEASE / 3 + SLACK).await;
         measured("f36 PEXPIRE 10 to Lost", took);
         assert_eq!(held.release().await, Release::Lost);
         all_in_turn(vec![next], D + SLACK).await;
 
-        let held = bed.take(&client, "renamed").await;
-        bed.call(&["RENAME", "renamed", "elsewhere"]);
+        let held = fixture.take(&client, "renamed").await;
+        fixture.call(&["RENAME", "renamed", "elsewhere"]);
         held.lost(LEASE / 3 + SLACK).await;
-        assert_ordered(&bed);
+        assert_ordered(&fixture);
     });
 }
 
@@ -168,26 +168,26 @@ fn f36_the_ttl_is_changed() {
 #[test]
 fn f36_a_dead_holder_without_a_ttl() {
     steady(|| async {
-        let Some(bed) = Bed::redis70() else { return };
-        let client = bed.client().await;
-        let mut worker = Worker::start(&bed.server);
-        let dead = worker.take(&bed, "job");
-        let next = bed.enter(&client, "job").await;
-        bed.history.record("job", dead.owner(), Event::Died);
+        let Some(fixture) = Fixture::redis70() else { return };
+        let client = fixture.client().await;
+        let mut worker = Worker::start(&fixture.server);
+        let dead = worker.take(&fixture, "job");
+        let next = fixture.enter(&client, "job").await;
+        fixture.history.record("job", dead.owner(), Event::Died);
         worker.kill9();
-        assert_eq!(bed.call(&["PERSIST", "job"]).int(), 1);
+        assert_eq!(fixture.call(&["PERSIST", "job"]).int(), 1);
         let mended = async {
-            while bed.call(&["PTTL", "job"]).int() == -1 {
+            while fixture.call(&["PTTL", "job"]).int() == -1 {
                 tokio::time::sleep(HB / 10).await;
             }
         };
         tokio::time::timeout(HB + SLACK, mended).await.expect("a TTL within a heartbeat");
-        let left = bed.call(&["PTTL", "job"]).int();
+        let left = fixture.call(&["PTTL", "job"]).int();
         assert!((28_000..=30_000).contains(&left), "{left} ms");
         // What follows is an ordinary end of a lease.
-        assert_eq!(bed.call(&["PEXPIRE", "job", "100"]).int(), 1);
+        assert_eq!(fixture.call(&["PEXPIRE", "job", "100"]).int(), 1);
         next.granted(HB + SLACK).await.release().await;
-        bed.history.assert_sound();
+        fixture.history.assert_sound();
     });
 }
 
@@ -197,26 +197,26 @@ fn f36_a_dead_holder_without_a_ttl() {
 fn f37_each_key_has_a_wrong_type() {
     steady(|| async {
         for generation in Generation::ALL {
-            let Some(bed) = Bed::start(generation) else { continue };
-            let (one, two) = (bed.client().await, bed.client().await);
+            let Some(fixture) = Fixture::start(generation) else { continue };
+            let (one, two) = (fixture.client().await, fixture.client().await);
             let mut locks = Vec::new();
             for (n, (prefix, kind)) in KEYS.iter().enumerate() {
                 let name = format!("job{n}");
-                let held = bed.take(&one, &name).await;
-                let place = bed.enter(&two, &name).await;
+                let held = fixture.take(&one, &name).await;
+                let place = fixture.enter(&two, &name).await;
                 locks.push((of(prefix, &name), *kind, name, held, place));
             }
             for (wrong, kind, ..) in &locks {
-                bed.call(&["DEL", wrong]);
+                fixture.call(&["DEL", wrong]);
                 let write = if *kind == "string" { "RPUSH" } else { "SET" };
-                bed.call(&[write, wrong, "odd"]);
-                assert_ne!(bed.call(&["TYPE", wrong]).text(), *kind);
+                fixture.call(&[write, wrong, "odd"]);
+                assert_ne!(fixture.call(&["TYPE", wrong]).text(), *kind);
             }
             let mut holds = Vec::new();
             for (wrong, _, name, held, place) in locks {
                 let owner = place.owner.clone();
                 let error = place.fails(HB + SLACK).await;
-                bed.history.record(&name, &owner, Event::GaveUp);
+                fixture.history.record(&name, &owner, Event::GaveUp);
                 assert_eq!(error.kind(), ErrorKind::WrongType, "{error}");
                 assert!(error.to_string().contains(&wrong), "{error}");
                 assert_eq!(error.lock().map(ToString::to_string), Some(name.clone()));
@@ -225,11 +225,11 @@ fn f37_each_key_has_a_wrong_type() {
             for (wrong, name, held) in holds {
                 // Says what the server says: released, lost, or not known.
                 held.release().await;
-                bed.call(&["DEL", &wrong]);
-                let held = bed.hold(two.fair_lock(&name).lease(60 * LEASE)).await;
+                fixture.call(&["DEL", &wrong]);
+                let held = fixture.hold(two.fair_lock(&name).lease(60 * LEASE)).await;
                 assert_eq!(held.release().await, Release::Released, "{wrong}");
             }
-            assert_ordered(&bed);
+            assert_ordered(&fixture);
         }
     });
 }
@@ -239,14 +239,14 @@ fn f37_each_key_has_a_wrong_type() {
 #[test]
 fn a19_one_bad_key_among_many() {
     steady(|| async {
-        let Some(bed) = Bed::redis70() else { return };
-        let client = bed.client().await;
+        let Some(fixture) = Fixture::redis70() else { return };
+        let client = fixture.client().await;
         let mut holds = Vec::new();
         for n in 0..150 {
-            holds.push(bed.take(&client, &format!("job{n}")).await);
+            holds.push(fixture.take(&client, &format!("job{n}")).await);
         }
         let bad = holds.swap_remove(70);
-        bed.call(&["SET", "job70", "odd"]);
+        fixture.call(&["SET", "job70", "odd"]);
         let took = bad.lost(LEASE + SLACK).await;
         measured("a19 the bad key to Lost", took);
         // Two leases: everything has been renewed several times since.
@@ -264,36 +264,36 @@ fn a19_one_bad_key_among_many() {
 fn f28_out_of_memory_while_held() {
     steady(|| async {
         for generation in Generation::ALL {
-            let Some(bed) = Bed::start(generation) else { continue };
-            let (one, two) = (bed.client().await, bed.client().await);
-            let held = bed.take(&one, "job").await;
-            let places = vec![bed.enter(&two, "job").await, bed.enter(&one, "job").await];
+            let Some(fixture) = Fixture::start(generation) else { continue };
+            let (one, two) = (fixture.client().await, fixture.client().await);
+            let held = fixture.take(&one, "job").await;
+            let places = vec![fixture.enter(&two, "job").await, fixture.enter(&one, "job").await];
             let lock = two.fair_lock("job");
-            let before = bed.queue("job");
+            let before = fixture.queue("job");
             let impatient = tokio::spawn(async move { lock.try_lock_for(ms(500)).await });
-            let gone = bed.joined("job", &before);
-            bed.call(&["CONFIG", "SET", "maxmemory", "1"]);
+            let gone = fixture.joined("job", &before);
+            fixture.call(&["CONFIG", "SET", "maxmemory", "1"]);
 
             assert!(impatient.await.unwrap().unwrap().is_none());
-            bed.history.record("job", &gone, Event::GaveUp);
-            eventually("who gave up is gone", SLACK, || !bed.queue("job").contains(&gone));
+            fixture.history.record("job", &gone, Event::GaveUp);
+            eventually("who gave up is gone", SLACK, || !fixture.queue("job").contains(&gone));
             // More than a lease, and more than a heartbeat is good for.
             tokio::time::sleep(LEASE + LEASE / 2).await;
             assert_eq!(held.guard.state(), GuardState::Held);
-            assert_eq!(bed.queue("job"), before);
+            assert_eq!(fixture.queue("job"), before);
             let released = Instant::now();
             assert_eq!(held.release().await, Release::Released);
             all_in_turn(places, ms(300) + SLACK).await;
             measured(&format!("f28 {} two turns", generation.name()), released.elapsed());
 
-            let config = config(&bed.server.url()).store_timeout(ms(300));
+            let config = config(&fixture.server.url()).store_timeout(ms(300));
             let short = Client::with_config(config).await.unwrap();
             let error = short.fair_lock("job").lock().await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-            assert_eq!((bed.holder("job"), bed.queue("job")), (None, vec![]));
-            bed.call(&["CONFIG", "SET", "maxmemory", "0"]);
-            bed.take(&short, "job").await.release().await;
-            bed.history.assert_sound();
+            assert_eq!((fixture.holder("job"), fixture.queue("job")), (None, vec![]));
+            fixture.call(&["CONFIG", "SET", "maxmemory", "0"]);
+            fixture.take(&short, "job").await.release().await;
+            fixture.history.assert_sound();
         }
     });
 }
@@ -303,19 +303,24 @@ fn f28_out_of_memory_while_held() {
 #[test]
 fn d33_a_queue_of_strangers_does_not_block_the_server() {
     steady(|| async {
-        let Some(bed) = Bed::redis70() else { return };
+        let Some(fixture) = Fixture::redis70() else { return };
         let many = "for n = 1, 300000 do redis.call('RPUSH', KEYS[1], 'stranger:' .. n) end";
-        bed.call(&["EVAL", many, "1", &key("redisson_lock_queue", "job")]);
-        bed.call(&["HSET", "job", "stranger:0", "1"]);
-        bed.call(&["PEXPIRE", "job", "60000"]);
+        fixture.call(&["EVAL", many, "1", &key("redisson_lock_queue", "job")]);
+        fixture.call(&["HSET", "job", "stranger:0", "1"]);
+        fixture.call(&["PEXPIRE", "job", "60000"]);
         // A third of what it took.
-        bed.call(&["CONFIG", "SET", "slowlog-log-slower-than", "1000000"]);
-        bed.call(&["SLOWLOG", "RESET"]);
-        let client = bed.client().await;
-        let before = bed.script_calls();
+        fixture.call(&["CONFIG", "SET", "slowlog-log-slower-than", "1000000"]);
+        fixture.call(&["SLOWLOG", "RESET"]);
+        let client = fixture.client().await;
+        let before = fixture.script_calls();
         let waited = client.fair_lock("job").try_lock_for(4 * HB).await.unwrap();
         assert!(waited.is_none());
-        assert!(bed.script_calls() >= before + 3, "it asked, beat and left");
-        assert_eq!(bed.call(&["SLOWLOG", "LEN"]).int(), 0, "{:?}", bed.call(&["SLOWLOG", "GET"]));
+        assert!(fixture.script_calls() >= before + 3, "it asked, beat and left");
+        assert_eq!(
+            fixture.call(&["SLOWLOG", "LEN"]).int(),
+            0,
+            "{:?}",
+            fixture.call(&["SLOWLOG", "GET"])
+        );
     });
 }

@@ -1,7 +1,7 @@
 //! Every kind of error and every outcome of a release, each provoked through the public API. An
 //! error names the lock, who asked, who holds it instead where that is known, and what to do.
 
-use super::bed::{Bed, HB, LEASE, SLACK, client, config, eventually, ms, steady, within};
+use super::fixture::{Fixture, HB, LEASE, SLACK, client, config, eventually, ms, steady, within};
 use fairlock::{Check, Client, Error, ErrorKind, Lock, Reaction, Release};
 use fairlock_testkit::proxy::Proxy;
 use std::io::{Read, Write};
@@ -73,9 +73,9 @@ fn locks(client: &Client, name: &str) -> [Lock; 2] {
 #[test]
 fn p8_every_kind_of_error() {
     steady(|| async {
-        let Some(bed) = Bed::redis70() else { return };
+        let Some(fixture) = Fixture::redis70() else { return };
         let mut table = Table::default();
-        let url = bed.server.url();
+        let url = fixture.server.url();
         let client = client(&url).await;
         let at = |lock| Says { lock, ..Says::default() };
 
@@ -84,7 +84,7 @@ fn p8_every_kind_of_error() {
             table.is(ErrorKind::Misuse, &error, &Says { words: &["1ms", "between"], ..at("job") });
         }
 
-        bed.call(&[
+        fixture.call(&[
             "ACL", "SETUSER", "weak", "on", ">pw", "~*", "&*", "+@all", "-eval", "-evalsha",
         ]);
         let weak = config(&url).username("weak").password("pw");
@@ -98,8 +98,8 @@ fn p8_every_kind_of_error() {
             table.is(ErrorKind::Denied, &error, &Says { words, ..at("job") });
         }
 
-        bed.call(&["SET", "text", "x"]);
-        bed.call(&["SET", "redisson_lock_token:{series}", "x"]);
+        fixture.call(&["SET", "text", "x"]);
+        fixture.call(&["SET", "redisson_lock_token:{series}", "x"]);
         for lock in locks(&client, "text") {
             let words = &["`text` holds a string", "another name"][..];
             let says = Says { owner: true, words, ..at("text") };
@@ -134,7 +134,7 @@ fn p8_every_kind_of_error() {
         {
             let guard = lock.lock().await.unwrap();
             // Not by force, of which the holder would hear at once.
-            assert_eq!(bed.server.client().call(&["DEL", name]).int(), 1);
+            assert_eq!(fixture.server.client().call(&["DEL", name]).int(), 1);
             let other = lock.lock().await.unwrap();
             let (owner, holder) = (guard.owner().clone(), other.owner().to_string());
             let error = guard.reenter().await.unwrap_err();
@@ -148,7 +148,7 @@ fn p8_every_kind_of_error() {
             other.release().await.unwrap();
         }
 
-        let gone = super::bed::client(&url).await;
+        let gone = super::fixture::client(&url).await;
         let (lock, guard) = (gone.fair_lock("job"), gone.fair_lock("held").lock().await.unwrap());
         gone.clone().shutdown().await;
         let words = &["shut down", "new client"][..];
@@ -164,7 +164,7 @@ fn p8_every_kind_of_error() {
         let says = Says { owner: true, words, ..at("held") };
         table.is(ErrorKind::Closed, &guard.reenter().await.unwrap_err(), &says);
 
-        network(&bed, &mut table).await;
+        network(&fixture, &mut table).await;
         for kind in KINDS {
             assert!(table.seen.contains(&kind), "{kind:?} was not provoked");
         }
@@ -173,8 +173,8 @@ fn p8_every_kind_of_error() {
 }
 
 /// The kinds that need a bad network.
-async fn network(bed: &Bed, table: &mut Table) {
-    let proxy = Proxy::start(bed.server.addr());
+async fn network(fixture: &Fixture, table: &mut Table) {
+    let proxy = Proxy::start(fixture.server.addr());
     let client = Client::with_config(config(&proxy.url()).store_timeout(ms(700))).await.unwrap();
     let at = |lock| Says { lock, ..Says::default() };
     let check = "check the server and the network";
@@ -195,15 +195,15 @@ async fn network(bed: &Bed, table: &mut Table) {
         let says = Says { owner: true, words: &[check], ..at("unknown") };
         table.is(ErrorKind::Unknown, &fails(&lock).await, &says);
         proxy.black_hole_to_client(false);
-        eventually("it is taken back", LEASE + 3 * SLACK, || bed.holder("unknown").is_none());
+        eventually("it is taken back", LEASE + 3 * SLACK, || fixture.holder("unknown").is_none());
         within("the connection", 3 * SLACK, lock.inspect()).await.unwrap();
     }
 
     // Nothing arrives any more: new calls, and one that waits for its turn.
-    let held = bed.take(&super::bed::client(&bed.server.url()).await, "queue").await;
+    let held = fixture.take(&super::fixture::client(&fixture.server.url()).await, "queue").await;
     let waits = client.fair_lock("queue");
     let waits = tokio::spawn(async move { waits.lock().await.map(drop) });
-    bed.joined("queue", &[]);
+    fixture.joined("queue", &[]);
     // A heartbeat is sent once it knows that it waits.
     let scripts = proxy.counts().scripts;
     proxy.wait_until(|counts| counts.scripts > scripts);
@@ -230,16 +230,19 @@ async fn network(bed: &Bed, table: &mut Table) {
 #[test]
 fn f82_a_lazy_client_that_is_refused_says_so_at_once() {
     steady(|| async {
-        let Some(bed) = Bed::redis70() else { return };
-        bed.call(&["CONFIG", "SET", "requirepass", "right"]);
-        let url = format!("redis://:wrong@{}", bed.server.addr());
+        let Some(fixture) = Fixture::redis70() else { return };
+        fixture.call(&["CONFIG", "SET", "requirepass", "right"]);
+        let url = format!("redis://:wrong@{}", fixture.server.addr());
         for attempt in 0..3 {
             let client = Client::with_config(config(&url).lazy_connect(true)).await.unwrap();
             for lock in locks(&client, "job") {
                 let began = std::time::Instant::now();
                 let error = fails(&lock).await;
                 assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
-                super::bed::measured(&format!("f82 {attempt} {:?}", lock.kind()), began.elapsed());
+                super::fixture::measured(
+                    &format!("f82 {attempt} {:?}", lock.kind()),
+                    began.elapsed(),
+                );
                 assert!(began.elapsed() < SLACK);
             }
         }
@@ -250,9 +253,9 @@ fn f82_a_lazy_client_that_is_refused_says_so_at_once() {
 #[test]
 fn p8_errors_of_connect_name_the_server() {
     steady(|| async {
-        let Some(bed) = Bed::redis70() else { return };
-        bed.call(&["CONFIG", "SET", "requirepass", "right"]);
-        let addr = bed.server.addr().to_string();
+        let Some(fixture) = Fixture::redis70() else { return };
+        fixture.call(&["CONFIG", "SET", "requirepass", "right"]);
+        let addr = fixture.server.addr().to_string();
         let refused = {
             let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
             listener.local_addr().unwrap().to_string()
@@ -276,8 +279,8 @@ fn p8_errors_of_connect_name_the_server() {
 #[test]
 fn p8_every_outcome_of_a_release() {
     steady(|| async {
-        let Some(bed) = Bed::redis70() else { return };
-        let proxy = Proxy::start(bed.server.addr());
+        let Some(fixture) = Fixture::redis70() else { return };
+        let proxy = Proxy::start(fixture.server.addr());
         let client = client(&proxy.url()).await;
         for lock in locks(&client, "job") {
             let kind = lock.kind();
@@ -286,14 +289,14 @@ fn p8_every_outcome_of_a_release() {
             let (inner, third) = (outer.reenter().await.unwrap(), outer.reenter().await.unwrap());
             assert_eq!(third.release().await.unwrap(), Release::StillHeld(2), "{kind:?}");
             assert_eq!(inner.release().await.unwrap(), Release::StillHeld(1), "{kind:?}");
-            assert_eq!(bed.call(&["HVALS", "job"]).array()[0].text(), "1");
+            assert_eq!(fixture.call(&["HVALS", "job"]).array()[0].text(), "1");
             assert_eq!(outer.release().await.unwrap(), Release::Released, "{kind:?}");
-            assert_eq!(bed.holder("job"), None);
+            assert_eq!(fixture.holder("job"), None);
 
             // The reply is lost: the second copy finds the lock gone, and that was our release.
             let guard = lock.lock().await.unwrap();
             // The first renewal is over.
-            eventually("it is renewed", SLACK, || bed.ttl("job") > LEASE / 2);
+            eventually("it is renewed", SLACK, || fixture.ttl("job") > LEASE / 2);
             proxy.cut_after_reply_lost(true);
             proxy.drop_replies(1);
             assert_eq!(guard.release().await.unwrap(), Release::Released, "{kind:?}");
@@ -304,7 +307,7 @@ fn p8_every_outcome_of_a_release() {
 
             // Taken away: told as lost.
             let guard = lock.lock().await.unwrap();
-            assert_eq!(bed.call(&["DEL", "job"]).int(), 1);
+            assert_eq!(fixture.call(&["DEL", "job"]).int(), 1);
             assert_eq!(guard.release().await.unwrap(), Release::Lost, "{kind:?}");
 
             // No answer until the deadline: not known. The server has done it.
@@ -313,7 +316,7 @@ fn p8_every_outcome_of_a_release() {
             let outcome = within("an outcome", LEASE + 2 * SLACK, guard.release()).await.unwrap();
             assert_eq!(outcome, Release::Unknown, "{kind:?}");
             proxy.black_hole_to_client(false);
-            eventually("the lock is free", LEASE + SLACK, || bed.holder("job").is_none());
+            eventually("the lock is free", LEASE + SLACK, || fixture.holder("job").is_none());
             within("the connection", 3 * SLACK, lock.inspect()).await.unwrap();
 
             // The deadline came before the release: lost, without an answer.
@@ -329,6 +332,6 @@ fn p8_every_outcome_of_a_release() {
         let guard = client.fair_lock("last").lock().await.unwrap();
         client.clone().shutdown().await;
         assert_eq!(guard.release().await.unwrap(), Release::Released);
-        assert_eq!(bed.holder("last"), None);
+        assert_eq!(fixture.holder("last"), None);
     });
 }

@@ -1,7 +1,7 @@
 //! The network carries nothing any more, in one direction or in both, for a while or for good.
 
-use super::bed::{
-    Bed, D, HB, LEASE, SLACK, all_in_turn, client, config, eventually, measured, ms, steady,
+use super::fixture::{
+    D, Fixture, HB, LEASE, SLACK, all_in_turn, client, config, eventually, measured, ms, steady,
 };
 use fairlock::{Client, GuardState, Release};
 use fairlock_testkit::proxy::Proxy;
@@ -38,11 +38,11 @@ impl Hole {
 fn f51_f52_f53_the_holder_is_cut_off() {
     steady(|| async {
         for hole in HOLES {
-            let Some(bed) = Bed::redis70() else { return };
-            let proxy = Proxy::start(bed.server.addr());
-            let (cut_off, other) = (client(&proxy.url()).await, bed.client().await);
-            let held = bed.take(&cut_off, "job").await;
-            let next = bed.enter(&other, "job").await;
+            let Some(fixture) = Fixture::redis70() else { return };
+            let proxy = Proxy::start(fixture.server.addr());
+            let (cut_off, other) = (client(&proxy.url()).await, fixture.client().await);
+            let held = fixture.take(&cut_off, "job").await;
+            let next = fixture.enter(&other, "job").await;
             let began = Instant::now();
             hole.open(&proxy);
             held.becomes(GuardState::Suspect, ms(300) + SLACK).await;
@@ -53,9 +53,9 @@ fn f51_f52_f53_the_holder_is_cut_off() {
             measured(&format!("{hole:?} to the next grant"), next.at - began);
             assert_eq!(held.release().await, Release::Lost);
             Hole::heal(&proxy);
-            assert_eq!(bed.holder("job"), Some(next.owner()));
+            assert_eq!(fixture.holder("job"), Some(next.owner()));
             next.release().await;
-            bed.history.assert_sound();
+            fixture.history.assert_sound();
         }
     });
 }
@@ -65,19 +65,19 @@ fn f51_f52_f53_the_holder_is_cut_off() {
 fn f55_the_holder_is_cut_off_for_a_while() {
     steady(|| async {
         for hole in HOLES {
-            let Some(bed) = Bed::redis70() else { return };
-            let proxy = Proxy::start(bed.server.addr());
+            let Some(fixture) = Fixture::redis70() else { return };
+            let proxy = Proxy::start(fixture.server.addr());
             let config = config(&proxy.url()).watchdog_lease(4 * LEASE);
             let cut_off = Client::with_config(config).await.unwrap();
-            let held = bed.take(&cut_off, "job").await;
+            let held = fixture.take(&cut_off, "job").await;
             hole.open(&proxy);
             held.becomes(GuardState::Suspect, ms(300) + SLACK).await;
             Hole::heal(&proxy);
             let took = held.becomes(GuardState::Held, 2 * LEASE).await;
             measured(&format!("{hole:?} healed to Held"), took);
-            assert!(bed.ttl("job") > 3 * LEASE, "{:?}", bed.ttl("job"));
+            assert!(fixture.ttl("job") > 3 * LEASE, "{:?}", fixture.ttl("job"));
             assert_eq!(held.release().await, Release::Released);
-            assert_eq!(bed.holder("job"), None);
+            assert_eq!(fixture.holder("job"), None);
         }
     });
 }
@@ -88,29 +88,29 @@ fn f55_the_holder_is_cut_off_for_a_while() {
 fn f51_a_waiter_is_cut_off_and_keeps_its_place() {
     steady(|| async {
         for hole in HOLES {
-            let Some(bed) = Bed::redis70() else { return };
-            let proxy = Proxy::start(bed.server.addr());
-            let (cut_off, other) = (client(&proxy.url()).await, bed.client().await);
-            let held = bed.take(&other, "job").await;
-            let first = bed.enter(&cut_off, "job").await;
-            let second = bed.enter(&other, "job").await;
+            let Some(fixture) = Fixture::redis70() else { return };
+            let proxy = Proxy::start(fixture.server.addr());
+            let (cut_off, other) = (client(&proxy.url()).await, fixture.client().await);
+            let held = fixture.take(&other, "job").await;
+            let first = fixture.enter(&cut_off, "job").await;
+            let second = fixture.enter(&other, "job").await;
             let connections = proxy.counts().connections;
             hole.open(&proxy);
             // Time is what this is about: more than D without a heartbeat that is answered.
             tokio::time::sleep(D + 2 * HB).await;
             Hole::heal(&proxy);
             proxy.wait_until(|counts| counts.connections >= connections + 2);
-            bed.inboxes_are_back(std::slice::from_ref(&cut_off));
-            let beats = super::bed::key("fairlock_beats", "job");
-            let before = bed.call(&["ZSCORE", &beats, &cut_off.id().to_string()]);
+            fixture.inboxes_are_back(std::slice::from_ref(&cut_off));
+            let beats = super::fixture::key("fairlock_beats", "job");
+            let before = fixture.call(&["ZSCORE", &beats, &cut_off.id().to_string()]);
             eventually("it beats again", 2 * HB + SLACK, || {
-                bed.call(&["ZSCORE", &beats, &cut_off.id().to_string()]) != before
+                fixture.call(&["ZSCORE", &beats, &cut_off.id().to_string()]) != before
             });
             held.release().await;
             let began = Instant::now();
             all_in_turn(vec![first, second], SLACK).await;
             measured(&format!("{hole:?} while waiting: two turns"), began.elapsed());
-            bed.history.assert_sound();
+            fixture.history.assert_sound();
         }
     });
 }
@@ -120,19 +120,19 @@ fn f51_a_waiter_is_cut_off_and_keeps_its_place() {
 #[test]
 fn f52_a_waiter_hears_its_grant_and_cannot_answer() {
     steady(|| async {
-        let Some(bed) = Bed::redis70() else { return };
-        let proxy = Proxy::start(bed.server.addr());
-        let (cut_off, other) = (client(&proxy.url()).await, bed.client().await);
-        let held = bed.take(&other, "job").await;
-        let first = bed.enter(&cut_off, "job").await;
-        let second = bed.enter(&other, "job").await;
+        let Some(fixture) = Fixture::redis70() else { return };
+        let proxy = Proxy::start(fixture.server.addr());
+        let (cut_off, other) = (client(&proxy.url()).await, fixture.client().await);
+        let held = fixture.take(&other, "job").await;
+        let first = fixture.enter(&cut_off, "job").await;
+        let second = fixture.enter(&other, "job").await;
         proxy.black_hole_to_server(true);
         held.release().await;
         let held = first.granted(SLACK).await;
         held.lost(D + SLACK).await;
         assert!(!second.is_over(), "lost before anybody else can have it");
         second.granted(HB + SLACK).await.release().await;
-        bed.history.assert_sound();
+        fixture.history.assert_sound();
     });
 }
 
@@ -143,12 +143,12 @@ fn f51_the_turn_of_a_cut_off_waiter_goes_by() {
     steady(|| async {
         // Where messages arrive, the waiter is not cut off.
         for hole in HOLES.into_iter().filter(|hole| hole.to_client) {
-            let Some(bed) = Bed::redis70() else { return };
-            let proxy = Proxy::start(bed.server.addr());
-            let (cut_off, other) = (client(&proxy.url()).await, bed.client().await);
-            let held = bed.take(&other, "job").await;
-            let first = bed.enter(&cut_off, "job").await;
-            let second = bed.enter(&other, "job").await;
+            let Some(fixture) = Fixture::redis70() else { return };
+            let proxy = Proxy::start(fixture.server.addr());
+            let (cut_off, other) = (client(&proxy.url()).await, fixture.client().await);
+            let held = fixture.take(&other, "job").await;
+            let first = fixture.enter(&cut_off, "job").await;
+            let second = fixture.enter(&other, "job").await;
             hole.open(&proxy);
             let released = Instant::now();
             held.release().await;
@@ -160,13 +160,13 @@ fn f51_the_turn_of_a_cut_off_waiter_goes_by() {
             assert!(!first.is_over());
             Hole::heal(&proxy);
             eventually("it is back in the queue", 4 * LEASE, || {
-                bed.queue("job").first() == Some(&first.owner)
+                fixture.queue("job").first() == Some(&first.owner)
             });
             held.release().await;
             let held = first.granted(D + SLACK).await;
             assert_eq!(held.guard.state(), GuardState::Held);
             held.release().await;
-            let violations = fairlock_testkit::history::check_exclusion(&bed.history.records());
+            let violations = fairlock_testkit::history::check_exclusion(&fixture.history.records());
             assert!(violations.is_empty(), "{violations:#?}");
         }
     });
@@ -177,28 +177,28 @@ fn f51_the_turn_of_a_cut_off_waiter_goes_by() {
 #[test]
 fn f54_all_connections_are_cut_while_held_and_waiting() {
     steady(|| async {
-        let Some(bed) = Bed::redis70() else { return };
-        let proxy = Proxy::start(bed.server.addr());
+        let Some(fixture) = Fixture::redis70() else { return };
+        let proxy = Proxy::start(fixture.server.addr());
         // Far from the next renewal: what looks again is the reconnect.
         let config = || config(&proxy.url()).watchdog_lease(20 * LEASE);
         let clients = [
             Client::with_config(config()).await.unwrap(),
             Client::with_config(config()).await.unwrap(),
         ];
-        let held = bed.take(&clients[0], "job").await;
+        let held = fixture.take(&clients[0], "job").await;
         let mut places = Vec::new();
         for n in 0..4 {
-            places.push(bed.enter(&clients[n % 2], "job").await);
+            places.push(fixture.enter(&clients[n % 2], "job").await);
         }
         for _ in 0..3 {
             proxy.cut_all();
             held.becomes(GuardState::Suspect, SLACK).await;
             let took = held.becomes(GuardState::Held, SLACK).await;
             measured("f54 cut to Held again", took);
-            bed.inboxes_are_back(&clients);
+            fixture.inboxes_are_back(&clients);
         }
         assert_eq!(held.release().await, Release::Released);
         all_in_turn(places, SLACK).await;
-        bed.history.assert_sound();
+        fixture.history.assert_sound();
     });
 }

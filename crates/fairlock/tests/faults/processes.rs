@@ -1,6 +1,6 @@
 //! Clients are killed and frozen: what that costs the others, and what the frozen one believes.
 
-use super::bed::{Bed, D, HB, LEASE, SLACK, all_in_turn, eventually, measured, ms, steady};
+use super::fixture::{D, Fixture, HB, LEASE, SLACK, all_in_turn, eventually, measured, ms, steady};
 use super::worker::Worker;
 use fairlock::GuardState;
 use fairlock_testkit::history::{Event, now_ns};
@@ -12,13 +12,13 @@ use std::time::Instant;
 #[test]
 fn a_hold_is_renewed_again_and_again() {
     steady(|| async {
-        let Some(bed) = Bed::redis70() else { return };
-        let client = bed.client().await;
-        let held = bed.take(&client, "job").await;
+        let Some(fixture) = Fixture::redis70() else { return };
+        let client = fixture.client().await;
+        let held = fixture.take(&client, "job").await;
         // Three leases and more, so that the first renewals are not enough.
         let lost = tokio::time::timeout(3 * LEASE + LEASE / 2, held.guard.lost()).await;
         assert!(lost.is_err(), "the hold was lost");
-        assert!(bed.ttl("job") > LEASE / 2);
+        assert!(fixture.ttl("job") > LEASE / 2);
         held.release().await;
     });
 }
@@ -30,18 +30,18 @@ fn f01_a_holder_is_killed() {
         let phases = [(Generation::Redis62, 0), (Generation::Valkey91, 150)];
         let all = (0..3).map(|n| (Generation::Redis70, 140 * n)).chain(phases);
         for (generation, phase_ms) in all {
-            let Some(bed) = Bed::start(generation) else { continue };
-            let client = bed.client().await;
-            let mut worker = Worker::start(&bed.server);
-            let dead = worker.take(&bed, "job");
-            let next = bed.enter(&client, "job").await;
+            let Some(fixture) = Fixture::start(generation) else { continue };
+            let client = fixture.client().await;
+            let mut worker = Worker::start(&fixture.server);
+            let dead = worker.take(&fixture, "job");
+            let next = fixture.enter(&client, "job").await;
             // The moment of the kill is the point here: between two renewals, which come every third
             // of the lease.
             tokio::time::sleep(ms(phase_ms)).await;
-            bed.history.record("job", dead.owner(), Event::Died);
+            fixture.history.record("job", dead.owner(), Event::Died);
             worker.kill9();
             let killed = Instant::now();
-            let left = bed.ttl("job");
+            let left = fixture.ttl("job");
             assert!(left <= LEASE);
             let held = next.granted(left + ms(300) + SLACK).await;
             let over = (held.at - killed).saturating_sub(left);
@@ -49,7 +49,7 @@ fn f01_a_holder_is_killed() {
             assert!(held.at - killed + ms(20) >= left, "granted {left:?} before the lease ended");
             assert!(held.token() > dead.token());
             held.release().await;
-            bed.history.assert_sound();
+            fixture.history.assert_sound();
         }
     });
 }
@@ -59,18 +59,18 @@ fn f01_a_holder_is_killed() {
 #[test]
 fn a17_an_expired_hold_is_taken_at_once() {
     steady(|| async {
-        let Some(bed) = Bed::redis70() else { return };
-        let client = bed.seldom().await;
-        let mut worker = Worker::start(&bed.server);
-        let dead = worker.take(&bed, "job");
-        let next = bed.enter(&client, "job").await;
-        bed.history.record("job", dead.owner(), Event::Died);
+        let Some(fixture) = Fixture::redis70() else { return };
+        let client = fixture.seldom().await;
+        let mut worker = Worker::start(&fixture.server);
+        let dead = worker.take(&fixture, "job");
+        let next = fixture.enter(&client, "job").await;
+        fixture.history.record("job", dead.owner(), Event::Died);
         worker.kill9();
-        let (killed, left) = (Instant::now(), bed.ttl("job"));
+        let (killed, left) = (Instant::now(), fixture.ttl("job"));
         let held = next.granted(left + ms(200) + SLACK).await;
         measured("a17 after the rest of the lease", (held.at - killed).saturating_sub(left));
         held.release().await;
-        bed.history.assert_sound();
+        fixture.history.assert_sound();
     });
 }
 
@@ -80,22 +80,22 @@ fn a17_an_expired_hold_is_taken_at_once() {
 fn f02_a_waiter_in_the_middle_is_killed() {
     steady(|| async {
         for generation in Generation::ALL {
-            let Some(bed) = Bed::start(generation) else { continue };
-            let client = bed.seldom().await;
-            let mut worker = Worker::seldom(&bed.server);
-            let held = bed.take(&client, "job").await;
-            let first = bed.enter(&client, "job").await;
-            let dead = worker.enter(&bed, "job");
-            let third = bed.enter(&client, "job").await;
-            bed.history.record("job", &dead, Event::Died);
+            let Some(fixture) = Fixture::start(generation) else { continue };
+            let client = fixture.seldom().await;
+            let mut worker = Worker::seldom(&fixture.server);
+            let held = fixture.take(&client, "job").await;
+            let first = fixture.enter(&client, "job").await;
+            let dead = worker.enter(&fixture, "job");
+            let third = fixture.enter(&client, "job").await;
+            fixture.history.record("job", &dead, Event::Died);
             worker.kill9();
-            bed.notices_the_death_of(&dead);
+            fixture.notices_the_death_of(&dead);
             let began = Instant::now();
             held.release().await;
             all_in_turn(vec![first, third], ms(300) + SLACK).await;
             measured(&format!("f02 {} two turns", generation.name()), began.elapsed());
-            assert_eq!(bed.queue("job"), [""; 0]);
-            bed.history.assert_sound();
+            assert_eq!(fixture.queue("job"), [""; 0]);
+            fixture.history.assert_sound();
         }
     });
 }
@@ -104,24 +104,24 @@ fn f02_a_waiter_in_the_middle_is_killed() {
 #[test]
 fn f03_the_head_is_killed() {
     steady(|| async {
-        let Some(bed) = Bed::redis70() else { return };
-        let client = bed.seldom().await;
+        let Some(fixture) = Fixture::redis70() else { return };
+        let client = fixture.seldom().await;
         for round in 0..5 {
             let name = format!("job{round}");
-            let mut worker = Worker::seldom(&bed.server);
-            let held = bed.take(&client, &name).await;
-            let dead = worker.enter(&bed, &name);
-            let second = bed.enter(&client, &name).await;
-            bed.history.record(&name, &dead, Event::Died);
+            let mut worker = Worker::seldom(&fixture.server);
+            let held = fixture.take(&client, &name).await;
+            let dead = worker.enter(&fixture, &name);
+            let second = fixture.enter(&client, &name).await;
+            fixture.history.record(&name, &dead, Event::Died);
             worker.kill9();
-            bed.notices_the_death_of(&dead);
+            fixture.notices_the_death_of(&dead);
             let released = Instant::now();
             held.release().await;
             let held = second.granted(ms(200) + SLACK).await;
             measured("f03 release to grant", held.at - released);
             held.release().await;
         }
-        bed.history.assert_sound();
+        fixture.history.assert_sound();
     });
 }
 
@@ -130,18 +130,18 @@ fn f03_the_head_is_killed() {
 #[test]
 fn f05_killed_right_after_the_grant() {
     steady(|| async {
-        let Some(bed) = Bed::redis70() else { return };
-        let client = bed.client().await;
-        let mut worker = Worker::start(&bed.server);
-        let held = bed.take(&client, "job").await;
-        let dead = worker.enter(&bed, "job");
-        let next = bed.enter(&client, "job").await;
-        bed.history.record("job", &dead, Event::Died);
+        let Some(fixture) = Fixture::redis70() else { return };
+        let client = fixture.client().await;
+        let mut worker = Worker::start(&fixture.server);
+        let held = fixture.take(&client, "job").await;
+        let dead = worker.enter(&fixture, "job");
+        let next = fixture.enter(&client, "job").await;
+        fixture.history.record("job", &dead, Event::Died);
         worker.stop();
         let released = Instant::now();
         held.release().await;
         assert_eq!(
-            bed.holder("job").as_deref(),
+            fixture.holder("job").as_deref(),
             Some(dead.as_str()),
             "the hand-over went to the head"
         );
@@ -149,22 +149,22 @@ fn f05_killed_right_after_the_grant() {
         let held = next.granted(D + HB + SLACK).await;
         measured("f05 release to grant, past one unclaimed", held.at - released);
         held.release().await;
-        bed.history.assert_sound();
+        fixture.history.assert_sound();
 
         // As above, but killed a moment after it has said that it holds the lock.
-        let mut worker = Worker::start(&bed.server);
-        let held = bed.take(&client, "used").await;
-        worker.enter(&bed, "used");
-        let next = bed.enter(&client, "used").await;
+        let mut worker = Worker::start(&fixture.server);
+        let held = fixture.take(&client, "used").await;
+        worker.enter(&fixture, "used");
+        let next = fixture.enter(&client, "used").await;
         held.release().await;
-        let dead = worker.granted(&bed, "used", SLACK);
-        bed.history.record("used", dead.owner(), Event::Died);
+        let dead = worker.granted(&fixture, "used", SLACK);
+        fixture.history.record("used", dead.owner(), Event::Died);
         worker.kill9();
         let killed = Instant::now();
         let held = next.granted(LEASE + HB + SLACK).await;
         measured("f05 kill to grant, past one in use", held.at - killed);
         held.release().await;
-        bed.history.assert_sound();
+        fixture.history.assert_sound();
     });
 }
 
@@ -172,24 +172,24 @@ fn f05_killed_right_after_the_grant() {
 #[test]
 fn f07_fifty_waiters_of_one_process_die() {
     steady(|| async {
-        let Some(bed) = Bed::redis70() else { return };
-        let client = bed.seldom().await;
-        let mut worker = Worker::seldom(&bed.server);
-        let held = bed.take(&client, "job").await;
+        let Some(fixture) = Fixture::redis70() else { return };
+        let client = fixture.seldom().await;
+        let mut worker = Worker::seldom(&fixture.server);
+        let held = fixture.take(&client, "job").await;
         let mut dead = String::new();
         for n in 0..50 {
-            dead = worker.enter_as(&bed, &n.to_string(), "job");
-            bed.history.record("job", &dead, Event::Died);
+            dead = worker.enter_as(&fixture, &n.to_string(), "job");
+            fixture.history.record("job", &dead, Event::Died);
         }
-        let live = bed.enter(&client, "job").await;
+        let live = fixture.enter(&client, "job").await;
         worker.kill9();
-        bed.notices_the_death_of(&dead);
+        fixture.notices_the_death_of(&dead);
         let released = Instant::now();
         held.release().await;
         let held = live.granted(ms(200) + SLACK).await;
         measured("f07 release to grant, past 50 dead of one process", held.at - released);
         held.release().await;
-        bed.history.assert_sound();
+        fixture.history.assert_sound();
     });
 }
 
@@ -197,26 +197,26 @@ fn f07_fifty_waiters_of_one_process_die() {
 #[test]
 fn f07_ten_processes_die() {
     steady(|| async {
-        let Some(bed) = Bed::redis70() else { return };
-        let client = bed.seldom().await;
-        let held = bed.take(&client, "job").await;
-        let mut workers: Vec<_> = (0..10).map(|_| Worker::seldom(&bed.server)).collect();
+        let Some(fixture) = Fixture::redis70() else { return };
+        let client = fixture.seldom().await;
+        let held = fixture.take(&client, "job").await;
+        let mut workers: Vec<_> = (0..10).map(|_| Worker::seldom(&fixture.server)).collect();
         let mut dead = Vec::new();
         for worker in &mut workers {
-            dead.push(worker.enter(&bed, "job"));
+            dead.push(worker.enter(&fixture, "job"));
         }
-        let live = bed.enter(&client, "job").await;
+        let live = fixture.enter(&client, "job").await;
         workers.iter_mut().for_each(Worker::kill9);
         for owner in &dead {
-            bed.history.record("job", owner, Event::Died);
-            bed.notices_the_death_of(owner);
+            fixture.history.record("job", owner, Event::Died);
+            fixture.notices_the_death_of(owner);
         }
         let released = Instant::now();
         held.release().await;
         let held = live.granted(ms(200) + SLACK).await;
         measured("f07 release to grant, past 10 dead processes", held.at - released);
         held.release().await;
-        bed.history.assert_sound();
+        fixture.history.assert_sound();
     });
 }
 
@@ -225,17 +225,17 @@ fn f07_ten_processes_die() {
 #[test]
 fn f08_a_holder_is_frozen_beyond_its_lease() {
     steady(|| async {
-        let Some(bed) = Bed::redis70() else { return };
-        let client = bed.client().await;
-        let mut worker = Worker::start(&bed.server);
-        let old = worker.take(&bed, "job");
+        let Some(fixture) = Fixture::redis70() else { return };
+        let client = fixture.client().await;
+        let mut worker = Worker::start(&fixture.server);
+        let old = worker.take(&fixture, "job");
         worker.order("watch 0");
         worker.expect("says 0 Held", SLACK);
-        let next = bed.enter(&client, "job").await;
+        let next = fixture.enter(&client, "job").await;
         worker.stop();
         let stopped = Instant::now();
         // It sleeps, and so cannot claim anything; it must know before it claims again.
-        bed.history.record("job", old.owner(), Event::Lost);
+        fixture.history.record("job", old.owner(), Event::Lost);
         let held = next.granted(LEASE + ms(300) + SLACK).await;
         measured("f08 freeze to the next grant", held.at - stopped);
         assert!(held.token() > old.token());
@@ -251,9 +251,9 @@ fn f08_a_holder_is_frozen_beyond_its_lease() {
         worker.order("release 0");
         assert_eq!(worker.expect("released", SLACK).words[2], "Lost");
         assert_eq!(held.guard.state(), GuardState::Held);
-        assert_eq!(bed.holder("job"), Some(held.owner()));
+        assert_eq!(fixture.holder("job"), Some(held.owner()));
         held.release().await;
-        bed.history.assert_sound();
+        fixture.history.assert_sound();
     });
 }
 
@@ -262,30 +262,30 @@ fn f08_a_holder_is_frozen_beyond_its_lease() {
 #[test]
 fn f09_a_waiter_is_frozen_and_keeps_its_place() {
     steady(|| async {
-        let Some(bed) = Bed::redis70() else { return };
-        let client = bed.client().await;
-        let mut worker = Worker::start(&bed.server);
-        let held = bed.take(&client, "job").await;
-        let frozen = worker.enter(&bed, "job");
-        let younger = bed.enter(&client, "job").await;
+        let Some(fixture) = Fixture::redis70() else { return };
+        let client = fixture.client().await;
+        let mut worker = Worker::start(&fixture.server);
+        let held = fixture.take(&client, "job").await;
+        let frozen = worker.enter(&fixture, "job");
+        let younger = fixture.enter(&client, "job").await;
         worker.stop();
         // Time is what this is about: more than D without a heartbeat.
         tokio::time::sleep(D + HB).await;
         worker.cont();
-        let beats = super::bed::key("fairlock_beats", "job");
+        let beats = super::fixture::key("fairlock_beats", "job");
         let (id, _) = frozen.split_once(':').unwrap();
-        let before = bed.call(&["ZSCORE", &beats, id]).text().to_owned();
+        let before = fixture.call(&["ZSCORE", &beats, id]).text().to_owned();
         eventually("the frozen client beats again", HB + SLACK, || {
-            bed.call(&["ZSCORE", &beats, id]).text() != before
+            fixture.call(&["ZSCORE", &beats, id]).text() != before
         });
         held.release().await;
-        let line = worker.granted(&bed, "job", SLACK);
+        let line = worker.granted(&fixture, "job", SLACK);
         assert_eq!(line.owner(), frozen);
         assert!(!younger.is_over());
-        bed.history.record("job", &frozen, Event::Released);
+        fixture.history.record("job", &frozen, Event::Released);
         worker.order("release 0");
         all_in_turn(vec![younger], SLACK).await;
-        bed.history.assert_sound();
+        fixture.history.assert_sound();
     });
 }
 
@@ -294,13 +294,13 @@ fn f09_a_waiter_is_frozen_and_keeps_its_place() {
 #[test]
 fn f09_a_waiter_is_frozen_and_its_turn_goes_by() {
     steady(|| async {
-        let Some(bed) = Bed::redis70() else { return };
-        let client = bed.client().await;
-        let mut worker = Worker::start(&bed.server);
-        let held = bed.take(&client, "job").await;
-        let frozen = worker.enter(&bed, "job");
-        let second = bed.enter(&client, "job").await;
-        let third = bed.enter(&client, "job").await;
+        let Some(fixture) = Fixture::redis70() else { return };
+        let client = fixture.client().await;
+        let mut worker = Worker::start(&fixture.server);
+        let held = fixture.take(&client, "job").await;
+        let frozen = worker.enter(&fixture, "job");
+        let second = fixture.enter(&client, "job").await;
+        let third = fixture.enter(&client, "job").await;
         worker.stop();
         // Time is what this is about: more than D without a heartbeat.
         tokio::time::sleep(D + HB).await;
@@ -309,18 +309,18 @@ fn f09_a_waiter_is_frozen_and_its_turn_goes_by() {
         let resumed = Instant::now();
         worker.cont();
         eventually("the frozen waiter is back at the head", HB + SLACK, || {
-            bed.queue("job").first() == Some(&frozen)
+            fixture.queue("job").first() == Some(&frozen)
         });
         measured("f09 going on to being back in place", resumed.elapsed());
         assert_eq!(worker.hear("granted", ms(0)).map(|line| line.words), None);
         held.release().await;
-        let line = worker.granted(&bed, "job", SLACK);
+        let line = worker.granted(&fixture, "job", SLACK);
         assert!(!third.is_over());
-        bed.history.record("job", line.owner(), Event::Released);
+        fixture.history.record("job", line.owner(), Event::Released);
         worker.order("release 0");
         all_in_turn(vec![third], SLACK).await;
         // Its turn went by, as it must: the second is not to blame.
-        let violations = fairlock_testkit::history::check_fifo(&bed.history.records());
+        let violations = fairlock_testkit::history::check_fifo(&fixture.history.records());
         assert_eq!(violations.len(), 1, "{violations:?}");
     });
 }
@@ -329,11 +329,11 @@ fn f09_a_waiter_is_frozen_and_its_turn_goes_by() {
 #[test]
 fn f10_a_holder_is_frozen_briefly() {
     steady(|| async {
-        let Some(bed) = Bed::redis70() else { return };
-        let client = bed.client().await;
-        let mut worker = Worker::with(&bed.server.url(), HB, 2 * LEASE, []);
-        let line = worker.take(&bed, "job");
-        let next = bed.enter(&client, "job").await;
+        let Some(fixture) = Fixture::redis70() else { return };
+        let client = fixture.client().await;
+        let mut worker = Worker::with(&fixture.server.url(), HB, 2 * LEASE, []);
+        let line = worker.take(&fixture, "job");
+        let next = fixture.enter(&client, "job").await;
         worker.order("watch 0");
         for phase_ms in [0, 200, 400] {
             // The moment of the freeze is the point here: between two renewals, a third of the lease
@@ -353,10 +353,10 @@ fn f10_a_holder_is_frozen_briefly() {
             }
         }
         assert!(!next.is_over());
-        bed.history.record("job", line.owner(), Event::Released);
+        fixture.history.record("job", line.owner(), Event::Released);
         worker.order("release 0");
         assert_eq!(worker.expect("released", SLACK).words[2], "Released");
         all_in_turn(vec![next], SLACK).await;
-        bed.history.assert_sound();
+        fixture.history.assert_sound();
     });
 }

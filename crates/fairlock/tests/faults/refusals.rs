@@ -1,6 +1,8 @@
 //! The server refuses: it reads its data, has no connection left, or cannot write its disk.
 
-use super::bed::{Bed, HB, LEASE, SLACK, all_in_turn, config, eventually, measured, ms, steady};
+use super::fixture::{
+    Fixture, HB, LEASE, SLACK, all_in_turn, config, eventually, measured, ms, steady,
+};
 use fairlock::{Client, ErrorKind, GuardState, Release};
 use fairlock_testkit::disk::Disk;
 use fairlock_testkit::resp::Value;
@@ -15,14 +17,14 @@ const LOAD_US: &str = "60";
 /// Outlasts reading them.
 const LONG: Duration = Duration::from_secs(8);
 
-async fn with_lease(bed: &Bed, lease: Duration) -> Client {
-    let config = config(&bed.server.url()).watchdog_lease(lease);
+async fn with_lease(fixture: &Fixture, lease: Duration) -> Client {
+    let config = config(&fixture.server.url()).watchdog_lease(lease);
     Client::with_config(config).await.unwrap()
 }
 
 /// How often the server has answered with this error since it was started.
-fn errors(bed: &Bed, code: &str) -> u64 {
-    let info = bed.call(&["INFO", "errorstats"]);
+fn errors(fixture: &Fixture, code: &str) -> u64 {
+    let info = fixture.call(&["INFO", "errorstats"]);
     let prefix = format!("errorstat_{code}:count=");
     let count = info.text().lines().find_map(|line| line.strip_prefix(&prefix)?.parse().ok());
     count.unwrap_or(0)
@@ -35,36 +37,38 @@ fn f27_the_server_still_loads() {
     steady(|| async {
         for generation in Generation::ALL {
             let builder = Server::builder(generation).persist(true);
-            let Some(bed) = Bed::with(builder.arg("--key-load-delay", LOAD_US)) else { continue };
-            let clients = [with_lease(&bed, LONG).await, with_lease(&bed, LONG).await];
-            let held = bed.take(&clients[0], "job").await;
+            let Some(fixture) = Fixture::with(builder.arg("--key-load-delay", LOAD_US)) else {
+                continue;
+            };
+            let clients = [with_lease(&fixture, LONG).await, with_lease(&fixture, LONG).await];
+            let held = fixture.take(&clients[0], "job").await;
             let mut places = Vec::new();
             for n in [1, 0, 1] {
-                places.push(bed.enter(&clients[n], "job").await);
+                places.push(fixture.enter(&clients[n], "job").await);
             }
-            let queue = bed.queue("job");
+            let queue = fixture.queue("job");
             // Scripts of a thousand writes each: between two of them the server looks up while it loads.
             let fill = "for i = 1, 1000 do redis.call('SET', 'filler:' .. ARGV[1] .. i, 1) end";
             for n in 0..KEYS.parse::<u32>().unwrap() / 1_000 {
-                bed.call(&["EVAL", fill, "0", &n.to_string()]);
+                fixture.call(&["EVAL", fill, "0", &n.to_string()]);
             }
-            bed.server.kill9();
+            fixture.server.kill9();
             held.becomes(GuardState::Suspect, SLACK).await;
             let began = Instant::now();
             // Returns when all is read.
             thread::scope(|scope| {
-                scope.spawn(|| bed.server.restart());
+                scope.spawn(|| fixture.server.restart());
             });
             measured(&format!("f27 {} loading", generation.name()), began.elapsed());
             held.becomes(GuardState::Held, ms(2_000) + SLACK).await;
             measured(&format!("f27 {} restart to Held", generation.name()), began.elapsed());
-            let refused = errors(&bed, "LOADING");
+            let refused = errors(&fixture, "LOADING");
             assert!(refused > 2, "{refused} refusals: the server was not seen loading");
-            assert_eq!(bed.queue("job"), queue);
-            bed.inboxes_are_back(&clients);
+            assert_eq!(fixture.queue("job"), queue);
+            fixture.inboxes_are_back(&clients);
             assert_eq!(held.release().await, Release::Released);
             all_in_turn(places, HB + SLACK).await;
-            bed.history.assert_sound();
+            fixture.history.assert_sound();
         }
     });
 }
@@ -76,17 +80,19 @@ fn f27_the_server_still_loads() {
 fn f30_no_connection_is_left() {
     steady(|| async {
         for generation in Generation::ALL {
-            let Some(bed) = Bed::start(generation) else { continue };
-            let clients = [bed.client().await, with_lease(&bed, LONG).await];
-            let held = bed.take(&clients[0], "job").await;
-            let places =
-                vec![bed.enter(&clients[1], "job").await, bed.enter(&clients[0], "job").await];
-            let other = bed.take(&clients[1], "other").await;
-            bed.call(&["CONFIG", "SET", "maxclients", "1"]);
+            let Some(fixture) = Fixture::start(generation) else { continue };
+            let clients = [fixture.client().await, with_lease(&fixture, LONG).await];
+            let held = fixture.take(&clients[0], "job").await;
+            let places = vec![
+                fixture.enter(&clients[1], "job").await,
+                fixture.enter(&clients[0], "job").await,
+            ];
+            let other = fixture.take(&clients[1], "other").await;
+            fixture.call(&["CONFIG", "SET", "maxclients", "1"]);
 
             for _ in 0..3 {
                 let began = Instant::now();
-                let error = Client::with_config(config(&bed.server.url())).await.unwrap_err();
+                let error = Client::with_config(config(&fixture.server.url())).await.unwrap_err();
                 assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
                 let text = error.to_string();
                 // Its own words, or our guess where it was faster to close than we to hear them.
@@ -100,32 +106,32 @@ fn f30_no_connection_is_left() {
             assert_eq!(held.release().await, Release::Released);
             all_in_turn(places, HB + SLACK).await;
 
-            bed.call(&["CLIENT", "KILL", "TYPE", "normal"]);
+            fixture.call(&["CLIENT", "KILL", "TYPE", "normal"]);
             other.becomes(GuardState::Suspect, SLACK).await;
             tokio::time::sleep(ms(300)).await;
             assert_eq!(other.guard.state(), GuardState::Suspect, "there was room");
-            bed.call(&["CONFIG", "SET", "maxclients", "100"]);
+            fixture.call(&["CONFIG", "SET", "maxclients", "100"]);
             other.becomes(GuardState::Held, ms(2_000) + SLACK).await;
             assert_eq!(other.release().await, Release::Released);
-            bed.history.assert_sound();
+            fixture.history.assert_sound();
         }
     });
 }
 
 /// What a server that may not write costs: new requests are refused with its reason, holders are in
 /// doubt and lost at their deadline, a release is repeated. When it may write again, waiters are served.
-async fn writes_stop(bed: &Bed, stop: impl FnOnce(), mend: impl FnOnce()) {
-    let client = bed.client().await;
-    let held = bed.take(&client, "job").await;
-    let brief = bed.hold(client.fair_lock("brief").lease(60 * LEASE)).await;
-    let place = bed.enter(&client, "job").await;
+async fn writes_stop(fixture: &Fixture, stop: impl FnOnce(), mend: impl FnOnce()) {
+    let client = fixture.client().await;
+    let held = fixture.take(&client, "job").await;
+    let brief = fixture.hold(client.fair_lock("brief").lease(60 * LEASE)).await;
+    let place = fixture.enter(&client, "job").await;
     let began = Instant::now();
     stop();
     eventually("the server writes no more", 5 * SLACK, || {
-        let reply = bed.call(&["SET", "probe", "1"]);
+        let reply = fixture.call(&["SET", "probe", "1"]);
         matches!(reply, Value::Error(error) if error.starts_with("MISCONF"))
     });
-    let short = config(&bed.server.url()).store_timeout(ms(300)).lazy_connect(true);
+    let short = config(&fixture.server.url()).store_timeout(ms(300)).lazy_connect(true);
     let short = Client::with_config(short).await.unwrap();
     let error = short.fair_lock("new").lock().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
@@ -145,9 +151,9 @@ async fn writes_stop(bed: &Bed, stop: impl FnOnce(), mend: impl FnOnce()) {
     assert!(next.token() > first);
     measured("f32 to the next holder", began.elapsed());
     next.release().await;
-    assert_eq!((bed.holder("new"), bed.queue("new")), (None, vec![]));
-    bed.hold(short.fair_lock("new")).await.release().await;
-    bed.history.assert_sound();
+    assert_eq!((fixture.holder("new"), fixture.queue("new")), (None, vec![]));
+    fixture.hold(short.fair_lock("new")).await.release().await;
+    fixture.history.assert_sound();
 }
 
 /// F32: the server cannot save its data, and therefore takes no writes.
@@ -155,15 +161,15 @@ async fn writes_stop(bed: &Bed, stop: impl FnOnce(), mend: impl FnOnce()) {
 fn f32_saving_fails() {
     steady(|| async {
         for generation in Generation::ALL {
-            let Some(bed) = Bed::start(generation) else { continue };
-            bed.call(&["CONFIG", "SET", "save", "3600 100000"]);
+            let Some(fixture) = Fixture::start(generation) else { continue };
+            fixture.call(&["CONFIG", "SET", "save", "3600 100000"]);
             // A file cannot take the place of a folder.
-            let blocked = bed.server.dir().join("dump.rdb");
+            let blocked = fixture.server.dir().join("dump.rdb");
             let saved = |how: &str| {
-                bed.call(&["BGSAVE"]);
+                fixture.call(&["BGSAVE"]);
                 let wanted = format!("rdb_last_bgsave_status:{how}");
                 eventually("the saving has ended", 5 * SLACK, || {
-                    bed.call(&["INFO", "persistence"]).text().contains(&wanted)
+                    fixture.call(&["INFO", "persistence"]).text().contains(&wanted)
                 });
             };
             let stop = || {
@@ -174,7 +180,7 @@ fn f32_saving_fails() {
                 fs::remove_dir(&blocked).unwrap();
                 saved("ok");
             };
-            writes_stop(&bed, stop, mend).await;
+            writes_stop(&fixture, stop, mend).await;
         }
     });
 }
@@ -186,14 +192,14 @@ fn f32_the_disk_is_full() {
         for generation in Generation::ALL {
             let builder = Server::builder(generation);
             let builder = builder.arg("--appendonly", "yes").arg("--appendfsync", "everysec");
-            let Some(bed) = Bed::with(builder) else { continue };
+            let Some(fixture) = Fixture::with(builder) else { continue };
             // Its folder is on the disk from its second start on.
-            bed.server.kill9();
-            let Some(disk) = Disk::mount(bed.server.dir(), "1m") else { return };
-            bed.server.restart();
-            let filler = bed.server.dir().join("filler");
+            fixture.server.kill9();
+            let Some(disk) = Disk::mount(fixture.server.dir(), "1m") else { return };
+            fixture.server.restart();
+            let filler = fixture.server.dir().join("filler");
             let mend = || fs::remove_file(&filler).unwrap();
-            writes_stop(&bed, || drop(disk.fill()), mend).await;
+            writes_stop(&fixture, || drop(disk.fill()), mend).await;
         }
     });
 }
@@ -212,34 +218,34 @@ fn names(reply: &Value, word: &str) -> bool {
 #[test]
 fn d38_who_refuses_to_be_told_of_a_release_is_told_again() {
     steady(|| async {
-        let Some(bed) = Bed::redis70() else { return };
-        let client = with_lease(&bed, 20 * LEASE).await;
-        let held = bed.take(&client, "job").await;
+        let Some(fixture) = Fixture::redis70() else { return };
+        let client = with_lease(&fixture, 20 * LEASE).await;
+        let held = fixture.take(&client, "job").await;
         // What the other one knows: all that there is before the release.
         let copy = "for _, key in ipairs(redis.call('KEYS', '*')) do redis.call('COPY', key, key, 'DB', 1) end";
-        bed.call(&["EVAL", copy, "0"]);
+        fixture.call(&["EVAL", copy, "0"]);
         let owner = held.owner();
         assert_eq!(held.release().await, Release::Released);
-        assert_eq!(bed.holder("job"), None);
-        bed.call(&["SWAPDB", "0", "1"]);
-        assert!(bed.holder("job").is_some());
-        bed.call(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
+        assert_eq!(fixture.holder("job"), None);
+        fixture.call(&["SWAPDB", "0", "1"]);
+        assert!(fixture.holder("job").is_some());
+        fixture.call(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
         // All calls, also those that look at them.
-        bed.call(&["CONFIG", "SET", "slowlog-max-len", "10000"]);
-        bed.call(&["CONFIG", "SET", "slowlog-log-slower-than", "0"]);
-        bed.call(&["SLOWLOG", "RESET"]);
-        bed.call(&["CLIENT", "KILL", "TYPE", "normal"]);
+        fixture.call(&["CONFIG", "SET", "slowlog-max-len", "10000"]);
+        fixture.call(&["CONFIG", "SET", "slowlog-log-slower-than", "0"]);
+        fixture.call(&["SLOWLOG", "RESET"]);
+        fixture.call(&["CLIENT", "KILL", "TYPE", "normal"]);
         // A connection may be made twice, and each is told once.
         eventually("it is told again and again", ms(2_000) + SLACK, || {
-            let calls = bed.call(&["SLOWLOG", "GET", "10000"]);
+            let calls = fixture.call(&["SLOWLOG", "GET", "10000"]);
             calls.array().iter().filter(|call| names(call, &owner)).count() >= 4
         });
-        assert!(errors(&bed, "NOREPLICAS") > 0);
-        assert!(bed.holder("job").is_some());
+        assert!(errors(&fixture, "NOREPLICAS") > 0);
+        assert!(fixture.holder("job").is_some());
         let began = Instant::now();
-        bed.call(&["CONFIG", "SET", "min-replicas-to-write", "0"]);
+        fixture.call(&["CONFIG", "SET", "min-replicas-to-write", "0"]);
         // The pause between two copies has grown to two seconds at most.
-        eventually("it is told again", ms(2_000) + SLACK, || bed.holder("job").is_none());
+        eventually("it is told again", ms(2_000) + SLACK, || fixture.holder("job").is_none());
         measured("d38 until a server that takes writes again was told", began.elapsed());
     });
 }

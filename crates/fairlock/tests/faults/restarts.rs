@@ -1,7 +1,7 @@
 //! The server dies and comes back, without its memory or with it.
 
-use super::bed::{
-    Bed, D, Held, LEASE, Place, SLACK, all_in_turn, assert_ordered, config, eventually, inbox,
+use super::fixture::{
+    D, Fixture, Held, LEASE, Place, SLACK, all_in_turn, assert_ordered, config, eventually, inbox,
     measured, ms, steady, within,
 };
 use fairlock::{Client, GuardState, Release};
@@ -13,16 +13,16 @@ use std::time::{Duration, Instant};
 /// Long enough that all clients are back before the gathering after a loss of state is over.
 const BEAT: Duration = Duration::from_secs(1);
 
-async fn holder_and_waiters(bed: &Bed) -> ([Client; 3], Held, Vec<Place>) {
+async fn holder_and_waiters(fixture: &Fixture) -> ([Client; 3], Held, Vec<Place>) {
     let connect = || async {
-        let config = config(&bed.server.url()).heartbeat(BEAT).watchdog_lease(4 * LEASE);
+        let config = config(&fixture.server.url()).heartbeat(BEAT).watchdog_lease(4 * LEASE);
         Client::with_config(config).await.unwrap()
     };
     let clients = [connect().await, connect().await, connect().await];
-    let held = bed.take(&clients[0], "job").await;
+    let held = fixture.take(&clients[0], "job").await;
     let mut places = Vec::new();
     for n in [1, 2, 1, 0, 2] {
-        places.push(bed.enter(&clients[n], "job").await);
+        places.push(fixture.enter(&clients[n], "job").await);
     }
     all_know(&clients).await;
     (clients, held, places)
@@ -46,18 +46,18 @@ async fn all_know(clients: &[Client]) {
 fn f21_a24_restart_without_persistence() {
     steady(|| async {
         for generation in [Generation::Redis70, Generation::Valkey91] {
-            let Some(bed) = Bed::start(generation) else { continue };
-            let (_clients, held, places) = holder_and_waiters(&bed).await;
+            let Some(fixture) = Fixture::start(generation) else { continue };
+            let (_clients, held, places) = holder_and_waiters(&fixture).await;
             let first = held.token();
-            bed.server.kill9();
-            bed.server.restart();
+            fixture.server.kill9();
+            fixture.server.restart();
             let took = held.lost(SLACK).await;
             measured(&format!("f21 {} restart to Lost", generation.name()), took);
             let began = Instant::now();
             let tokens = all_in_turn(places, 2 * BEAT + SLACK).await;
             measured(&format!("f21 {} Lost to all served", generation.name()), began.elapsed());
             assert!(tokens[0] > first);
-            bed.history.assert_sound();
+            fixture.history.assert_sound();
         }
     });
 }
@@ -67,22 +67,23 @@ fn f21_a24_restart_without_persistence() {
 #[test]
 fn f22_restart_with_a_log() {
     steady(|| async {
-        let Some(bed) = Bed::with(Server::builder(Generation::Redis70).persist(true)) else {
+        let Some(fixture) = Fixture::with(Server::builder(Generation::Redis70).persist(true))
+        else {
             return;
         };
-        let (clients, held, places) = holder_and_waiters(&bed).await;
-        let queue = bed.queue("job");
-        bed.server.kill9();
+        let (clients, held, places) = holder_and_waiters(&fixture).await;
+        let queue = fixture.queue("job");
+        fixture.server.kill9();
         held.becomes(GuardState::Suspect, SLACK).await;
-        bed.server.restart();
+        fixture.server.restart();
         let took = held.becomes(GuardState::Held, SLACK).await;
         measured("f22 restart to Held again", took);
-        assert_eq!(bed.queue("job"), queue);
+        assert_eq!(fixture.queue("job"), queue);
         // A waiter without an inbox counts as dead at its turn, and would return to its place.
-        bed.inboxes_are_back(&clients);
+        fixture.inboxes_are_back(&clients);
         held.release().await;
         all_in_turn(places, SLACK).await;
-        bed.history.assert_sound();
+        fixture.history.assert_sound();
     });
 }
 
@@ -93,39 +94,39 @@ fn f22_restart_with_a_log() {
 #[test]
 fn f23_a_replica_takes_over_without_the_last_writes() {
     steady(|| async {
-        let Some(bed) = Bed::redis70() else { return };
+        let Some(fixture) = Fixture::redis70() else { return };
         let Some(replica) = Server::start(Generation::Redis70) else { return };
-        let proxy = Proxy::start(bed.server.addr());
+        let proxy = Proxy::start(fixture.server.addr());
         let connect = || async {
             let config = config(&proxy.url()).heartbeat(BEAT).watchdog_lease(30 * LEASE);
             Client::with_config(config).await.unwrap()
         };
         let clients = [connect().await, connect().await, connect().await];
         let mut raw = replica.client();
-        let port = bed.server.addr().port().to_string();
+        let port = fixture.server.addr().port().to_string();
         raw.call(&["REPLICAOF", "127.0.0.1", &port]);
         eventually("the replica is in step", 10 * SLACK, || {
             raw.call(&["INFO", "replication"]).text().contains("master_link_status:up")
         });
 
-        let copied = bed.take(&clients[0], "copied").await;
+        let copied = fixture.take(&clients[0], "copied").await;
         let mut places = Vec::new();
         for n in [1, 2, 1] {
-            places.push(bed.enter(&clients[n], "copied").await);
+            places.push(fixture.enter(&clients[n], "copied").await);
         }
-        let queue = bed.queue("copied");
-        await_acknowledged(&mut bed.server.client(), 1);
+        let queue = fixture.queue("copied");
+        await_acknowledged(&mut fixture.server.client(), 1);
         // From here on it hears nothing more.
         raw.call(&["REPLICAOF", "NO", "ONE"]);
-        let missed = bed.take(&clients[0], "missed").await;
+        let missed = fixture.take(&clients[0], "missed").await;
         let mut lost_places = Vec::new();
         for n in [1, 2, 1] {
-            lost_places.push(bed.enter(&clients[n], "missed").await);
+            lost_places.push(fixture.enter(&clients[n], "missed").await);
         }
         assert_eq!(raw.call(&["EXISTS", "copied", "missed"]).int(), 1);
         all_know(&clients).await;
 
-        bed.server.kill9();
+        fixture.server.kill9();
         proxy.move_to(replica.addr());
         proxy.cut_all();
         let took = missed.lost(BEAT + SLACK).await;
@@ -146,7 +147,7 @@ fn f23_a_replica_takes_over_without_the_last_writes() {
         });
         assert_eq!(copied.release().await, Release::Released);
         all_in_turn(places, SLACK).await;
-        assert_ordered(&bed);
+        assert_ordered(&fixture);
     });
 }
 
@@ -159,33 +160,33 @@ fn f47_f66_a_promoted_replica_has_another_clock() {
     const FIXED: Duration = Duration::from_secs(20);
     steady(|| async {
         for seconds in [-60, -5, 5, 60] {
-            let Some(bed) = Bed::redis70() else { return };
+            let Some(fixture) = Fixture::redis70() else { return };
             let shimmed = Server::builder(Generation::Redis70).clock_shim(true).start();
             let Some(replica) = shimmed else { return };
             replica.clock().set_offset(seconds * 1_000_000);
-            let proxy = Proxy::start(bed.server.addr());
+            let proxy = Proxy::start(fixture.server.addr());
             let connect = || async {
                 let config = config(&proxy.url()).heartbeat(BEAT).watchdog_lease(FIXED);
                 Client::with_config(config).await.unwrap()
             };
             let clients = [connect().await, connect().await, connect().await];
             let mut raw = replica.client();
-            let port = bed.server.port().to_string();
+            let port = fixture.server.port().to_string();
             raw.call(&["REPLICAOF", "127.0.0.1", &port]);
             eventually("the replica is in step", 10 * SLACK, || {
                 raw.call(&["INFO", "replication"]).text().contains("master_link_status:up")
             });
-            let held = bed.take(&clients[0], "job").await;
+            let held = fixture.take(&clients[0], "job").await;
             let mut places = Vec::new();
             for n in [1, 2, 1] {
-                places.push(bed.enter(&clients[n], "job").await);
+                places.push(fixture.enter(&clients[n], "job").await);
             }
-            await_acknowledged(&mut bed.server.client(), 1);
+            await_acknowledged(&mut fixture.server.client(), 1);
             // Nobody asks it yet, whatever it thinks of the lease.
             assert_eq!(held.guard.state(), GuardState::Held);
             all_know(&clients).await;
             raw.call(&["REPLICAOF", "NO", "ONE"]);
-            bed.server.kill9();
+            fixture.server.kill9();
             proxy.move_to(replica.addr());
             proxy.cut_all();
 
@@ -212,7 +213,7 @@ fn f47_f66_a_promoted_replica_has_another_clock() {
             );
             let tokens = all_in_turn(places, 2 * BEAT + 3 * SLACK).await;
             assert!(tokens[0] > first, "{tokens:?} after {first}");
-            assert_ordered(&bed);
+            assert_ordered(&fixture);
         }
     });
 }
@@ -222,20 +223,20 @@ fn f47_f66_a_promoted_replica_has_another_clock() {
 #[test]
 fn f24_the_server_sleeps_beyond_the_lease() {
     steady(|| async {
-        let Some(bed) = Bed::redis70() else { return };
-        let client = bed.client().await;
-        let held = bed.take(&client, "job").await;
-        let others = bed.client().await;
-        let places = vec![bed.enter(&others, "job").await, bed.enter(&client, "job").await];
+        let Some(fixture) = Fixture::redis70() else { return };
+        let client = fixture.client().await;
+        let held = fixture.take(&client, "job").await;
+        let others = fixture.client().await;
+        let places = vec![fixture.enter(&others, "job").await, fixture.enter(&client, "job").await];
         let began = Instant::now();
-        bed.server.stop();
+        fixture.server.stop();
         held.becomes(GuardState::Suspect, ms(300) + SLACK).await;
         measured("f24 freeze to Suspect", began.elapsed());
         held.lost(LEASE + ms(100)).await;
         measured("f24 freeze to Lost", began.elapsed());
-        bed.server.cont();
+        fixture.server.cont();
         all_in_turn(places, LEASE + SLACK).await;
-        bed.history.assert_sound();
+        fixture.history.assert_sound();
     });
 }
 
@@ -246,8 +247,8 @@ fn f24_the_server_sleeps_beyond_the_lease() {
 fn what_is_told_again_ends_no_newer_hold_of_its_owner() {
     steady(|| async {
         for fair in [true, false] {
-            let Some(bed) = Bed::redis70() else { return };
-            let (client, other) = (bed.client().await, bed.client().await);
+            let Some(fixture) = Fixture::redis70() else { return };
+            let (client, other) = (fixture.client().await, fixture.client().await);
             let of = |client: &Client| match fair {
                 true => client.fair_lock("job"),
                 false => client.plain_lock("job"),
@@ -257,7 +258,7 @@ fn what_is_told_again_ends_no_newer_hold_of_its_owner() {
             let keys = ["job", "redisson_lock_token:{job}", "fairlock_state:{job}"];
             let kept = keys.map(|key| format!("kept-{key}"));
             for (key, kept) in keys.iter().zip(&kept) {
-                bed.call(&["COPY", key, kept]);
+                fixture.call(&["COPY", key, kept]);
             }
             assert_eq!(former.release().await.unwrap(), Release::Released);
             let present = within("the present hold", SLACK, mine.lock()).await.unwrap();
@@ -267,10 +268,10 @@ fn what_is_told_again_ends_no_newer_hold_of_its_owner() {
             let mut call = vec!["EVAL", restore, "6"];
             call.extend(keys);
             call.extend(kept.iter().map(String::as_str));
-            bed.call(&call);
-            bed.call(&["CLIENT", "KILL", "TYPE", "normal"]);
-            bed.call(&["CLIENT", "KILL", "TYPE", "pubsub"]);
-            let known = || bed.call(&["GET", keys[1]]).text().parse::<u64>().unwrap();
+            fixture.call(&call);
+            fixture.call(&["CLIENT", "KILL", "TYPE", "normal"]);
+            fixture.call(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+            let known = || fixture.call(&["GET", keys[1]]).text().parse::<u64>().unwrap();
             eventually("the present hold is known", D, || known() == token);
             // What is told again comes within a round trip of that.
             let began = Instant::now();

@@ -1,7 +1,7 @@
 //! D05: a name leads to several servers, and an address to another one with each connection. All connections of a client
 //! are with one server, all clients choose the same, and where that cannot be had the order is kept all the same.
 
-use super::bed::{Bed, HB, LEASE, SLACK, client, config, eventually, inbox, ms, steady};
+use super::fixture::{Fixture, HB, LEASE, SLACK, client, config, eventually, inbox, ms, steady};
 use super::worker::Worker;
 use fairlock::{Check, Client, ErrorKind, Reaction};
 use fairlock_testkit::history::Event;
@@ -49,8 +49,8 @@ impl Balancer {
 }
 
 /// A server, and one that has all of its data; `None` where there is none.
-fn pair() -> Option<(Bed, Bed)> {
-    let (master, replica) = (Bed::redis70()?, Bed::redis70()?);
+fn pair() -> Option<(Fixture, Fixture)> {
+    let (master, replica) = (Fixture::redis70()?, Fixture::redis70()?);
     master.call(&["CONFIG", "SET", "repl-diskless-sync-delay", "0"]);
     replica.call(&["REPLICAOF", "127.0.0.1", &master.server.port().to_string()]);
     eventually("the replica has it all", SYNCED, || {
@@ -138,7 +138,7 @@ impl Names {
 }
 
 /// Two servers at one port: `here` at 127.0.0.1, `there` at 127.0.0.2.
-fn side_by_side(here: &Bed, there: &Bed) -> Names {
+fn side_by_side(here: &Fixture, there: &Fixture) -> Names {
     let port = here.server.port();
     // Its connections of before stay.
     there.call(&["CONFIG", "SET", "bind", "127.0.0.2"]);
@@ -147,8 +147,8 @@ fn side_by_side(here: &Bed, there: &Bed) -> Names {
 }
 
 /// Who is connected by the name, by the server's list: connections of the library have its name.
-fn visitors(bed: &Bed) -> usize {
-    let list = bed.call(&["CLIENT", "LIST"]);
+fn visitors(fixture: &Fixture) -> usize {
+    let list = fixture.call(&["CLIENT", "LIST"]);
     list.text().lines().filter(|line| line.contains("name=fairlock")).count()
 }
 
@@ -165,11 +165,11 @@ fn d05_all_clients_choose_the_same_of_two_servers() {
         if !may_mount() {
             return;
         }
-        let (Some(here), Some(there)) = (Bed::redis70(), Bed::redis70()) else { return };
+        let (Some(here), Some(there)) = (Fixture::redis70(), Fixture::redis70()) else { return };
         let names = side_by_side(&here, &there);
         // The resolver puts 127.0.0.1 before all others by itself; of these two it leaves the order.
-        for (bed, bind) in [(&there, "127.0.0.3"), (&here, "127.0.0.1 127.0.0.2")] {
-            assert_eq!(bed.call(&["CONFIG", "SET", "bind", bind]).text(), "OK");
+        for (fixture, bind) in [(&there, "127.0.0.3"), (&here, "127.0.0.1 127.0.0.2")] {
+            assert_eq!(fixture.call(&["CONFIG", "SET", "bind", bind]).text(), "OK");
         }
         let mut workers = Vec::new();
         for turn in 0..6 {
@@ -234,15 +234,15 @@ fn d05_a_dead_address_is_passed_over() {
         if !may_mount() {
             return;
         }
-        let Some(bed) = Bed::redis70() else { return };
-        let names = Names { dir: TempDir::new(), port: bed.server.port() };
+        let Some(fixture) = Fixture::redis70() else { return };
+        let names = Names { dir: TempDir::new(), port: fixture.server.port() };
         // Its connections of before stay. Nobody listens at the first any more.
-        bed.call(&["CONFIG", "SET", "bind", "127.0.0.3"]);
+        fixture.call(&["CONFIG", "SET", "bind", "127.0.0.3"]);
         // Whoever connects is never answered.
         let _mute = std::net::TcpListener::bind(("127.0.0.2", names.port)).unwrap();
         names.lead_to(&["127.0.0.1", "127.0.0.2", "127.0.0.3"]);
         let mut worker = names.worker();
-        let line = worker.take(&bed, "job");
-        bed.history.record("job", line.owner(), Event::Released);
+        let line = worker.take(&fixture, "job");
+        fixture.history.record("job", line.owner(), Event::Released);
     });
 }

@@ -1,6 +1,6 @@
 //! A link that carries a byte at a time.
 
-use super::bed::{Bed, all_in_turn, eventually, measured};
+use super::fixture::{Fixture, all_in_turn, eventually, measured};
 use fairlock::{Client, Config, GuardState, Release};
 use fairlock_testkit::proxy::Proxy;
 use fairlock_testkit::server::Generation;
@@ -20,24 +20,24 @@ async fn connect(url: &str) -> Client {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f61_byte_by_byte() {
     for generation in Generation::ALL {
-        let Some(bed) = Bed::start(generation) else { continue };
-        let proxy = Proxy::start(bed.server.addr());
-        let (slow, fast) = (connect(&proxy.url()).await, connect(&bed.server.url()).await);
+        let Some(fixture) = Fixture::start(generation) else { continue };
+        let proxy = Proxy::start(fixture.server.addr());
+        let (slow, fast) = (connect(&proxy.url()).await, connect(&fixture.server.url()).await);
         // The scripts' texts, 19 000 bytes each, have passed before: for those this link is too slow.
         for client in [&fast, &slow] {
-            let held = bed.take(client, "warm").await;
-            let place = bed.enter(&fast, "warm").await;
+            let held = fixture.take(client, "warm").await;
+            let place = fixture.enter(&fast, "warm").await;
             held.release().await;
             place.granted(TURN).await.release().await;
         }
-        renewed_once(&bed).await;
+        renewed_once(&fixture).await;
         proxy.byte_by_byte(Some(Duration::from_millis(1)));
         let began = Instant::now();
-        let held = bed.take(&slow, "job").await;
+        let held = fixture.take(&slow, "job").await;
         measured(&format!("f61 {} an uncontended lock", generation.name()), began.elapsed());
         let mut places = Vec::new();
         for client in [&fast, &slow, &slow, &fast] {
-            places.push(bed.enter(client, "job").await);
+            places.push(fixture.enter(client, "job").await);
         }
         let before = proxy.counts().single_bytes;
         eventually("heartbeats and pings were carried", TURN, || {
@@ -50,16 +50,16 @@ async fn f61_byte_by_byte() {
         measured(&format!("f61 {} four turns", generation.name()), began.elapsed());
         let counts = proxy.counts();
         assert_eq!(counts.connections, 2, "no connection was given up");
-        bed.history.assert_sound();
+        fixture.history.assert_sound();
     }
 }
 
-async fn renewed_once(bed: &Bed) {
-    let brief = bed.client().await;
-    let held = bed.take(&brief, "renewed").await;
-    let mut left = bed.ttl("renewed");
+async fn renewed_once(fixture: &Fixture) {
+    let brief = fixture.client().await;
+    let held = fixture.take(&brief, "renewed").await;
+    let mut left = fixture.ttl("renewed");
     eventually("a renewal", TURN, || {
-        let before = std::mem::replace(&mut left, bed.ttl("renewed"));
+        let before = std::mem::replace(&mut left, fixture.ttl("renewed"));
         left > before
     });
     held.release().await;

@@ -1,7 +1,7 @@
 //! The server is there and does not serve: it stands still, a script keeps it, or it is told to pause.
 
-use super::bed::{
-    Bed, HB, Held, LEASE, Place, SLACK, all_in_turn, config, eventually, measured, ms, steady,
+use super::fixture::{
+    Fixture, HB, Held, LEASE, Place, SLACK, all_in_turn, config, eventually, measured, ms, steady,
 };
 use fairlock::{Client, ErrorKind, GuardState, Release};
 use fairlock_testkit::raw::Raw;
@@ -20,35 +20,35 @@ const SHORT: Duration = Duration::from_millis(1_700);
 const BUSY_AFTER_MS: &str = "50";
 
 /// A holder and four waiters of two clients.
-async fn scene(bed: &Bed, lease: Duration) -> ([Client; 2], Held, Vec<Place>) {
+async fn scene(fixture: &Fixture, lease: Duration) -> ([Client; 2], Held, Vec<Place>) {
     let connect = || async {
-        let config = config(&bed.server.url()).watchdog_lease(lease);
+        let config = config(&fixture.server.url()).watchdog_lease(lease);
         Client::with_config(config).await.unwrap()
     };
     let clients = [connect().await, connect().await];
-    let held = bed.take(&clients[0], "job").await;
+    let held = fixture.take(&clients[0], "job").await;
     let mut places = Vec::new();
     for n in [1, 0, 1, 0] {
-        places.push(bed.enter(&clients[n], "job").await);
+        places.push(fixture.enter(&clients[n], "job").await);
     }
     (clients, held, places)
 }
 
 /// What everybody finds after a stall that was shorter than the lease.
-async fn nothing_was_lost(bed: &Bed, clients: &[Client], held: Held, places: Vec<Place>) {
+async fn nothing_was_lost(fixture: &Fixture, clients: &[Client], held: Held, places: Vec<Place>) {
     let queue: Vec<_> = places.iter().map(|place| place.owner.clone()).collect();
     held.becomes(GuardState::Held, 2 * SLACK + ms(2_000)).await;
     // A waiter that has lost its inbox counts as dead at its turn, and would return to its place.
-    bed.inboxes_are_back(clients);
-    eventually("everybody stands where it stood", HB + SLACK, || bed.queue("job") == queue);
+    fixture.inboxes_are_back(clients);
+    eventually("everybody stands where it stood", HB + SLACK, || fixture.queue("job") == queue);
     assert_eq!(held.release().await, Release::Released);
     all_in_turn(places, HB + SLACK).await;
-    bed.history.assert_sound();
+    fixture.history.assert_sound();
 }
 
 /// Who asks anew is told, with the server's own words, and leaves nothing.
-async fn new_ones_are_refused(bed: &Bed, word: &str) {
-    let config = config(&bed.server.url()).store_timeout(ms(300)).lazy_connect(true);
+async fn new_ones_are_refused(fixture: &Fixture, word: &str) {
+    let config = config(&fixture.server.url()).store_timeout(ms(300)).lazy_connect(true);
     let short = Client::with_config(config).await.unwrap();
     let error = short.fair_lock("other").lock().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
@@ -61,23 +61,23 @@ async fn new_ones_are_refused(bed: &Bed, word: &str) {
 fn f24_a_stall_shorter_than_the_lease() {
     steady(|| async {
         for generation in Generation::ALL {
-            let Some(bed) = Bed::start(generation) else { continue };
-            let (clients, held, places) = scene(&bed, LONG).await;
+            let Some(fixture) = Fixture::start(generation) else { continue };
+            let (clients, held, places) = scene(&fixture, LONG).await;
             let began = Instant::now();
-            bed.server.stop();
+            fixture.server.stop();
             held.becomes(GuardState::Suspect, ms(300) + SLACK).await;
             // Time is what this is about.
             tokio::time::sleep(SHORT.saturating_sub(began.elapsed())).await;
             assert_eq!(held.guard.state(), GuardState::Suspect);
-            bed.server.cont();
-            nothing_was_lost(&bed, &clients, held, places).await;
+            fixture.server.cont();
+            nothing_was_lost(&fixture, &clients, held, places).await;
 
-            let (clients, held, places) = scene(&bed, LONG).await;
-            let mut raw = bed.server.client();
+            let (clients, held, places) = scene(&fixture, LONG).await;
+            let mut raw = fixture.server.client();
             let seconds = SHORT.as_secs_f64().to_string();
             raw.send(&["DEBUG", "SLEEP", &seconds]);
             held.becomes(GuardState::Suspect, ms(300) + SLACK).await;
-            nothing_was_lost(&bed, &clients, held, places).await;
+            nothing_was_lost(&fixture, &clients, held, places).await;
         }
     });
 }
@@ -87,8 +87,8 @@ struct Endless(Option<thread::JoinHandle<Value>>);
 
 impl Endless {
     /// Returns when the server says that it is busy.
-    fn begin(bed: &Bed, script: &'static str) -> Self {
-        let mut raw = bed.server.client();
+    fn begin(fixture: &Fixture, script: &'static str) -> Self {
+        let mut raw = fixture.server.client();
         let thread = thread::spawn(move || {
             raw.send(&["EVAL", script, "0"]);
             loop {
@@ -101,7 +101,7 @@ impl Endless {
             }
         });
         eventually("the server is busy", 5 * SLACK, || {
-            let asked = Raw::connect(bed.server.addr()).try_call(&["PING"]);
+            let asked = Raw::connect(fixture.server.addr()).try_call(&["PING"]);
             matches!(asked, Ok(Value::Error(error)) if error.starts_with("BUSY"))
         });
         Self(Some(thread))
@@ -112,8 +112,8 @@ impl Endless {
     }
 }
 
-fn with_short_scripts(generation: Generation) -> Option<Bed> {
-    Bed::with(Server::builder(generation).persist(true).arg("--lua-time-limit", BUSY_AFTER_MS))
+fn with_short_scripts(generation: Generation) -> Option<Fixture> {
+    Fixture::with(Server::builder(generation).persist(true).arg("--lua-time-limit", BUSY_AFTER_MS))
 }
 
 /// F25: a script of another program does not end. The server refuses everybody meanwhile; calls are
@@ -122,18 +122,18 @@ fn with_short_scripts(generation: Generation) -> Option<Bed> {
 fn f25_a_script_does_not_end_and_is_killed() {
     steady(|| async {
         for generation in Generation::ALL {
-            let Some(bed) = with_short_scripts(generation) else { continue };
-            let (clients, held, places) = scene(&bed, LONG).await;
+            let Some(fixture) = with_short_scripts(generation) else { continue };
+            let (clients, held, places) = scene(&fixture, LONG).await;
             let began = Instant::now();
-            let endless = Endless::begin(&bed, "while true do end");
-            new_ones_are_refused(&bed, "BUSY").await;
+            let endless = Endless::begin(&fixture, "while true do end");
+            new_ones_are_refused(&fixture, "BUSY").await;
             tokio::time::sleep(SHORT.saturating_sub(began.elapsed())).await;
             assert_eq!(held.guard.state(), GuardState::Suspect, "a renewal was refused");
-            assert_eq!(bed.call(&["SCRIPT", "KILL"]), Value::Simple("OK".into()));
+            assert_eq!(fixture.call(&["SCRIPT", "KILL"]), Value::Simple("OK".into()));
             let ended = endless.end();
             assert!(matches!(&ended, Value::Error(error) if error.contains("killed")), "{ended:?}");
             measured(&format!("f25 {} busy", generation.name()), began.elapsed());
-            nothing_was_lost(&bed, &clients, held, places).await;
+            nothing_was_lost(&fixture, &clients, held, places).await;
         }
     });
 }
@@ -143,11 +143,11 @@ fn f25_a_script_does_not_end_and_is_killed() {
 #[test]
 fn f25_a_script_cannot_be_killed() {
     steady(|| async {
-        let Some(bed) = with_short_scripts(Generation::Redis70) else { return };
-        let (_clients, held, places) = scene(&bed, LEASE).await;
+        let Some(fixture) = with_short_scripts(Generation::Redis70) else { return };
+        let (_clients, held, places) = scene(&fixture, LEASE).await;
         let write_first = "redis.call('SET', 'other', 1) while true do end";
-        let endless = Endless::begin(&bed, write_first);
-        let killed = bed.call(&["SCRIPT", "KILL"]);
+        let endless = Endless::begin(&fixture, write_first);
+        let killed = fixture.call(&["SCRIPT", "KILL"]);
         assert!(
             matches!(&killed, Value::Error(error) if error.starts_with("UNKILLABLE")),
             "{killed:?}"
@@ -155,13 +155,13 @@ fn f25_a_script_cannot_be_killed() {
         let took = held.lost(LEASE + SLACK).await;
         measured("f25 unkillable: to Lost", took);
         assert!(places.iter().all(|place| !place.is_over()), "nobody gave up");
-        bed.server.kill9();
+        fixture.server.kill9();
         endless.end();
-        bed.server.restart();
+        fixture.server.restart();
         let began = Instant::now();
         all_in_turn(places, LEASE + ms(2_000) + 2 * SLACK).await;
         measured("f25 unkillable: restart to all served", began.elapsed());
-        bed.history.assert_sound();
+        fixture.history.assert_sound();
     });
 }
 
@@ -172,19 +172,19 @@ fn f33_a_pause_shorter_than_the_lease() {
     steady(|| async {
         for generation in Generation::ALL {
             for mode in ["WRITE", "ALL"] {
-                let Some(bed) = Bed::start(generation) else { continue };
-                let (clients, held, places) = scene(&bed, LONG).await;
+                let Some(fixture) = Fixture::start(generation) else { continue };
+                let (clients, held, places) = scene(&fixture, LONG).await;
                 let tokens_before = held.token();
                 let began = Instant::now();
-                bed.call(&["CLIENT", "PAUSE", &SHORT.as_millis().to_string(), mode]);
+                fixture.call(&["CLIENT", "PAUSE", &SHORT.as_millis().to_string(), mode]);
                 held.becomes(GuardState::Suspect, SHORT).await;
                 measured(&format!("f33 {} {mode}: to Suspect", generation.name()), began.elapsed());
-                nothing_was_lost(&bed, &clients, held, places).await;
+                nothing_was_lost(&fixture, &clients, held, places).await;
                 assert!(began.elapsed() >= SHORT, "the pause was none");
                 // One more is one more: no copy of a late call stands in the queue.
-                let next = bed.take(&clients[0], "job").await;
+                let next = fixture.take(&clients[0], "job").await;
                 assert!(next.token() > tokens_before);
-                assert_eq!(bed.queue("job"), Vec::<String>::new());
+                assert_eq!(fixture.queue("job"), Vec::<String>::new());
                 next.release().await;
             }
         }
@@ -197,11 +197,11 @@ fn f33_a_pause_shorter_than_the_lease() {
 fn f33_a_pause_longer_than_the_lease() {
     steady(|| async {
         for mode in ["WRITE", "ALL"] {
-            let Some(bed) = Bed::redis70() else { return };
-            let (_clients, held, places) = scene(&bed, LEASE).await;
+            let Some(fixture) = Fixture::redis70() else { return };
+            let (_clients, held, places) = scene(&fixture, LEASE).await;
             let pause = 2 * LEASE + ms(500);
             let began = Instant::now();
-            bed.call(&["CLIENT", "PAUSE", &pause.as_millis().to_string(), mode]);
+            fixture.call(&["CLIENT", "PAUSE", &pause.as_millis().to_string(), mode]);
             held.lost(LEASE + SLACK).await;
             let lost = began.elapsed();
             measured(&format!("f33 {mode}: pause to Lost"), lost);
@@ -209,7 +209,7 @@ fn f33_a_pause_longer_than_the_lease() {
             all_in_turn(places, pause + 2 * SLACK + ms(2_000)).await;
             measured(&format!("f33 {mode}: pause to all served"), began.elapsed());
             assert!(began.elapsed() >= pause);
-            bed.history.assert_sound();
+            fixture.history.assert_sound();
         }
     });
 }

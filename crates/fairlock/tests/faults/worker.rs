@@ -15,7 +15,7 @@
 //!
 //! A guard that changes its state says `state KEY STATE AT`.
 
-use super::bed::{Bed, HB, LEASE, SELDOM, SLACK, config, eventually, ms};
+use super::fixture::{Fixture, HB, LEASE, SELDOM, SLACK, config, eventually, ms};
 use fairlock::Client;
 use fairlock_testkit::history::{Event, Record, now_ns};
 use fairlock_testkit::processes::{self, Owned};
@@ -173,33 +173,33 @@ impl Worker {
 
     /// Takes a free lock.
     #[track_caller]
-    pub(crate) fn take(&mut self, bed: &Bed, name: &str) -> Line {
+    pub(crate) fn take(&mut self, fixture: &Fixture, name: &str) -> Line {
         self.order(&format!("lock 0 {name}"));
         // Not what is measured.
-        self.granted(bed, name, STARTS_WITHIN)
+        self.granted(fixture, name, STARTS_WITHIN)
     }
 
     /// The grant of its only wait, written down with the worker's time.
     #[track_caller]
-    pub(crate) fn granted(&self, bed: &Bed, name: &str, within: Duration) -> Line {
+    pub(crate) fn granted(&self, fixture: &Fixture, name: &str, within: Duration) -> Line {
         let line = self.expect("granted", within);
         let (lock, owner) = (name.to_owned(), line.owner().to_owned());
         let event = Event::Granted { token: line.token() };
-        bed.history.extend([Record { lock, owner, at_ns: line.at_ns, event }]);
+        fixture.history.extend([Record { lock, owner, at_ns: line.at_ns, event }]);
         line
     }
 
     /// Stands in the queue; says as which owner.
     #[track_caller]
-    pub(crate) fn enter(&mut self, bed: &Bed, name: &str) -> String {
-        self.enter_as(bed, "0", name)
+    pub(crate) fn enter(&mut self, fixture: &Fixture, name: &str) -> String {
+        self.enter_as(fixture, "0", name)
     }
 
     #[track_caller]
-    pub(crate) fn enter_as(&mut self, bed: &Bed, key: &str, name: &str) -> String {
-        let before = bed.queue(name);
+    pub(crate) fn enter_as(&mut self, fixture: &Fixture, key: &str, name: &str) -> String {
+        let before = fixture.queue(name);
         self.order(&format!("lock {key} {name}"));
-        bed.joined(name, &before)
+        fixture.joined(name, &before)
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -344,13 +344,13 @@ async fn turn(key: String, lock: fairlock::Lock, mut orders: UnboundedReceiver<S
 }
 
 fn check_a_worker() {
-    let Some(bed) = Bed::redis70() else { return };
-    let mut worker = Worker::start(&bed.server);
-    let line = worker.take(&bed, "job");
-    assert_eq!(bed.holder("job").as_deref(), Some(line.owner()));
+    let Some(fixture) = Fixture::redis70() else { return };
+    let mut worker = Worker::start(&fixture.server);
+    let line = worker.take(&fixture, "job");
+    assert_eq!(fixture.holder("job").as_deref(), Some(line.owner()));
     worker.order("release 0");
     assert_eq!(worker.expect("released", STARTS_WITHIN).words[2], "Released");
-    assert_eq!(bed.holder("job"), None);
+    assert_eq!(fixture.holder("job"), None);
     worker.stop();
     worker.cont();
     worker.kill9();

@@ -1,7 +1,7 @@
 //! Many clients of one file in one process.
 
-use super::Bed;
-use crate::faults::bed::measured;
+use super::Fixture;
+use crate::faults::fixture::measured;
 use crate::support::runtime;
 use fairlock::{Client, Config, Release};
 use std::time::{Duration, Instant};
@@ -20,20 +20,20 @@ const HEARTBEAT: Duration = Duration::from_secs(20);
 /// busy machine is one for both.
 #[test]
 fn d44_a_crowd_of_clients_in_one_process_takes_its_turns() {
-    let bed = Bed::new();
-    let few = turns(&bed, FEW);
-    let crowd = turns(&bed, CLIENTS);
+    let fixture = Fixture::new();
+    let few = turns(&fixture, FEW);
+    let crowd = turns(&fixture, CLIENTS);
     measured("the turns of few", few);
     measured("the turns of a crowd", crowd);
     assert!(crowd < 20 * few + Duration::from_secs(2), "{crowd:?}, beside {few:?} by few");
 }
 
 /// How long as many turns as the crowd has clients take these.
-fn turns(bed: &Bed, clients: usize) -> Duration {
+fn turns(fixture: &Fixture, clients: usize) -> Duration {
     runtime().block_on(async {
         let mut crowd = Vec::new();
         for _ in 0..clients {
-            let config = Config::from_url(&bed.url()).unwrap().heartbeat(HEARTBEAT);
+            let config = Config::from_url(&fixture.url()).unwrap().heartbeat(HEARTBEAT);
             crowd.push(Client::with_config(config).await.unwrap());
         }
         let began = Instant::now();

@@ -1,19 +1,19 @@
 //! Processes are killed and stopped: the dead hold nobody up, the stopped are not dead.
 
-use super::{AT_ONCE, Bed, LONG, enter, take, take_over};
-use crate::faults::bed::measured;
+use super::{AT_ONCE, Fixture, LONG, enter, take, take_over};
+use crate::faults::fixture::measured;
 use crate::faults::worker::Worker;
 use crate::support::{SOON, granted, queue_is, runtime, until, wait_behind};
 use std::time::{Duration, Instant};
 
 #[test]
 fn a_killed_holder_hands_on_at_once() {
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     runtime().block_on(async {
-        let client = bed.client().await;
+        let client = fixture.client().await;
         let lock = client.fair_lock("job");
         for _ in 0..5 {
-            let mut holder = [bed.worker()];
+            let mut holder = [fixture.worker()];
             take(&mut holder[0], &lock).await;
             let next = wait_behind(&lock, 1).await;
             take_over("a killed holder", &mut holder, next).await;
@@ -23,20 +23,20 @@ fn a_killed_holder_hands_on_at_once() {
 
 #[test]
 fn a_killed_holder_of_a_lock_without_a_queue_hands_on_at_once() {
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     runtime().block_on(async {
-        let client = bed.client().await;
+        let client = fixture.client().await;
         for kind in ["plain", "simple"] {
             let lock =
                 if kind == "plain" { client.plain_lock(kind) } else { client.simple_lock(kind) };
-            let mut holder = [bed.worker()];
+            let mut holder = [fixture.worker()];
             holder[0].order(&format!("{kind} 0 {kind}"));
             holder[0].expect("granted 0", SOON);
             let own = lock.clone();
             let next = tokio::spawn(async move { own.lock().await });
-            until("it listens", async || bed.files(".base").len() == 1).await;
+            until("it listens", async || fixture.files(".base").len() == 1).await;
             take_over("a killed holder of a lock without a queue", &mut holder, next).await;
-            until("nobody listens", async || bed.files(".base").is_empty()).await;
+            until("nobody listens", async || fixture.files(".base").is_empty()).await;
         }
     });
 }
@@ -44,11 +44,11 @@ fn a_killed_holder_of_a_lock_without_a_queue_hands_on_at_once() {
 /// Nobody waits, so nobody watches: whoever comes next finds it out.
 #[test]
 fn a_lock_of_the_dead_is_free_for_who_comes() {
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     runtime().block_on(async {
-        let client = bed.client().await;
+        let client = fixture.client().await;
         let lock = client.fair_lock("job");
-        let mut holder = bed.worker();
+        let mut holder = fixture.worker();
         take(&mut holder, &lock).await;
         assert!(lock.try_lock().await.unwrap().is_none());
         holder.kill9();
@@ -61,12 +61,12 @@ fn a_lock_of_the_dead_is_free_for_who_comes() {
 #[test]
 fn killed_waiters_delay_nobody_and_the_others_keep_their_order() {
     const DIE: [usize; 5] = [0, 2, 4, 5, 6];
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     runtime().block_on(async {
-        let client = bed.client().await;
+        let client = fixture.client().await;
         let lock = client.fair_lock("job");
         let guard = lock.lock().await.unwrap();
-        let mut workers: Vec<_> = (0..9).map(|_| bed.worker()).collect();
+        let mut workers: Vec<_> = (0..9).map(|_| fixture.worker()).collect();
         for (at, worker) in workers.iter_mut().enumerate() {
             enter(worker, &lock, at + 1).await;
         }
@@ -90,11 +90,11 @@ fn killed_waiters_delay_nobody_and_the_others_keep_their_order() {
 /// The middle one dies first: the one behind it must then watch the holder.
 #[test]
 fn the_line_of_watchers_closes_behind_the_dead() {
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     runtime().block_on(async {
-        let client = bed.client().await;
+        let client = fixture.client().await;
         let lock = client.fair_lock("job");
-        let (mut holder, mut middle) = ([bed.worker()], bed.worker());
+        let (mut holder, mut middle) = ([fixture.worker()], fixture.worker());
         take(&mut holder[0], &lock).await;
         enter(&mut middle, &lock, 1).await;
         let last = wait_behind(&lock, 2).await;
@@ -108,11 +108,11 @@ fn the_line_of_watchers_closes_behind_the_dead() {
 /// Everybody but the last dies at the same time.
 #[test]
 fn all_before_it_die_at_once() {
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     runtime().block_on(async {
-        let client = bed.client().await;
+        let client = fixture.client().await;
         let lock = client.fair_lock("job");
-        let mut workers: Vec<_> = (0..6).map(|_| bed.worker()).collect();
+        let mut workers: Vec<_> = (0..6).map(|_| fixture.worker()).collect();
         take(&mut workers[0], &lock).await;
         for (place, worker) in workers.iter_mut().enumerate().skip(1) {
             enter(worker, &lock, place).await;
@@ -126,15 +126,15 @@ fn all_before_it_die_at_once() {
 /// one's bell cannot be rung. It watches the one that died, so it looks.
 #[test]
 fn a_releaser_killed_before_it_rings_costs_nothing() {
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     runtime().block_on(async {
-        let client = bed.client().await;
+        let client = fixture.client().await;
         let lock = client.fair_lock("job");
-        let mut holder = [bed.worker()];
+        let mut holder = [fixture.worker()];
         take(&mut holder[0], &lock).await;
         let next = wait_behind(&lock, 1).await;
         let bell = format!("locks-clients/{}.bell", client.id());
-        std::fs::remove_file(bed.dir.path().join(bell)).unwrap();
+        std::fs::remove_file(fixture.dir.path().join(bell)).unwrap();
         holder[0].order("release 0");
         holder[0].expect("released 0 Released", SOON);
         let holds = lock.holder().await.unwrap().expect("handed on").owner;
@@ -146,11 +146,11 @@ fn a_releaser_killed_before_it_rings_costs_nothing() {
 
 #[test]
 fn a_stopped_holder_is_not_dead() {
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     runtime().block_on(async {
-        let client = bed.client().await;
+        let client = fixture.client().await;
         let lock = client.fair_lock("job");
-        let mut holder = bed.worker();
+        let mut holder = fixture.worker();
         take(&mut holder, &lock).await;
         let next = wait_behind(&lock, 1).await;
         holder.stop();
@@ -168,14 +168,14 @@ fn a_stopped_holder_is_not_dead() {
 #[test]
 fn a_stopped_waiter_is_passed_over_and_comes_back() {
     const HEARTBEAT: Duration = Duration::from_millis(200);
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     runtime().block_on(async {
-        let config = fairlock::Config::from_url(&bed.url()).unwrap();
+        let config = fairlock::Config::from_url(&fixture.url()).unwrap();
         let config = config.heartbeat(HEARTBEAT).watchdog_lease(LONG);
         let client = fairlock::Client::with_config(config).await.unwrap();
         let lock = client.fair_lock("job");
         let guard = lock.lock().await.unwrap();
-        let mut head = Worker::with(&bed.url(), HEARTBEAT, LONG, []);
+        let mut head = Worker::with(&fixture.url(), HEARTBEAT, LONG, []);
         enter(&mut head, &lock, 1).await;
         let second = wait_behind(&lock, 2).await;
         let third = wait_behind(&lock, 3).await;
@@ -199,14 +199,14 @@ fn a_stopped_waiter_is_passed_over_and_comes_back() {
 /// Nothing but time is lost when somebody clears the folder.
 #[test]
 fn a_holder_whose_file_was_removed_keeps_the_lock() {
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     runtime().block_on(async {
-        let client = bed.client().await;
+        let client = fixture.client().await;
         let lock = client.fair_lock("job");
-        let mut holder = bed.worker();
+        let mut holder = fixture.worker();
         take(&mut holder, &lock).await;
-        let folder = bed.dir.path().join("locks-clients");
-        for name in bed.files("") {
+        let folder = fixture.dir.path().join("locks-clients");
+        for name in fixture.files("") {
             std::fs::remove_file(folder.join(name)).unwrap();
         }
         assert!(lock.try_lock().await.unwrap().is_none());
@@ -220,11 +220,11 @@ fn a_holder_whose_file_was_removed_keeps_the_lock() {
 /// What was left behind on purpose outlives its process.
 #[test]
 fn a_detached_hold_outlives_its_process() {
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     runtime().block_on(async {
-        let client = bed.client().await;
+        let client = fixture.client().await;
         let lock = client.fair_lock("job");
-        let mut holder = bed.worker();
+        let mut holder = fixture.worker();
         take(&mut holder, &lock).await;
         holder.order("detach 0");
         holder.expect("detached 0", SOON);

@@ -1,6 +1,6 @@
 //! What waiting costs.
 
-use super::{Bed, LONG, enter};
+use super::{Fixture, LONG, enter};
 use crate::faults::worker::Worker;
 use crate::support::runtime;
 use fairlock_testkit::threads::{self, Counts};
@@ -19,14 +19,14 @@ const LIMIT_MS: f64 = 40.0;
 
 #[test]
 fn an_idle_waiter_costs_next_to_nothing() {
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     let heartbeat = Duration::from_secs(1);
     runtime().block_on(async {
-        let client = bed.client().await;
+        let client = fixture.client().await;
         let lock = client.fair_lock("job");
         let _guard = lock.lock().await.unwrap();
         let mut workers: Vec<_> =
-            (0..WAITERS).map(|_| Worker::with(&bed.url(), heartbeat, LONG, [])).collect();
+            (0..WAITERS).map(|_| Worker::with(&fixture.url(), heartbeat, LONG, [])).collect();
         for (at, worker) in workers.iter_mut().enumerate() {
             enter(worker, &lock, at + 1).await;
         }

@@ -1,43 +1,43 @@
 //! What clients leave in the folder and in the file.
 
-use super::{Bed, LONG, SELDOM, enter, take};
+use super::{Fixture, LONG, SELDOM, enter, take};
 use crate::faults::worker::Worker;
 use crate::support::{SOON, runtime, until};
 use fairlock_testkit::clock::ClockHandle;
 
 #[test]
 fn a_client_that_ends_leaves_nothing() {
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     runtime().block_on(async {
-        let client = bed.client().await;
+        let client = fixture.client().await;
         let guard = client.fair_lock("job").lock().await.unwrap();
-        assert_eq!((bed.files(".alive").len(), bed.files(".bell").len()), (1, 1));
+        assert_eq!((fixture.files(".alive").len(), fixture.files(".bell").len()), (1, 1));
         guard.release().await.unwrap();
         client.shutdown().await;
-        assert_eq!(bed.files(""), [""; 0]);
+        assert_eq!(fixture.files(""), [""; 0]);
     });
 }
 
 /// Killed clients leave their files; whoever connects removes them. The proof of their death is kept.
 #[test]
 fn what_the_killed_leave_is_removed() {
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     runtime().block_on(async {
-        let client = bed.client().await;
+        let client = fixture.client().await;
         let lock = client.fair_lock("job");
-        let mut workers: Vec<_> = (0..3).map(|_| bed.worker()).collect();
+        let mut workers: Vec<_> = (0..3).map(|_| fixture.worker()).collect();
         take(&mut workers[0], &lock).await;
         enter(&mut workers[1], &lock, 1).await;
         for worker in &mut workers {
             worker.kill9();
         }
-        let later = bed.client().await;
+        let later = fixture.client().await;
         until("the files of the dead are removed", async || {
-            bed.files(".alive").len() == 2 && bed.files(".bell").len() == 2
+            fixture.files(".alive").len() == 2 && fixture.files(".bell").len() == 2
         })
         .await;
-        assert_eq!(bed.files(".dead").len(), 3);
-        assert_eq!(bed.files(".new"), [""; 0]);
+        assert_eq!(fixture.files(".dead").len(), 3);
+        assert_eq!(fixture.files(".new"), [""; 0]);
         assert!(!later.fair_lock("job").is_locked().await.unwrap());
     });
 }
@@ -48,10 +48,10 @@ fn what_the_killed_leave_is_removed() {
 #[test]
 fn a_long_hold_of_the_dead_ends_before_the_proof_is_gone() {
     const HELD: [&str; 3] = ["fair", "plain", "simple"];
-    let bed = Bed::new();
-    let Some(clock) = ClockHandle::new(bed.dir.path()) else { return };
+    let fixture = Fixture::new();
+    let Some(clock) = ClockHandle::new(fixture.dir.path()) else { return };
     runtime().block_on(async {
-        let mut holder = bed.worker();
+        let mut holder = fixture.worker();
         for (at, kind) in HELD.iter().enumerate() {
             let order = if *kind == "fair" { "lock" } else { kind };
             holder.order(&format!("{order} {at} {kind}"));
@@ -59,14 +59,14 @@ fn a_long_hold_of_the_dead_ends_before_the_proof_is_gone() {
         }
         holder.kill9();
         // Buries it.
-        bed.client().await.shutdown().await;
-        assert_eq!((bed.files(".alive").len(), bed.files(".dead").len()), (0, 1));
+        fixture.client().await.shutdown().await;
+        assert_eq!((fixture.files(".alive").len(), fixture.files(".dead").len()), (0, 1));
         clock.set_offset(25 * 3_600 * 1_000_000);
-        let mut later = Worker::with(&bed.url(), SELDOM, LONG, clock.environment());
+        let mut later = Worker::with(&fixture.url(), SELDOM, LONG, clock.environment());
         later.order("lock 0 another");
         later.expect("granted 0", SOON);
-        until("the proof is removed", async || bed.files(".dead").is_empty()).await;
-        let client = bed.client().await;
+        until("the proof is removed", async || fixture.files(".dead").is_empty()).await;
+        let client = fixture.client().await;
         let locks =
             [client.fair_lock("fair"), client.plain_lock("plain"), client.simple_lock("simple")];
         for (lock, kind) in locks.into_iter().zip(HELD) {

@@ -1,6 +1,6 @@
 //! What runs out: files that a process may open, and waiters that a release tells.
 
-use super::{Bed, LONG, enter, take};
+use super::{Fixture, LONG, enter, take};
 use crate::faults::worker::Worker;
 use crate::support::{SOON, granted, runtime, soon, until, wait_behind};
 use fairlock::{GuardState, Lock};
@@ -18,11 +18,11 @@ const A_WHILE: Duration = Duration::from_secs(2);
 /// turn all the same.
 #[test]
 fn who_can_open_no_files_takes_nobody_for_dead() {
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     runtime().block_on(async {
-        let client = bed.client_with(OFTEN).await;
+        let client = fixture.client_with(OFTEN).await;
         let lock = client.fair_lock("job");
-        let mut poor = Worker::with(&bed.url(), OFTEN, LONG, []);
+        let mut poor = Worker::with(&fixture.url(), OFTEN, LONG, []);
         poor.limit_files(0);
         let guard = lock.lock().await.unwrap();
         enter(&mut poor, &lock, 1).await;
@@ -40,11 +40,12 @@ fn who_can_open_no_files_takes_nobody_for_dead() {
 /// Nor can it learn of a death; it does with the first heartbeat after it can open files again.
 #[test]
 fn a_death_is_found_when_files_can_be_opened_again() {
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     runtime().block_on(async {
-        let client = bed.client().await;
+        let client = fixture.client().await;
         let lock = client.fair_lock("job");
-        let (mut holder, mut poor) = (bed.worker(), Worker::with(&bed.url(), OFTEN, LONG, []));
+        let (mut holder, mut poor) =
+            (fixture.worker(), Worker::with(&fixture.url(), OFTEN, LONG, []));
         take(&mut holder, &lock).await;
         let files = poor.limit_files(0);
         enter(&mut poor, &lock, 1).await;
@@ -56,8 +57,8 @@ fn a_death_is_found_when_files_can_be_opened_again() {
 }
 
 /// Where those stand who wait for the one lock without a queue.
-fn listeners(bed: &Bed) -> Option<PathBuf> {
-    Some(bed.dir.path().join("locks-clients").join(bed.files(".base").first()?))
+fn listeners(fixture: &Fixture) -> Option<PathBuf> {
+    Some(fixture.dir.path().join("locks-clients").join(fixture.files(".base").first()?))
 }
 
 fn count(listeners: PathBuf) -> usize {
@@ -66,10 +67,10 @@ fn count(listeners: PathBuf) -> usize {
 
 /// Others that seem to wait for the lock: a file for each where listeners stand, and a bell that can be rung
 /// where `bells` says so.
-fn crowd(bed: &Bed, bells: bool) {
+fn crowd(fixture: &Fixture, bells: bool) {
     const CROWD: u32 = 300;
-    let folder = bed.dir.path().join("locks-clients");
-    let listeners = listeners(bed).unwrap();
+    let folder = fixture.dir.path().join("locks-clients");
+    let listeners = listeners(fixture).unwrap();
     for number in 0..CROWD {
         let client = format!("00000000-0000-8000-8000-{number:012x}");
         std::fs::write(listeners.join(&client), "").unwrap();
@@ -81,21 +82,21 @@ fn crowd(bed: &Bed, bells: bool) {
 }
 
 /// The lock without a queue that one client holds and others wait for, in a crowd.
-async fn in_a_crowd(bed: &Bed, heartbeat: Duration, bells: bool, waiters: usize) {
-    let holder = bed.client().await;
+async fn in_a_crowd(fixture: &Fixture, heartbeat: Duration, bells: bool, waiters: usize) {
+    let holder = fixture.client().await;
     let guard = holder.plain_lock("job").lock().await.unwrap();
     // None ends before all have had their turn: the end of one lets others look.
     let (mut clients, mut waiting) = (Vec::new(), Vec::new());
     for _ in 0..waiters {
-        let client = bed.client_with(heartbeat).await;
+        let client = fixture.client_with(heartbeat).await;
         let lock: Lock = client.plain_lock("job");
         clients.push(client);
         waiting.push(tokio::spawn(async move {
             lock.lock().await.unwrap().release().await.unwrap();
         }));
     }
-    until("they listen", async || listeners(bed).map_or(0, count) == waiters).await;
-    crowd(bed, bells);
+    until("they listen", async || listeners(fixture).map_or(0, count) == waiters).await;
+    crowd(fixture, bells);
     guard.release().await.unwrap();
     for turn in waiting {
         soon("its turn", turn).await.unwrap();
@@ -105,14 +106,14 @@ async fn in_a_crowd(bed: &Bed, heartbeat: Duration, bells: bool, waiters: usize)
 /// A release tells 64. The others look with their heartbeats.
 #[test]
 fn one_of_too_many_listeners_looks_with_its_heartbeat() {
-    let bed = Bed::new();
-    runtime().block_on(in_a_crowd(&bed, OFTEN, true, 1));
+    let fixture = Fixture::new();
+    runtime().block_on(in_a_crowd(&fixture, OFTEN, true, 1));
 }
 
 /// Listeners that were killed count for nothing, however many they are. A folder is read in no order: one that
 /// lives may stand before the dead by chance, eight do not.
 #[test]
 fn dead_listeners_take_nobodys_place() {
-    let bed = Bed::new();
-    runtime().block_on(in_a_crowd(&bed, super::SELDOM, false, 8));
+    let fixture = Fixture::new();
+    runtime().block_on(in_a_crowd(&fixture, super::SELDOM, false, 8));
 }

@@ -9,7 +9,7 @@ mod limits;
 mod views;
 mod wakes;
 
-use crate::faults::bed::measured;
+use crate::faults::fixture::measured;
 use crate::faults::worker::Worker;
 use crate::support::{SOON, granted, queue_is};
 use fairlock::{Client, Config, Guard, Lock};
@@ -26,11 +26,11 @@ const LONG: Duration = Duration::from_secs(300);
 /// The lock of workers.
 const JOB: &str = "job";
 
-struct Bed {
+struct Fixture {
     dir: TempDir,
 }
 
-impl Bed {
+impl Fixture {
     fn new() -> Self {
         Self { dir: TempDir::new() }
     }

@@ -1,7 +1,7 @@
 //! What holders, waiters and newcomers are told when somebody removes a part of the file.
 
-use super::{AT_ONCE, Bed, JOB, enter, take};
-use crate::faults::bed::measured;
+use super::{AT_ONCE, Fixture, JOB, enter, take};
+use crate::faults::fixture::measured;
 use crate::support::{SOON, queue_is, runtime, soon, until};
 use fairlock::{Client, Config, ErrorKind, GuardState};
 use std::fs;
@@ -15,9 +15,9 @@ const LEASE: Duration = Duration::from_secs(6);
 /// the holder's client has ended nobody is let in. Then what it held is known to who comes next.
 #[test]
 fn d03_a_removed_log_ends_the_hold_before_another_begins() {
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     runtime().block_on(async {
-        let config = Config::from_url(&bed.url()).unwrap().watchdog_lease(LEASE);
+        let config = Config::from_url(&fixture.url()).unwrap().watchdog_lease(LEASE);
         let config = config.heartbeat(Duration::from_millis(100));
         let client = Client::with_config(config.clone()).await.unwrap();
         let guard = client.fair_lock(JOB).lock().await.unwrap();
@@ -27,14 +27,14 @@ fn d03_a_removed_log_ends_the_hold_before_another_begins() {
         let waiter = tokio::spawn(async move { lock.lock().await.map(drop) });
         queue_is(&client.fair_lock(JOB), 1).await;
         for ending in ["wal", "shm"] {
-            fs::remove_file(bed.dir.path().join(format!("locks-{ending}"))).unwrap();
+            fs::remove_file(fixture.dir.path().join(format!("locks-{ending}"))).unwrap();
         }
         let began = Instant::now();
         let refused = soon("the waiter is told", waiter).await.unwrap().unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Unavailable, "{refused}");
         assert!(refused.to_string().contains("removed or replaced"), "{refused}");
         while guard.state() != GuardState::Lost {
-            let error = Client::connect(&bed.url()).await.unwrap_err();
+            let error = Client::connect(&fixture.url()).await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
             assert!(error.to_string().contains("removed or replaced"), "{error}");
             assert!(began.elapsed() < LEASE + SOON, "the holder is not told");
@@ -42,7 +42,7 @@ fn d03_a_removed_log_ends_the_hold_before_another_begins() {
         assert!(guard.ensure_valid().is_err());
         waits.shutdown().await;
         client.shutdown().await;
-        let next = Client::connect(&bed.url()).await.unwrap();
+        let next = Client::connect(&fixture.url()).await.unwrap();
         let later = soon("the lock", next.fair_lock(JOB).lock()).await.unwrap();
         assert!(later.token() > token);
         later.release().await.unwrap();
@@ -53,13 +53,13 @@ fn d03_a_removed_log_ends_the_hold_before_another_begins() {
 /// looked stale, and was removed.
 #[test]
 fn d03_nothing_stays_behind_a_client_that_was_shut_down() {
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     runtime().block_on(async {
-        let client = bed.client().await;
+        let client = fixture.client().await;
         client.fair_lock(JOB).lock().await.unwrap().release().await.unwrap();
         client.shutdown().await;
         // Now, not a moment later: the process may be over.
-        let left = ["wal", "shm"].map(|ending| bed.dir.path().join(format!("locks-{ending}")));
+        let left = ["wal", "shm"].map(|ending| fixture.dir.path().join(format!("locks-{ending}")));
         assert!(left.iter().all(|left| !left.exists()));
     });
 }
@@ -69,15 +69,15 @@ fn d03_nothing_stays_behind_a_client_that_was_shut_down() {
 /// for seconds. Each client uses the folder that has the name now.
 #[test]
 fn a_removed_folder_of_clients_costs_nobody_its_turn() {
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     runtime().block_on(async {
-        let client = bed.client().await;
+        let client = fixture.client().await;
         let lock = client.fair_lock(JOB);
-        let (mut holder, mut first) = (bed.worker(), bed.worker());
+        let (mut holder, mut first) = (fixture.worker(), fixture.worker());
         take(&mut holder, &lock).await;
         enter(&mut first, &lock, 1).await;
-        fs::remove_dir_all(bed.dir.path().join("locks-clients")).unwrap();
-        let mut later: Vec<_> = (0..3).map(|_| bed.worker()).collect();
+        fs::remove_dir_all(fixture.dir.path().join("locks-clients")).unwrap();
+        let mut later: Vec<_> = (0..3).map(|_| fixture.worker()).collect();
         for (at, worker) in later.iter_mut().enumerate() {
             enter(worker, &lock, at + 2).await;
         }
@@ -104,12 +104,12 @@ fn a_removed_folder_of_clients_costs_nobody_its_turn() {
 #[test]
 fn a_waiter_hangs_up_another_bell() {
     for folder_too in [true, false] {
-        let bed = Bed::new();
+        let fixture = Fixture::new();
         runtime().block_on(async {
             // A tenth of a second, five and ten times as long here.
             let config =
-                Config::from_url(&bed.url()).unwrap().heartbeat(Duration::from_millis(100));
-            let client = bed.client().await;
+                Config::from_url(&fixture.url()).unwrap().heartbeat(Duration::from_millis(100));
+            let client = fixture.client().await;
             for kind in ["fair", "plain"] {
                 let waits = Client::with_config(config.clone()).await.unwrap();
                 let of = |client: &Client| match kind {
@@ -122,25 +122,27 @@ fn a_waiter_hangs_up_another_bell() {
                 if kind == "fair" {
                     queue_is(&of(&client), 1).await;
                 } else {
-                    until("it listens", async || bed.files(".base").len() == 1).await;
+                    until("it listens", async || fixture.files(".base").len() == 1).await;
                 }
-                let clients = bed.dir.path().join("locks-clients");
+                let clients = fixture.dir.path().join("locks-clients");
                 if folder_too {
                     fs::remove_dir_all(&clients).unwrap();
                 } else {
-                    for name in bed.files(".bell") {
+                    for name in fixture.files(".bell") {
                         fs::remove_file(clients.join(name)).unwrap();
                     }
                 }
-                until("another bell", async || clients.exists() && bed.files(".bell").len() == 1)
-                    .await;
+                until("another bell", async || {
+                    clients.exists() && fixture.files(".bell").len() == 1
+                })
+                .await;
                 if folder_too && kind == "plain" {
-                    until("it listens again", async || bed.files(".base").len() == 1).await;
+                    until("it listens again", async || fixture.files(".base").len() == 1).await;
                 }
                 guard.release().await.unwrap();
                 soon("the lock", next).await.unwrap().unwrap().release().await.unwrap();
                 waits.shutdown().await;
-                assert_eq!(bed.files(".bell"), [""; 0]);
+                assert_eq!(fixture.files(".bell"), [""; 0]);
             }
         });
     }

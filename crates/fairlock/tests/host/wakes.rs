@@ -1,7 +1,7 @@
 //! Waiters sleep until the lock is theirs, and wake up at once then.
 
-use super::Bed;
-use crate::faults::bed::measured;
+use super::Fixture;
+use crate::faults::fixture::measured;
 use crate::support::{runtime, soon};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::unbounded_channel;
@@ -12,12 +12,12 @@ const TURNS: usize = 1_000;
 /// processes. A machine that runs other tests is not idle: here it is the median.
 #[test]
 fn a_waiter_is_awake_within_5_ms_of_a_release() {
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     let mut took = runtime().block_on(async {
         let (released, mut releases) = unbounded_channel();
         let mut tasks = Vec::new();
         for _ in 0..2 {
-            let (client, released) = (bed.client().await, released.clone());
+            let (client, released) = (fixture.client().await, released.clone());
             tasks.push(tokio::spawn(async move {
                 let lock = client.fair_lock("job");
                 let mut granted = Vec::new();
@@ -60,9 +60,9 @@ fn a_waiter_is_awake_within_5_ms_of_a_release() {
 /// A plain or simple lock has no queue: its waiters are told that it is free.
 #[test]
 fn waiters_without_a_queue_wake_up() {
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     runtime().block_on(async {
-        let (one, two) = (bed.client().await, bed.client().await);
+        let (one, two) = (fixture.client().await, fixture.client().await);
         for (ours, theirs) in [
             (one.plain_lock("plain"), two.plain_lock("plain")),
             (one.simple_lock("simple"), two.simple_lock("simple")),
@@ -71,7 +71,7 @@ fn waiters_without_a_queue_wake_up() {
                 let guard = ours.lock().await.unwrap();
                 let waiter = theirs.clone();
                 let waiter = tokio::spawn(async move { waiter.lock().await.unwrap() });
-                let listens = || bed.files(".base").len() == 1;
+                let listens = || fixture.files(".base").len() == 1;
                 crate::support::until("it listens", async || listens()).await;
                 guard.release().await.unwrap();
                 soon("its turn", waiter).await.unwrap().release().await.unwrap();
@@ -84,10 +84,10 @@ fn waiters_without_a_queue_wake_up() {
 /// Who gives up between two others tells the one behind, who then watches somebody else.
 #[test]
 fn places_that_are_given_up_keep_the_line_of_watchers_whole() {
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     runtime().block_on(async {
-        let clients = [bed.client().await, bed.client().await];
-        let mut holder = [bed.worker()];
+        let clients = [fixture.client().await, fixture.client().await];
+        let mut holder = [fixture.worker()];
         let lock = clients[0].fair_lock("job");
         super::take(&mut holder[0], &lock).await;
         let gives_up = crate::support::wait_behind(&lock, 1).await;
@@ -103,10 +103,10 @@ fn places_that_are_given_up_keep_the_line_of_watchers_whole() {
 /// delays others.
 #[test]
 fn noise_in_a_bell_is_counted() {
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     runtime().block_on(async {
-        let (one, two) = (bed.client().await, bed.client().await);
-        let bell = bed.dir.path().join("locks-clients").join(format!("{}.bell", two.id()));
+        let (one, two) = (fixture.client().await, fixture.client().await);
+        let bell = fixture.dir.path().join("locks-clients").join(format!("{}.bell", two.id()));
         for noise in [&b"x"[..], &[0; 64], &[0xff; 1_000]] {
             let before = two.dropped_messages();
             std::fs::write(&bell, noise).unwrap();

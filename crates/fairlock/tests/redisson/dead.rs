@@ -1,9 +1,9 @@
 //! Waiters that died, and how long the others wait for them.
 
-use super::stage::{
-    LOCK, MINUTE_MS, Mortal, SECOND_MS, Stage, furthest_score, tuned, with_fair_wait,
+use super::fixture::{
+    JavaFixture, LOCK, MINUTE_MS, Mortal, SECOND_MS, furthest_score, tuned, with_fair_wait,
 };
-use crate::faults::bed::{Bed, HB, LEASE, SLACK, eventually, key, measured, ms, steady};
+use crate::faults::fixture::{Fixture, HB, LEASE, SLACK, eventually, key, measured, ms, steady};
 use fairlock_testkit::redisson::{
     Call, DEFAULT_WAIT_MS, JavaClient, State, Thread, Version, WATCHDOG_LEASE_MS, queue_key,
 };
@@ -24,33 +24,33 @@ mod issue_1104_dead_waiters_do_not_block {
     #[test]
     fn redisson_fails() {
         const TRIES: usize = 220;
-        let Some(stage) = Stage::open() else { return };
+        let Some(fixture) = JavaFixture::open() else { return };
         let hurried = Call::TryLock { wait_ms: 500, lease_ms: 30 * SECOND_MS };
         // The holder works, and is renewed; whenever one gives up another waits already.
-        let mut threads = vec![stage.start(Version::V3_5, Call::Lock)];
+        let mut threads = vec![fixture.start(Version::V3_5, Call::Lock)];
         for _ in 0..TRIES {
-            threads.push(stage.start(Version::V3_5, hurried));
-            stage.run(400, &mut threads);
+            threads.push(fixture.start(Version::V3_5, hurried));
+            fixture.run(400, &mut threads);
             threads.retain(|thread| thread.state() != State::GaveUp);
             assert_eq!(threads.len(), 2, "the holder and one that tries");
         }
         let dies = threads.pop().unwrap();
-        let ahead_ms = stage.ahead_ms(&dies.owner());
+        let ahead_ms = fixture.ahead_ms(&dies.owner());
         assert!(ahead_ms > 15 * MINUTE_MS, "one waiter, {ahead_ms} ms");
         drop(dies);
 
         assert_eq!(threads[0].unlock(), Some(1));
-        threads.push(stage.start(Version::V3_5, Call::Lock));
-        stage.run(15 * MINUTE_MS, &mut threads);
-        assert!(stage.is_free() && !threads[1].holds(), "nobody may take it");
+        threads.push(fixture.start(Version::V3_5, Call::Lock));
+        fixture.run(15 * MINUTE_MS, &mut threads);
+        assert!(fixture.is_free() && !threads[1].holds(), "nobody may take it");
     }
 
     #[test]
     fn ours_does_not() {
         steady(|| async {
-            let Some(bed) = Bed::redis70() else { return };
-            let (client, mortal) = (bed.client().await, Mortal::new(&bed).await);
-            let held = bed.take(&client, "job").await;
+            let Some(fixture) = Fixture::redis70() else { return };
+            let (client, mortal) = (fixture.client().await, Mortal::new(&fixture).await);
+            let held = fixture.take(&client, "job").await;
             // Four at a time, so that somebody always waits until the mortal one stands in line.
             let tried = Arc::new(AtomicU64::new(0));
             let enough = Arc::new(AtomicBool::new(false));
@@ -72,18 +72,18 @@ mod issue_1104_dead_waiters_do_not_block {
             let _dead = tokio::spawn(async move { lock.lock().await });
             let (id, mut dead) = (mortal.client.id().to_string(), None);
             eventually("the mortal one stands in line", SLACK, || {
-                dead = bed.queue("job").into_iter().find(|owner| owner.starts_with(&id));
+                dead = fixture.queue("job").into_iter().find(|owner| owner.starts_with(&id));
                 dead.is_some()
             });
-            let ahead = furthest_score(&bed, "job");
+            let ahead = furthest_score(&fixture, "job");
             assert!(ahead <= FAIR_WAIT + SLACK, "{ahead:?} after a hundred tries");
             enough.store(true, Ordering::SeqCst);
             for tries in tries {
                 tries.await.unwrap();
             }
-            assert_eq!(bed.queue("job").len(), 1, "who was not in time is gone");
-            mortal.dies(&bed, &dead.unwrap());
-            let next = bed.enter(&client, "job").await;
+            assert_eq!(fixture.queue("job").len(), 1, "who was not in time is gone");
+            mortal.dies(&fixture, &dead.unwrap());
+            let next = fixture.enter(&client, "job").await;
             let released = Instant::now();
             held.release().await;
             let held = next.granted(SLACK).await;
@@ -103,11 +103,12 @@ mod issue_2099_turns_do_not_drift {
     #[test]
     fn redisson_fails() {
         const TURNS: usize = 200;
-        let Some(stage) = Stage::open() else { return };
-        let mut threads: Vec<_> = (0..3).map(|_| stage.start(Version::V3_10, Call::Lock)).collect();
+        let Some(fixture) = JavaFixture::open() else { return };
+        let mut threads: Vec<_> =
+            (0..3).map(|_| fixture.start(Version::V3_10, Call::Lock)).collect();
         for turn in 0..TURNS {
             assert!(threads[0].holds(), "turn {turn}");
-            stage.pass(100);
+            fixture.pass(100);
             threads[0].unlock();
             threads[1].step();
             let again = threads.remove(0).into_client();
@@ -115,29 +116,29 @@ mod issue_2099_turns_do_not_drift {
         }
         let [_, head, last] = &threads[..] else { panic!("three threads") };
         for waiter in [head, last] {
-            let ahead_ms = stage.ahead_ms(&waiter.owner());
+            let ahead_ms = fixture.ahead_ms(&waiter.owner());
             assert!(ahead_ms > 15 * MINUTE_MS, "one of two waiters, {ahead_ms} ms");
         }
 
         drop(threads.remove(1));
         threads[0].unlock();
-        stage.run(15 * MINUTE_MS, &mut threads);
-        assert!(stage.is_free() && !threads[1].holds(), "it waits for the dead head");
+        fixture.run(15 * MINUTE_MS, &mut threads);
+        assert!(fixture.is_free() && !threads[1].holds(), "it waits for the dead head");
     }
 
     #[test]
     fn ours_does_not() {
         const TURNS: usize = 40;
         steady(|| async {
-            let Some(bed) = Bed::redis70() else { return };
-            let (one, two) = (bed.client().await, bed.client().await);
-            let mortal = Mortal::new(&bed).await;
+            let Some(fixture) = Fixture::redis70() else { return };
+            let (one, two) = (fixture.client().await, fixture.client().await);
+            let mortal = Mortal::new(&fixture).await;
             let clients = [&one, &two, &mortal.client];
-            let mut held = bed.take(clients[0], "job").await;
-            let mut places = vec![bed.enter(clients[1], "job").await];
+            let mut held = fixture.take(clients[0], "job").await;
+            let mut places = vec![fixture.enter(clients[1], "job").await];
             for turn in 0..TURNS {
-                places.push(bed.enter(clients[(turn + 2) % 3], "job").await);
-                let ahead = furthest_score(&bed, "job");
+                places.push(fixture.enter(clients[(turn + 2) % 3], "job").await);
+                let ahead = furthest_score(&fixture, "job");
                 assert!(ahead <= FAIR_WAIT + SLACK, "{ahead:?} after {turn} turns");
                 held.release().await;
                 held = places.remove(0).granted(SLACK).await;
@@ -145,8 +146,8 @@ mod issue_2099_turns_do_not_drift {
             // `TURNS` turns have brought the mortal one to the head.
             let dead = places.remove(0);
             assert!(dead.owner.starts_with(&mortal.client.id().to_string()));
-            let next = bed.enter(&one, "job").await;
-            mortal.dies(&bed, &dead.owner);
+            let next = fixture.enter(&one, "job").await;
+            mortal.dies(&fixture, &dead.owner);
             held.release().await;
             next.granted(SLACK).await.release().await;
         });
@@ -164,21 +165,21 @@ mod issue_6150_a_restarted_service_is_not_blocked {
 
     #[test]
     fn redisson_fails() {
-        let Some(stage) = Stage::open() else { return };
+        let Some(fixture) = JavaFixture::open() else { return };
         let call = Call::LockFor { lease_ms: 10 * SECOND_MS };
-        let killed: Vec<_> = (0..=DEAD).map(|_| stage.start(Version::V4, call)).collect();
+        let killed: Vec<_> = (0..=DEAD).map(|_| fixture.start(Version::V4, call)).collect();
         assert!(killed[0].holds());
         drop(killed);
 
-        stage.pass(20 * SECOND_MS);
-        assert!(stage.is_free(), "the lease of the dead holder has ended");
-        let mut next = stage.start(Version::V4, call);
+        fixture.pass(20 * SECOND_MS);
+        assert!(fixture.is_free(), "the lease of the dead holder has ended");
+        let mut next = fixture.start(Version::V4, call);
         // It spins there, so time passes in which it does not ask, and then it asks once.
         let died_ms = 10 * SECOND_MS + DEAD as i64 * DEFAULT_WAIT_MS;
-        stage.pass(died_ms - stage.elapsed_ms() - 1);
+        fixture.pass(died_ms - fixture.elapsed_ms() - 1);
         next.step();
-        assert!(stage.is_free() && !next.holds(), "twenty-five minutes");
-        stage.pass(1);
+        assert!(fixture.is_free() && !next.holds(), "twenty-five minutes");
+        fixture.pass(1);
         next.step();
         assert!(next.holds());
     }
@@ -186,21 +187,21 @@ mod issue_6150_a_restarted_service_is_not_blocked {
     #[test]
     fn ours_does_not() {
         steady(|| async {
-            let Some(bed) = Bed::redis70() else { return };
-            let mortal = Mortal::new(&bed).await;
-            let dead = bed.take(&mortal.client, "job").await;
+            let Some(fixture) = Fixture::redis70() else { return };
+            let mortal = Mortal::new(&fixture).await;
+            let dead = fixture.take(&mortal.client, "job").await;
             let mut places = Vec::new();
             for _ in 0..DEAD {
-                places.push(bed.enter(&mortal.client, "job").await);
+                places.push(fixture.enter(&mortal.client, "job").await);
             }
-            let (killed, lease) = (Instant::now(), bed.ttl("job"));
-            mortal.dies(&bed, &dead.owner());
-            let restarted = bed.client().await;
-            let next = bed.enter(&restarted, "job").await;
+            let (killed, lease) = (Instant::now(), fixture.ttl("job"));
+            mortal.dies(&fixture, &dead.owner());
+            let restarted = fixture.client().await;
+            let next = fixture.enter(&restarted, "job").await;
             let held = next.granted(lease + ms(300) + SLACK).await;
             measured("#6150 kill to grant", held.at - killed);
             // Nothing of the dead remains.
-            eventually("the queue is empty", SLACK, || bed.queue("job").is_empty());
+            eventually("the queue is empty", SLACK, || fixture.queue("job").is_empty());
             held.release().await;
             drop(dead);
         });
@@ -215,19 +216,19 @@ mod f07_nobody_asks_in_a_circle {
 
     #[test]
     fn redisson_fails() {
-        let Some(stage) = Stage::open() else { return };
-        let mut threads: Vec<_> = (0..5).map(|_| stage.start(Version::V4, Call::Lock)).collect();
+        let Some(fixture) = JavaFixture::open() else { return };
+        let mut threads: Vec<_> = (0..5).map(|_| fixture.start(Version::V4, Call::Lock)).collect();
         threads[0].unlock();
         drop(threads.drain(..2));
         // Their first sleep is half a minute; from then on they do not sleep any more.
-        stage.run(WATCHDOG_LEASE_MS, &mut threads);
+        fixture.run(WATCHDOG_LEASE_MS, &mut threads);
         let attempts: Vec<_> = threads.iter().map(Thread::attempts).collect();
-        stage.run(200, &mut threads);
+        fixture.run(200, &mut threads);
         for (thread, before) in threads.iter().zip(attempts) {
             let asked = thread.attempts() - before;
             assert_eq!(asked, 200, "once for each round trip of a millisecond");
         }
-        assert!(stage.is_free());
+        assert!(fixture.is_free());
     }
 
     #[test]
@@ -237,26 +238,26 @@ mod f07_nobody_asks_in_a_circle {
         // Far more than lies between the calls of a client that asks as often as its pace allows.
         const PERIOD: Duration = Duration::from_secs(1);
         steady(|| async {
-            let Some(bed) = Bed::redis70() else { return };
-            let client = bed.client().await;
-            let held = bed.take(&client, "job").await;
-            let mut java = JavaClient::new(&bed.server, 0);
+            let Some(fixture) = Fixture::redis70() else { return };
+            let client = fixture.client().await;
+            let held = fixture.take(&client, "job").await;
+            let mut java = JavaClient::new(&fixture.server, 0);
             assert!(java.acquire("job", 1, DEFAULT_WAIT_MS, WATCHDOG_LEASE_MS).is_some());
             java.kill();
             let mut clients = Vec::new();
             let mut places = Vec::new();
             for _ in 0..CLIENTS {
-                let client = tuned(&bed, |config| config.heartbeat(PERIOD)).await;
-                places.push(bed.enter(&client, "job").await);
-                places.push(bed.enter(&client, "job").await);
+                let client = tuned(&fixture, |config| config.heartbeat(PERIOD)).await;
+                places.push(fixture.enter(&client, "job").await);
+                places.push(fixture.enter(&client, "job").await);
                 clients.push(client);
             }
             held.release().await;
-            let before = bed.script_calls();
+            let before = fixture.script_calls();
             tokio::time::sleep(WINDOW).await;
-            let calls = bed.script_calls() - before;
+            let calls = fixture.script_calls() - before;
             println!("measured: {calls} scripts in {WINDOW:?} behind a dead head");
-            assert!(bed.holder("job").is_none() && places.iter().all(|place| !place.is_over()));
+            assert!(fixture.holder("job").is_none() && places.iter().all(|place| !place.is_over()));
             // Beside Java four heartbeats for each client and period, and half as many again for early
             // ones. Java asks thousands of times.
             let periods = (WINDOW.as_millis() / PERIOD.as_millis()) as u64 + 1;
@@ -274,14 +275,14 @@ mod f10_a_head_without_a_score_goes {
     #[test]
     fn redisson_fails() {
         const YEAR_MS: i64 = 365 * 24 * 60 * MINUTE_MS;
-        let Some(stage) = Stage::open() else { return };
-        stage.call(&["RPUSH", &queue_key(LOCK), "5a0f6f0e-0000-4000-8000-000000000000:7"]);
-        let mut thread = stage.start(Version::V4, Call::Lock);
-        stage.pass(YEAR_MS);
+        let Some(fixture) = JavaFixture::open() else { return };
+        fixture.call(&["RPUSH", &queue_key(LOCK), "5a0f6f0e-0000-4000-8000-000000000000:7"]);
+        let mut thread = fixture.start(Version::V4, Call::Lock);
+        fixture.pass(YEAR_MS);
         thread.step();
-        assert!(stage.is_free() && !thread.holds(), "a year later");
-        assert_eq!(stage.queue().len(), 2);
-        stage.call(&["DEL", &queue_key(LOCK)]);
+        assert!(fixture.is_free() && !thread.holds(), "a year later");
+        assert_eq!(fixture.queue().len(), 2);
+        fixture.call(&["DEL", &queue_key(LOCK)]);
         thread.step();
         assert!(thread.holds(), "only this helps");
     }
@@ -290,15 +291,15 @@ mod f10_a_head_without_a_score_goes {
     fn ours_does_not() {
         const WAIT: Duration = Duration::from_secs(1);
         steady(|| async {
-            let Some(bed) = Bed::redis70() else { return };
-            let mut java = JavaClient::new(&bed.server, 0);
+            let Some(fixture) = Fixture::redis70() else { return };
+            let mut java = JavaClient::new(&fixture.server, 0);
             // One of Java's and one of ours whose records are lost.
             for (name, ghost) in [
                 ("foreign", java.owner(9)),
                 ("ours", "5a0f6f0e-0000-8000-8000-000000000000:7".to_owned()),
             ] {
-                let client = with_fair_wait(&bed, WAIT).await;
-                bed.call(&["RPUSH", &key("redisson_lock_queue", name), &ghost]);
+                let client = with_fair_wait(&fixture, WAIT).await;
+                fixture.call(&["RPUSH", &key("redisson_lock_queue", name), &ghost]);
                 let began = Instant::now();
                 let lock = client.fair_lock(name);
                 let guard = tokio::time::timeout(WAIT + 6 * HB + SLACK, lock.lock())
@@ -319,19 +320,19 @@ mod f10_a_head_without_a_score_goes {
 #[test]
 fn abandoned_waiters_do_not_add_up() {
     steady(|| async {
-        let Some(bed) = Bed::redis70() else { return };
-        let client = tuned(&bed, |config| config.watchdog_lease(60 * LEASE)).await;
-        let held = bed.take(&client, "job").await;
+        let Some(fixture) = Fixture::redis70() else { return };
+        let client = tuned(&fixture, |config| config.watchdog_lease(60 * LEASE)).await;
+        let held = fixture.take(&client, "job").await;
         let mut abandoned = Vec::new();
         for _ in 0..2 {
-            let mortal = Mortal::new(&bed).await;
-            let place = bed.enter(&mortal.client, "job").await;
-            mortal.dies(&bed, &place.owner);
+            let mortal = Mortal::new(&fixture).await;
+            let place = fixture.enter(&mortal.client, "job").await;
+            mortal.dies(&fixture, &place.owner);
             abandoned.push((mortal, place));
         }
-        let third = bed.enter(&client, "job").await;
+        let third = fixture.enter(&client, "job").await;
         held.release().await;
         third.granted(SLACK).await.release().await;
-        assert_eq!(bed.queue("job"), [""; 0]);
+        assert_eq!(fixture.queue("job"), [""; 0]);
     });
 }

@@ -1,8 +1,8 @@
 //! Waiters that live and are judged dead.
 
-use super::stage::{LOCK, MINUTE_MS, SECOND_MS, Stage, tuned, with_fair_wait};
-use crate::faults::bed::{
-    Bed, D, HB, LEASE, SLACK, all_in_turn, eventually, key, measured, ms, steady,
+use super::fixture::{JavaFixture, LOCK, MINUTE_MS, SECOND_MS, tuned, with_fair_wait};
+use crate::faults::fixture::{
+    D, Fixture, HB, LEASE, SLACK, all_in_turn, eventually, key, measured, ms, steady,
 };
 use crate::faults::worker::Worker;
 use fairlock_testkit::clock::ClockHandle;
@@ -23,12 +23,13 @@ mod issue_2883_a_long_queue_is_served {
     #[test]
     fn redisson_fails() {
         const THREADS: usize = 60;
-        let Some(stage) = Stage::open() else { return };
+        let Some(fixture) = JavaFixture::open() else { return };
         let call = Call::LockFor { lease_ms: 5 * SECOND_MS };
-        let mut threads: Vec<_> = (0..THREADS).map(|_| stage.start(Version::V3_12, call)).collect();
+        let mut threads: Vec<_> =
+            (0..THREADS).map(|_| fixture.start(Version::V3_12, call)).collect();
         let mut served = 0;
         while let Some(holder) = threads.iter().position(Thread::holds) {
-            stage.pass(200);
+            fixture.pass(200);
             threads.remove(holder).unlock();
             served += 1;
             // Who is told asks, in whatever order the messages arrive.
@@ -39,11 +40,11 @@ mod issue_2883_a_long_queue_is_served {
             }
         }
         assert!(served < THREADS && !threads.is_empty(), "{served} of {THREADS}");
-        assert!(stage.is_free() && stage.queue().is_empty(), "nobody holds it, nobody waits");
-        let before_ms = stage.elapsed_ms();
-        stage.run(MINUTE_MS, &mut threads);
+        assert!(fixture.is_free() && fixture.queue().is_empty(), "nobody holds it, nobody waits");
+        let before_ms = fixture.elapsed_ms();
+        fixture.run(MINUTE_MS, &mut threads);
         assert!(threads.iter().all(|thread| !thread.holds()), "they live, and sleep on");
-        assert_eq!(stage.elapsed_ms(), before_ms + MINUTE_MS);
+        assert_eq!(fixture.elapsed_ms(), before_ms + MINUTE_MS);
     }
 
     /// Five hundred, as in the report. They wait twice as long as one waiter is waited for.
@@ -52,9 +53,10 @@ mod issue_2883_a_long_queue_is_served {
         const WAITERS: usize = 500;
         const WAIT: Duration = Duration::from_secs(1);
         steady(|| async {
-            let Some(bed) = Bed::redis70() else { return };
-            let clients = [with_fair_wait(&bed, WAIT).await, with_fair_wait(&bed, WAIT).await];
-            let held = bed.take(&clients[0], "job").await;
+            let Some(fixture) = Fixture::redis70() else { return };
+            let clients =
+                [with_fair_wait(&fixture, WAIT).await, with_fair_wait(&fixture, WAIT).await];
+            let held = fixture.take(&clients[0], "job").await;
             let mut tasks = Vec::new();
             for number in 0..WAITERS {
                 let lock = clients[number % 2].fair_lock("job");
@@ -73,7 +75,7 @@ mod issue_2883_a_long_queue_is_served {
                 assert_eq!(released.expect("a turn").unwrap(), fairlock::Release::Released);
             }
             measured("#2883 five hundred turns", began.elapsed());
-            assert!(bed.holder("job").is_none() && bed.queue("job").is_empty());
+            assert!(fixture.holder("job").is_none() && fixture.queue("job").is_empty());
         });
     }
 }
@@ -87,17 +89,18 @@ mod issue_3004_a_long_hold_keeps_the_queue {
 
     #[test]
     fn redisson_fails() {
-        let Some(stage) = Stage::open() else { return };
-        let mut threads: Vec<_> = (0..3).map(|_| stage.start(Version::V3_31, Call::Lock)).collect();
-        stage.run(11 * MINUTE_MS, &mut threads);
-        threads.push(stage.start(Version::V3_31, Call::Lock));
-        assert_eq!(stage.queue(), [threads[3].owner()], "the late one has dropped the others");
+        let Some(fixture) = JavaFixture::open() else { return };
+        let mut threads: Vec<_> =
+            (0..3).map(|_| fixture.start(Version::V3_31, Call::Lock)).collect();
+        fixture.run(11 * MINUTE_MS, &mut threads);
+        threads.push(fixture.start(Version::V3_31, Call::Lock));
+        assert_eq!(fixture.queue(), [threads[3].owner()], "the late one has dropped the others");
         threads[0].unlock();
-        stage.run(SECOND_MS, &mut threads);
+        fixture.run(SECOND_MS, &mut threads);
         assert!(threads[3].holds());
         threads[3].unlock();
-        stage.run(60 * MINUTE_MS, &mut threads);
-        assert!(stage.is_free());
+        fixture.run(60 * MINUTE_MS, &mut threads);
+        assert!(fixture.is_free());
         for hung in &threads[1..3] {
             assert_eq!(hung.state(), State::Sleeps { until_ms: None }, "for ever");
         }
@@ -105,13 +108,13 @@ mod issue_3004_a_long_hold_keeps_the_queue {
 
     #[test]
     fn redisson_loses_the_order_today() {
-        let Some(stage) = Stage::open() else { return };
-        let mut threads: Vec<_> = (0..3).map(|_| stage.start(Version::V4, Call::Lock)).collect();
+        let Some(fixture) = JavaFixture::open() else { return };
+        let mut threads: Vec<_> = (0..3).map(|_| fixture.start(Version::V4, Call::Lock)).collect();
         let came = [threads[1].owner(), threads[2].owner()];
-        assert_eq!(stage.queue(), came);
-        stage.run(6 * MINUTE_MS, &mut threads);
+        assert_eq!(fixture.queue(), came);
+        fixture.run(6 * MINUTE_MS, &mut threads);
         threads[0].unlock();
-        stage.run(SECOND_MS, &mut threads);
+        fixture.run(SECOND_MS, &mut threads);
         assert!(threads[2].holds(), "the last is first");
     }
 
@@ -121,22 +124,22 @@ mod issue_3004_a_long_hold_keeps_the_queue {
     fn ours_does_not() {
         const WAIT: Duration = Duration::from_secs(1);
         steady(|| async {
-            let Some(bed) = Bed::redis70() else { return };
-            let one = with_fair_wait(&bed, WAIT).await;
-            let two = with_fair_wait(&bed, WAIT).await;
-            let held = bed.take(&one, "job").await;
-            let places = vec![bed.enter(&two, "job").await, bed.enter(&one, "job").await];
-            let queue = bed.queue("job");
+            let Some(fixture) = Fixture::redis70() else { return };
+            let one = with_fair_wait(&fixture, WAIT).await;
+            let two = with_fair_wait(&fixture, WAIT).await;
+            let held = fixture.take(&one, "job").await;
+            let places = vec![fixture.enter(&two, "job").await, fixture.enter(&one, "job").await];
+            let queue = fixture.queue("job");
             tokio::time::sleep(3 * WAIT).await;
-            let mut java = JavaClient::new(&bed.server, 0);
+            let mut java = JavaClient::new(&fixture.server, 0);
             assert!(java.acquire("job", 1, DEFAULT_WAIT_MS, WATCHDOG_LEASE_MS).is_some());
             let mut wakes_java = java.subscribe("job", 1);
-            assert_eq!(bed.queue("job")[..2], queue, "it has dropped nobody");
+            assert_eq!(fixture.queue("job")[..2], queue, "it has dropped nobody");
             held.release().await;
             all_in_turn(places, SLACK).await;
             assert!(wakes_java.woken_within(SLACK));
             assert!(java.acquire("job", 1, DEFAULT_WAIT_MS, WATCHDOG_LEASE_MS).is_none());
-            bed.history.assert_sound();
+            fixture.history.assert_sound();
         });
     }
 }
@@ -151,64 +154,64 @@ mod issue_4743_a_timed_wait_keeps_its_place {
 
     #[test]
     fn redisson_fails() {
-        let Some(stage) = Stage::open() else { return };
-        let mut threads = vec![stage.start(Version::V4, Call::Lock)];
-        threads.push(stage.start(Version::V4, TIMED));
-        threads.push(stage.start(Version::V4, Call::Lock));
+        let Some(fixture) = JavaFixture::open() else { return };
+        let mut threads = vec![fixture.start(Version::V4, Call::Lock)];
+        threads.push(fixture.start(Version::V4, TIMED));
+        threads.push(fixture.start(Version::V4, Call::Lock));
         let [timed, behind] = [threads[1].owner(), threads[2].owner()];
-        assert_eq!(stage.ahead_ms(&timed), WATCHDOG_LEASE_MS + 60);
-        stage.run(WATCHDOG_LEASE_MS + SECOND_MS, &mut threads);
-        threads.push(stage.start(Version::V4, Call::Lock));
+        assert_eq!(fixture.ahead_ms(&timed), WATCHDOG_LEASE_MS + 60);
+        fixture.run(WATCHDOG_LEASE_MS + SECOND_MS, &mut threads);
+        threads.push(fixture.start(Version::V4, Call::Lock));
         let late = threads[3].owner();
-        assert_eq!(stage.queue(), [behind.clone(), late.clone()], "29 s before its time is over");
-        stage.run(WATCHDOG_LEASE_MS, &mut threads);
-        assert_eq!(stage.queue(), [behind, late], "it gave up; it had no place when it asked");
+        assert_eq!(fixture.queue(), [behind.clone(), late.clone()], "29 s before its time is over");
+        fixture.run(WATCHDOG_LEASE_MS, &mut threads);
+        assert_eq!(fixture.queue(), [behind, late], "it gave up; it had no place when it asked");
         assert_eq!(threads[1].state(), State::GaveUp);
     }
 
     #[test]
     fn redisson_takes_a_minute_from_those_behind() {
-        let Some(stage) = Stage::open() else { return };
-        let mut threads = vec![stage.start(Version::V4, Call::Lock)];
+        let Some(fixture) = JavaFixture::open() else { return };
+        let mut threads = vec![fixture.start(Version::V4, Call::Lock)];
         let timed = Call::TryLockRenewed { wait: 20, unit_ms: SECOND_MS };
-        threads.push(stage.start(Version::V4, timed));
-        threads.push(stage.start(Version::V4, Call::LockFor { lease_ms: SECOND_MS }));
+        threads.push(fixture.start(Version::V4, timed));
+        threads.push(fixture.start(Version::V4, Call::LockFor { lease_ms: SECOND_MS }));
         let behind = threads[2].owner();
-        assert_eq!(stage.ahead_ms(&behind), WATCHDOG_LEASE_MS + 20 + DEFAULT_WAIT_MS);
-        stage.run(20 * SECOND_MS, &mut threads);
+        assert_eq!(fixture.ahead_ms(&behind), WATCHDOG_LEASE_MS + 20 + DEFAULT_WAIT_MS);
+        fixture.run(20 * SECOND_MS, &mut threads);
         assert_eq!(threads[1].state(), State::GaveUp);
-        let lost_ms = WATCHDOG_LEASE_MS + 20 + DEFAULT_WAIT_MS - stage.ahead_ms(&behind);
+        let lost_ms = WATCHDOG_LEASE_MS + 20 + DEFAULT_WAIT_MS - fixture.ahead_ms(&behind);
         assert_eq!(lost_ms, 2 * 20 * SECOND_MS, "20 s have passed, and 20 s were taken");
     }
 
     #[test]
     fn ours_does_not() {
         steady(|| async {
-            let Some(bed) = Bed::redis70() else { return };
-            let client = bed.seldom().await;
-            let held = bed.take(&client, "job").await;
-            let before = bed.queue("job");
+            let Some(fixture) = Fixture::redis70() else { return };
+            let client = fixture.seldom().await;
+            let held = fixture.take(&client, "job").await;
+            let before = fixture.queue("job");
             let lock = client.fair_lock("job");
             let timed = tokio::spawn(async move {
                 lock.try_lock_for(Duration::from_secs(60)).await.unwrap().unwrap()
             });
-            let timed_owner = bed.joined("job", &before);
-            let before = bed.queue("job");
+            let timed_owner = fixture.joined("job", &before);
+            let before = fixture.queue("job");
             let lock = client.fair_lock("job");
             let short = tokio::spawn(async move { lock.try_lock_for(ms(300)).await.unwrap() });
-            bed.joined("job", &before);
-            let behind = bed.enter(&client, "job").await;
+            fixture.joined("job", &before);
+            let behind = fixture.enter(&client, "job").await;
             let score = |owner: &str| -> i64 {
-                let score = bed.call(&["ZSCORE", &key("redisson_lock_timeout", "job"), owner]);
+                let score = fixture.call(&["ZSCORE", &key("redisson_lock_timeout", "job"), owner]);
                 score.text().parse().unwrap()
             };
             let scores = [score(&timed_owner), score(&behind.owner)];
             assert!(short.await.unwrap().is_none());
-            eventually("it has left", SLACK, || bed.queue("job").len() == 2);
+            eventually("it has left", SLACK, || fixture.queue("job").len() == 2);
             assert_eq!([score(&timed_owner), score(&behind.owner)], scores, "nothing is taken");
-            let mut java = JavaClient::new(&bed.server, 0);
+            let mut java = JavaClient::new(&fixture.server, 0);
             assert!(!java.try_acquire("job", 1, WATCHDOG_LEASE_MS));
-            assert_eq!(bed.queue("job"), [timed_owner.clone(), behind.owner.clone()]);
+            assert_eq!(fixture.queue("job"), [timed_owner.clone(), behind.owner.clone()]);
             held.release().await;
             let guard = tokio::time::timeout(SLACK, timed).await.expect("its turn").unwrap();
             assert_eq!(guard.owner().to_string(), timed_owner);
@@ -227,21 +230,21 @@ mod f13_giving_up_takes_nothing_from_others {
 
     #[test]
     fn redisson_fails() {
-        let Some(stage) = Stage::open() else { return };
-        let mut threads = vec![stage.start(Version::V4, Call::Lock)];
+        let Some(fixture) = JavaFixture::open() else { return };
+        let mut threads = vec![fixture.start(Version::V4, Call::Lock)];
         let gives_up = Call::TryLockAsync { wait_ms: 10 * SECOND_MS, lease_ms: 30 * SECOND_MS };
-        threads.push(stage.start(Version::V4, gives_up));
+        threads.push(fixture.start(Version::V4, gives_up));
         let patient = Call::TryLock { wait_ms: MINUTE_MS, lease_ms: 30 * SECOND_MS };
-        threads.push(stage.start(Version::V4, patient));
+        threads.push(fixture.start(Version::V4, patient));
         let behind = threads[2].owner();
-        stage.run(10 * SECOND_MS, &mut threads);
+        fixture.run(10 * SECOND_MS, &mut threads);
         assert_eq!(threads[1].state(), State::GaveUp);
-        assert!(stage.ahead_ms(&behind) < -3 * MINUTE_MS, "{} ms", stage.ahead_ms(&behind));
+        assert!(fixture.ahead_ms(&behind) < -3 * MINUTE_MS, "{} ms", fixture.ahead_ms(&behind));
         threads[0].unlock();
-        assert!(stage.is_free() && stage.queue().is_empty() && !threads[2].is_told());
-        stage.run(15 * SECOND_MS, &mut threads);
-        assert!(stage.is_free() && !threads[2].holds(), "free for 15 s, and it sleeps");
-        let late = stage.start(Version::V4, Call::Lock);
+        assert!(fixture.is_free() && fixture.queue().is_empty() && !threads[2].is_told());
+        fixture.run(15 * SECOND_MS, &mut threads);
+        assert!(fixture.is_free() && !threads[2].holds(), "free for 15 s, and it sleeps");
+        let late = fixture.start(Version::V4, Call::Lock);
         assert!(late.holds(), "overtaken");
     }
 
@@ -249,31 +252,33 @@ mod f13_giving_up_takes_nothing_from_others {
     #[test]
     fn ours_does_not() {
         steady(|| async {
-            let Some(bed) = Bed::redis70() else { return };
-            let client = bed.seldom().await;
-            let held = bed.take(&client, "job").await;
-            let mut java = JavaClient::new(&bed.server, 0);
+            let Some(fixture) = Fixture::redis70() else { return };
+            let client = fixture.seldom().await;
+            let held = fixture.take(&client, "job").await;
+            let mut java = JavaClient::new(&fixture.server, 0);
             assert!(java.acquire("job", 1, 10_000, WATCHDOG_LEASE_MS).is_some());
-            let places = vec![bed.enter(&client, "job").await, bed.enter(&client, "job").await];
-            let queue = bed.queue("job");
+            let places =
+                vec![fixture.enter(&client, "job").await, fixture.enter(&client, "job").await];
+            let queue = fixture.queue("job");
             java.leave("job", 1, DEFAULT_WAIT_MS);
             assert!(!java.try_acquire("job", 2, WATCHDOG_LEASE_MS));
-            assert_eq!(bed.queue("job"), queue[1..], "nobody was dropped");
+            assert_eq!(fixture.queue("job"), queue[1..], "nobody was dropped");
             held.release().await;
             all_in_turn(places, SLACK).await;
 
             // One of ours gives up: those behind it do not notice.
-            let held = bed.take(&client, "job").await;
+            let held = fixture.take(&client, "job").await;
             let lock = client.fair_lock("job");
             let gives_up = tokio::spawn(async move { lock.try_lock_for(ms(100)).await });
-            let owner = bed.joined("job", &[]);
-            let places = vec![bed.enter(&client, "job").await, bed.enter(&client, "job").await];
+            let owner = fixture.joined("job", &[]);
+            let places =
+                vec![fixture.enter(&client, "job").await, fixture.enter(&client, "job").await];
             assert!(gives_up.await.unwrap().unwrap().is_none());
-            bed.history.record("job", &owner, Event::GaveUp);
+            fixture.history.record("job", &owner, Event::GaveUp);
             assert!(!java.try_acquire("job", 2, WATCHDOG_LEASE_MS));
             held.release().await;
             all_in_turn(places, SLACK).await;
-            bed.history.assert_sound();
+            fixture.history.assert_sound();
         });
     }
 }
@@ -286,26 +291,26 @@ mod f20_clocks_of_clients_do_not_matter {
 
     #[test]
     fn redisson_fails() {
-        let Some(stage) = Stage::open() else { return };
-        let mut threads: Vec<_> = (0..2).map(|_| stage.start(Version::V4, Call::Lock)).collect();
-        let ahead = stage.jvm_ahead(Version::V4, 10 * MINUTE_MS);
+        let Some(fixture) = JavaFixture::open() else { return };
+        let mut threads: Vec<_> = (0..2).map(|_| fixture.start(Version::V4, Call::Lock)).collect();
+        let ahead = fixture.jvm_ahead(Version::V4, 10 * MINUTE_MS);
         threads.push(Thread::start(ahead, LOCK, Call::Lock));
-        assert_eq!(stage.queue(), [threads[2].owner()], "the living waiter was dropped");
+        assert_eq!(fixture.queue(), [threads[2].owner()], "the living waiter was dropped");
         threads[0].unlock();
         threads[2].step();
         assert!(threads[2].holds() && !threads[1].is_told(), "overtaken");
 
         // One that is behind waits ten minutes more for a dead one.
-        let Some(stage) = Stage::open() else { return };
-        let mut held = stage.start(Version::V4, Call::Lock);
-        drop(stage.start(Version::V4, Call::Lock));
+        let Some(fixture) = JavaFixture::open() else { return };
+        let mut held = fixture.start(Version::V4, Call::Lock);
+        drop(fixture.start(Version::V4, Call::Lock));
         held.unlock();
-        stage.pass(WATCHDOG_LEASE_MS + DEFAULT_WAIT_MS);
-        let behind = stage.jvm_ahead(Version::V4, -10 * MINUTE_MS);
+        fixture.pass(WATCHDOG_LEASE_MS + DEFAULT_WAIT_MS);
+        let behind = fixture.jvm_ahead(Version::V4, -10 * MINUTE_MS);
         let behind = Thread::start(behind, LOCK, Call::Lock);
-        assert!(!behind.holds() && stage.queue().len() == 2, "the dead one is still there");
-        let right = stage.start(Version::V4, Call::Lock);
-        assert_eq!(stage.queue(), [behind.owner(), right.owner()], "it was long over");
+        assert!(!behind.holds() && fixture.queue().len() == 2, "the dead one is still there");
+        let right = fixture.start(Version::V4, Call::Lock);
+        assert_eq!(fixture.queue(), [behind.owner(), right.owner()], "it was long over");
     }
 
     /// Three processes, whose clocks are a day ahead, right, and a day behind.
@@ -313,8 +318,8 @@ mod f20_clocks_of_clients_do_not_matter {
     fn ours_does_not() {
         const DAY_US: i64 = 24 * 3_600 * 1_000_000;
         steady(|| async {
-            let Some(bed) = Bed::redis70() else { return };
-            let client = bed.client().await;
+            let Some(fixture) = Fixture::redis70() else { return };
+            let client = fixture.client().await;
             let dirs = [TempDir::new(), TempDir::new()];
             let [Some(fast), Some(slow)] = dirs.each_ref().map(|dir| ClockHandle::new(dir.path()))
             else {
@@ -323,26 +328,26 @@ mod f20_clocks_of_clients_do_not_matter {
             fast.set_offset(DAY_US);
             slow.set_offset(-DAY_US);
             let mut workers = [&fast, &slow]
-                .map(|clock| Worker::with(&bed.server.url(), HB, LEASE, clock.environment()));
-            let held = bed.take(&client, "job").await;
-            let first = workers[0].enter(&bed, "job");
-            let second = bed.enter(&client, "job").await;
-            let third = workers[1].enter(&bed, "job");
+                .map(|clock| Worker::with(&fixture.server.url(), HB, LEASE, clock.environment()));
+            let held = fixture.take(&client, "job").await;
+            let first = workers[0].enter(&fixture, "job");
+            let second = fixture.enter(&client, "job").await;
+            let third = workers[1].enter(&fixture, "job");
             assert!(fast.reads() > 0 && slow.reads() > 0, "their clocks are not ours");
             // Long enough for everybody to judge everybody.
             tokio::time::sleep(D + HB).await;
-            assert_eq!(bed.queue("job"), [first.clone(), second.owner.clone(), third.clone()]);
+            assert_eq!(fixture.queue("job"), [first.clone(), second.owner.clone(), third.clone()]);
             held.release().await;
             let mut turn = |worker: usize, owner: &str| {
-                let line = workers[worker].granted(&bed, "job", SLACK);
+                let line = workers[worker].granted(&fixture, "job", SLACK);
                 assert_eq!(line.owner(), owner);
-                bed.history.record("job", owner, Event::Released);
+                fixture.history.record("job", owner, Event::Released);
                 workers[worker].order("release 0");
             };
             turn(0, &first);
             second.granted(SLACK).await.release().await;
             turn(1, &third);
-            bed.history.assert_sound();
+            fixture.history.assert_sound();
         });
     }
 }
@@ -352,18 +357,18 @@ mod f20_clocks_of_clients_do_not_matter {
 #[test]
 fn scores_stay_where_they_are() {
     steady(|| async {
-        let Some(bed) = Bed::redis70() else { return };
-        let client = tuned(&bed, |config| config.heartbeat(Duration::from_secs(60))).await;
-        let held = bed.take(&client, "job").await;
+        let Some(fixture) = Fixture::redis70() else { return };
+        let client = tuned(&fixture, |config| config.heartbeat(Duration::from_secs(60))).await;
+        let held = fixture.take(&client, "job").await;
         let mut places = Vec::new();
         for _ in 0..4 {
-            places.push(bed.enter(&client, "job").await);
+            places.push(fixture.enter(&client, "job").await);
         }
         let scores = || -> Vec<i64> {
-            let queue = bed.queue("job");
+            let queue = fixture.queue("job");
             // Who leaves just now may have no score any more.
             let score = |owner: &String| {
-                let score = bed.call(&["ZSCORE", &key("redisson_lock_timeout", "job"), owner]);
+                let score = fixture.call(&["ZSCORE", &key("redisson_lock_timeout", "job"), owner]);
                 (!score.is_nil()).then(|| score.text().parse().unwrap())
             };
             queue.iter().filter_map(score).collect()
@@ -372,7 +377,7 @@ fn scores_stay_where_they_are() {
         // before its next heartbeat sends one: until none is under way.
         let mut calls = (0, Instant::now());
         eventually("nobody asks any more", 2 * SLACK, || {
-            let now = bed.script_calls();
+            let now = fixture.script_calls();
             if now != calls.0 {
                 calls = (now, Instant::now());
             }
@@ -382,7 +387,7 @@ fn scores_stay_where_they_are() {
         let spread_ms = before[3] - before[1];
         assert!((0..1_000).contains(&spread_ms), "{before:?}: one allowance, not one each");
         assert!(before[0] <= before[1], "{before:?}");
-        places.remove(1).leaves(&bed, "job");
+        places.remove(1).leaves(&fixture, "job");
         eventually("it has left", SLACK, || scores().len() == 3);
         assert_eq!(scores(), [before[0], before[2], before[3]]);
         held.release().await;

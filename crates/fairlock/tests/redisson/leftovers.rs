@@ -1,7 +1,7 @@
 //! What calls leave behind that failed, were cut short, or were sent twice.
 
-use super::stage::{LOCK, MINUTE_MS, SECOND_MS, Stage};
-use crate::faults::bed::{Bed, LEASE, SLACK, client, eventually, measured, ms, steady};
+use super::fixture::{JavaFixture, LOCK, MINUTE_MS, SECOND_MS};
+use crate::faults::fixture::{Fixture, LEASE, SLACK, client, eventually, measured, ms, steady};
 use crate::support::poll_once;
 use fairlock::{ErrorKind, GuardState, Release};
 use fairlock_testkit::proxy::Proxy;
@@ -18,19 +18,23 @@ mod issue_5019_a_failed_attempt_leaves_the_queue {
 
     #[test]
     fn redisson_fails() {
-        let Some(stage) = Stage::open() else { return };
-        let mut holder = stage.start(Version::V4, Call::Lock);
+        let Some(fixture) = JavaFixture::open() else { return };
+        let mut holder = fixture.start(Version::V4, Call::Lock);
         // The reply to its first attempt does not come: an exception, and that was all.
-        let mut unanswered = stage.jvm(Version::V4);
+        let mut unanswered = fixture.jvm(Version::V4);
         let wait_ms = 5 * MINUTE_MS;
         assert!(unanswered.acquire(LOCK, 1, wait_ms, WATCHDOG_LEASE_MS).is_some());
         holder.unlock();
-        assert_eq!(stage.queue(), [unanswered.owner(1)], "nobody waits, and somebody stands there");
-        let mut next = stage.start(Version::V4, Call::TryLock { wait_ms, lease_ms: SECOND_MS });
-        stage.pass(wait_ms - 1);
+        assert_eq!(
+            fixture.queue(),
+            [unanswered.owner(1)],
+            "nobody waits, and somebody stands there"
+        );
+        let mut next = fixture.start(Version::V4, Call::TryLock { wait_ms, lease_ms: SECOND_MS });
+        fixture.pass(wait_ms - 1);
         next.step();
-        assert!(stage.is_free() && !next.holds());
-        stage.pass(1);
+        assert!(fixture.is_free() && !next.holds());
+        fixture.pass(1);
         assert_eq!(next.step(), State::GaveUp, "five minutes for a lock that was free");
     }
 
@@ -38,24 +42,24 @@ mod issue_5019_a_failed_attempt_leaves_the_queue {
     #[test]
     fn ours_does_not() {
         steady(|| async {
-            let Some(bed) = Bed::redis70() else { return };
-            let (one, two) = (bed.client().await, bed.client().await);
-            let held = bed.hold(one.fair_lock("job").lease(60 * LEASE)).await;
-            bed.call(&["CLIENT", "PAUSE", "700", "ALL"]);
+            let Some(fixture) = Fixture::redis70() else { return };
+            let (one, two) = (fixture.client().await, fixture.client().await);
+            let held = fixture.hold(one.fair_lock("job").lease(60 * LEASE)).await;
+            fixture.call(&["CLIENT", "PAUSE", "700", "ALL"]);
             let began = Instant::now();
             let result = two.fair_lock("job").try_lock_for(ms(200)).await;
             measured("#5019 200 ms of waiting for a paused server", began.elapsed());
             // Redisson says false here; we do not take silence for a lock that is taken.
             assert_eq!(result.unwrap_err().kind(), ErrorKind::Unknown);
             eventually("it is out of the queue", ms(700) + 2 * SLACK, || {
-                bed.queue("job").is_empty()
+                fixture.queue("job").is_empty()
             });
             // The pause costs the holder nothing.
             held.becomes(GuardState::Held, 2 * SLACK).await;
-            let next = bed.enter(&two, "job").await;
+            let next = fixture.enter(&two, "job").await;
             assert_eq!(held.release().await, Release::Released);
             next.granted(SLACK).await.release().await;
-            assert_eq!((bed.holder("job"), bed.queue("job")), (None, vec![]));
+            assert_eq!((fixture.holder("job"), fixture.queue("job")), (None, vec![]));
         });
     }
 }
@@ -69,49 +73,49 @@ mod issue_7272_no_renewal_without_a_holder {
 
     #[test]
     fn redisson_fails() {
-        let Some(stage) = Stage::open() else { return };
-        let mut java = stage.jvm(Version::V4);
+        let Some(fixture) = JavaFixture::open() else { return };
+        let mut java = fixture.jvm(Version::V4);
         let mut watchdog = Watchdog::default();
         assert_eq!(java.plain_unlock(LOCK, 1), None, "an exception, on another connection");
         watchdog.cancel(LOCK, 1);
         assert_eq!(java.plain_acquire(LOCK, 1, WATCHDOG_LEASE_MS), None);
         watchdog.schedule(LOCK, 1);
-        let mut other = stage.jvm(Version::V4);
+        let mut other = fixture.jvm(Version::V4);
         for _ in 0..360 {
-            stage.pass(WATCHDOG_PERIOD_MS);
+            fixture.pass(WATCHDOG_PERIOD_MS);
             watchdog.round(&mut java);
             let left_ms = other.plain_acquire(LOCK, 1, WATCHDOG_LEASE_MS);
             assert_eq!(left_ms, Some(WATCHDOG_LEASE_MS), "renewed");
         }
-        assert_eq!(stage.elapsed_ms(), 60 * MINUTE_MS);
+        assert_eq!(fixture.elapsed_ms(), 60 * MINUTE_MS);
     }
 
     /// The same race one step later: unlocked in Redis, and renewed all the same. What that thread
     /// locks next is renewed too, whatever lease it has.
     #[test]
     fn redisson_renews_what_has_a_lease() {
-        let Some(stage) = Stage::open() else { return };
-        let mut java = stage.jvm(Version::V4);
+        let Some(fixture) = JavaFixture::open() else { return };
+        let mut java = fixture.jvm(Version::V4);
         let mut watchdog = Watchdog::default();
         assert_eq!(java.plain_acquire(LOCK, 1, WATCHDOG_LEASE_MS), None);
         assert_eq!(java.plain_unlock(LOCK, 1), Some(1));
         watchdog.cancel(LOCK, 1);
         watchdog.schedule(LOCK, 1);
-        assert!(watchdog.renews(LOCK) && stage.is_free());
+        assert!(watchdog.renews(LOCK) && fixture.is_free());
         let lease_ms = WATCHDOG_PERIOD_MS + SECOND_MS;
         assert_eq!(java.plain_acquire(LOCK, 1, lease_ms), None);
         for _ in 0..6 {
-            stage.pass(WATCHDOG_PERIOD_MS);
+            fixture.pass(WATCHDOG_PERIOD_MS);
             watchdog.round(&mut java);
         }
-        assert!(!stage.is_free(), "held for a minute with a lease of eleven seconds");
+        assert!(!fixture.is_free(), "held for a minute with a lease of eleven seconds");
     }
 
     #[test]
     fn ours_does_not() {
         steady(|| async {
-            let Some(bed) = Bed::redis70() else { return };
-            let client = bed.client().await;
+            let Some(fixture) = Fixture::redis70() else { return };
+            let client = fixture.client().await;
             for lock in [client.fair_lock("fair"), client.plain_lock("plain")] {
                 for _ in 0..20 {
                     let mut cut_short = Box::pin(lock.lock());
@@ -125,18 +129,18 @@ mod issue_7272_no_renewal_without_a_holder {
             // renewed, three renewals fall into that.
             let mut seen = (0, Instant::now());
             eventually("nobody renews what nobody holds", 5 * SLACK, || {
-                let calls = bed.script_calls();
+                let calls = fixture.script_calls();
                 if calls != seen.0 {
                     seen = (calls, Instant::now());
                 }
                 seen.1.elapsed() > LEASE
             });
-            assert_eq!((bed.holder("fair"), bed.holder("plain")), (None, None));
+            assert_eq!((fixture.holder("fair"), fixture.holder("plain")), (None, None));
 
             // What had a renewed hold before has an end all the same if a lease says so.
-            let held = bed.hold(client.fair_lock("fair").lease(ms(500))).await;
+            let held = fixture.hold(client.fair_lock("fair").lease(ms(500))).await;
             held.lost(ms(500) + SLACK).await;
-            eventually("the lease ends", SLACK, || bed.holder("fair").is_none());
+            eventually("the lease ends", SLACK, || fixture.holder("fair").is_none());
         });
     }
 }
@@ -150,42 +154,42 @@ mod issue_7367_a_repeated_request_counts_once {
 
     #[test]
     fn redisson_fails() {
-        let Some(stage) = Stage::open() else { return };
-        let mut java = stage.jvm(Version::V4);
+        let Some(fixture) = JavaFixture::open() else { return };
+        let mut java = fixture.jvm(Version::V4);
         for _copy in 0..2 {
             assert_eq!(java.plain_acquire(LOCK, 1, WATCHDOG_LEASE_MS), None);
         }
-        assert_eq!(stage.call(&["HGET", LOCK, &java.owner(1)]).text(), "2");
+        assert_eq!(fixture.call(&["HGET", LOCK, &java.owner(1)]).text(), "2");
         assert_eq!(java.plain_unlock(LOCK, 1), Some(0), "one lock, one unlock");
-        assert!(stage.jvm(Version::V4).plain_acquire(LOCK, 1, SECOND_MS).is_some());
+        assert!(fixture.jvm(Version::V4).plain_acquire(LOCK, 1, SECOND_MS).is_some());
 
         // The fair lock is no better.
-        let Some(stage) = Stage::open() else { return };
-        let mut java = stage.jvm(Version::V4);
+        let Some(fixture) = JavaFixture::open() else { return };
+        let mut java = fixture.jvm(Version::V4);
         for _copy in 0..2 {
             assert_eq!(java.acquire(LOCK, 1, SECOND_MS, WATCHDOG_LEASE_MS), None);
         }
         assert_eq!(java.unlock(LOCK, 1), Some(0));
-        assert!(!stage.is_free());
+        assert!(!fixture.is_free());
     }
 
     #[test]
     fn ours_does_not() {
         steady(|| async {
-            let Some(bed) = Bed::redis70() else { return };
-            let proxy = Proxy::start(bed.server.addr());
+            let Some(fixture) = Fixture::redis70() else { return };
+            let proxy = Proxy::start(fixture.server.addr());
             let client = client(&proxy.url()).await;
             for lock in [client.fair_lock("fair"), client.plain_lock("plain")] {
                 // The server knows the script, so that the next reply is that of the request.
-                bed.hold(lock.clone()).await.release().await;
+                fixture.hold(lock.clone()).await.release().await;
                 let dropped = proxy.counts().replies_dropped;
                 proxy.drop_replies(1);
-                let held = bed.hold(lock).await;
+                let held = fixture.hold(lock).await;
                 assert_eq!(proxy.counts().replies_dropped, dropped + 1, "it was sent twice");
                 let name = String::from_utf8_lossy(held.guard.name().as_bytes()).into_owned();
-                assert_eq!(bed.call(&["HVALS", &name]).array()[0].text(), "1");
+                assert_eq!(fixture.call(&["HVALS", &name]).array()[0].text(), "1");
                 assert_eq!(held.release().await, Release::Released);
-                assert_eq!(bed.holder(&name), None);
+                assert_eq!(fixture.holder(&name), None);
             }
         });
     }

@@ -12,7 +12,7 @@
 //! - `ports`: Redisson's tests of plain and fair locks that have no counterpart elsewhere
 //! - `table`: which of our tests stands for which of Redisson's
 
-mod stage;
+mod fixture;
 
 mod dead;
 mod dropped;

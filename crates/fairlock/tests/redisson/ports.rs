@@ -1,8 +1,8 @@
 //! Redisson's own tests of its plain and fair locks, in our words, where a Java client takes part or
 //! the server fails. Those that make sense on every store are in `contract/redisson.rs`.
 
-use super::stage::tuned;
-use crate::faults::bed::{Bed, LEASE, SLACK, eventually, measured, ms, steady};
+use super::fixture::tuned;
+use crate::faults::fixture::{Fixture, LEASE, SLACK, eventually, measured, ms, steady};
 use fairlock::{ConnectionState, ErrorKind, GuardState, Lock, Release};
 use fairlock_testkit::redisson::{
     DEFAULT_WAIT_MS, JavaClient, WATCHDOG_LEASE_MS, channel_of, queue_key,
@@ -23,8 +23,8 @@ struct JavaLock {
 }
 
 impl JavaLock {
-    fn new(bed: &Bed, name: &'static str, is_fair: bool) -> Self {
-        Self { java: JavaClient::new(&bed.server, 0), name, is_fair }
+    fn new(fixture: &Fixture, name: &'static str, is_fair: bool) -> Self {
+        Self { java: JavaClient::new(&fixture.server, 0), name, is_fair }
     }
 
     fn owner(&self) -> String {
@@ -60,11 +60,11 @@ impl JavaLock {
     }
 }
 
-async fn both_kinds(bed: &Bed) -> [(Lock, JavaLock); 2] {
-    let client = bed.client().await;
+async fn both_kinds(fixture: &Fixture) -> [(Lock, JavaLock); 2] {
+    let client = fixture.client().await;
     [
-        (client.fair_lock("fair"), JavaLock::new(bed, "fair", true)),
-        (client.plain_lock("plain"), JavaLock::new(bed, "plain", false)),
+        (client.fair_lock("fair"), JavaLock::new(fixture, "fair", true)),
+        (client.plain_lock("plain"), JavaLock::new(fixture, "plain", false)),
     ]
 }
 
@@ -73,8 +73,8 @@ async fn both_kinds(bed: &Bed) -> [(Lock, JavaLock); 2] {
 #[test]
 fn reentry_and_ownership_beside_java() {
     steady(|| async {
-        let Some(bed) = Bed::redis70() else { return };
-        for (lock, mut java) in both_kinds(&bed).await {
+        let Some(fixture) = Fixture::redis70() else { return };
+        for (lock, mut java) in both_kinds(&fixture).await {
             let outer = lock.lock().await.unwrap();
             let inner = outer.reenter().await.unwrap();
             assert!(!java.try_lock());
@@ -101,8 +101,8 @@ fn reentry_and_ownership_beside_java() {
 fn an_expired_lease_beside_java() {
     const LEASE_MS: i64 = 400;
     steady(|| async {
-        let Some(bed) = Bed::redis70() else { return };
-        for (lock, mut java) in both_kinds(&bed).await {
+        let Some(fixture) = Fixture::redis70() else { return };
+        for (lock, mut java) in both_kinds(&fixture).await {
             // Java's ends, ours waits.
             let began = Instant::now();
             java.lock(LEASE_MS);
@@ -134,7 +134,7 @@ fn java_and_ours_count_together() {
     const EACH: u64 = 3;
     const ROUNDS: u64 = 10;
     steady(|| async {
-        let Some(bed) = Bed::redis70() else { return };
+        let Some(fixture) = Fixture::redis70() else { return };
         for (name, is_fair) in [("fair", true), ("plain", false)] {
             let counter = Arc::new(AtomicU64::new(0));
             // Lost increments unless one at a time reads and writes.
@@ -146,7 +146,7 @@ fn java_and_ours_count_together() {
             let mut threads = Vec::new();
             let mut tasks = Vec::new();
             for _ in 0..EACH {
-                let mut java = JavaLock::new(&bed, name, is_fair);
+                let mut java = JavaLock::new(&fixture, name, is_fair);
                 let own = Arc::clone(&counter);
                 threads.push(thread::spawn(move || {
                     for _ in 0..ROUNDS {
@@ -155,7 +155,7 @@ fn java_and_ours_count_together() {
                         assert_eq!(java.unlock(), Some(1));
                     }
                 }));
-                let client = bed.client().await;
+                let client = fixture.client().await;
                 let lock = if is_fair { client.fair_lock(name) } else { client.plain_lock(name) };
                 let own = Arc::clone(&counter);
                 tasks.push(tokio::spawn(async move {
@@ -174,7 +174,7 @@ fn java_and_ours_count_together() {
             threads.into_iter().for_each(|java| java.join().unwrap());
             measured(&format!("sixty turns, {name}"), began.elapsed());
             assert_eq!(counter.load(Ordering::Relaxed), 2 * EACH * ROUNDS);
-            assert_eq!((bed.holder(name), bed.queue(name)), (None, vec![]));
+            assert_eq!((fixture.holder(name), fixture.queue(name)), (None, vec![]));
         }
     });
 }
@@ -186,31 +186,35 @@ fn leases_that_nobody_ends_beside_java() {
     const PAIRS: usize = 3;
     const LEASE_MS: u64 = 300;
     steady(|| async {
-        let Some(bed) = Bed::redis70() else { return };
-        let client = bed.client().await;
+        let Some(fixture) = Fixture::redis70() else { return };
+        let client = fixture.client().await;
         let lease = ms(LEASE_MS);
-        let held = bed.hold(client.fair_lock("job").lease(lease + lease)).await;
+        let held = fixture.hold(client.fair_lock("job").lease(lease + lease)).await;
         let served = Arc::new(std::sync::Mutex::new(Vec::new()));
         let (mut came, mut threads, mut places) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..PAIRS {
-            let before = bed.queue("job");
-            let mut java = JavaLock::new(&bed, "job", true);
+            let before = fixture.queue("job");
+            let mut java = JavaLock::new(&fixture, "job", true);
             came.push(java.owner());
             let own = Arc::clone(&served);
             threads.push(thread::spawn(move || {
                 java.lock(i64::try_from(LEASE_MS).unwrap());
                 own.lock().unwrap().push(java.owner());
             }));
-            eventually("Java stands in line", SLACK, || bed.queue("job").len() == before.len() + 1);
-            let before = bed.queue("job");
+            eventually("Java stands in line", SLACK, || {
+                fixture.queue("job").len() == before.len() + 1
+            });
+            let before = fixture.queue("job");
             let (lock, own) = (client.fair_lock("job").lease(lease), Arc::clone(&served));
             places.push(tokio::spawn(async move {
                 let guard = lock.try_lock_for(LONG).await.unwrap().expect("its turn");
                 own.lock().unwrap().push(guard.owner().to_string());
                 guard
             }));
-            eventually("ours stands in line", SLACK, || bed.queue("job").len() == before.len() + 1);
-            came.push(bed.queue("job").pop().unwrap());
+            eventually("ours stands in line", SLACK, || {
+                fixture.queue("job").len() == before.len() + 1
+            });
+            came.push(fixture.queue("job").pop().unwrap());
         }
         let began = Instant::now();
         let mut guards = Vec::new();
@@ -233,10 +237,10 @@ fn leases_that_nobody_ends_beside_java() {
 #[test]
 fn a_server_that_is_gone_is_an_error() {
     steady(|| async {
-        let Some(bed) = Bed::redis70() else { return };
-        let client = tuned(&bed, |config| config.store_timeout(ms(500))).await;
-        bed.take(&client, "warm").await.release().await;
-        bed.server.kill9();
+        let Some(fixture) = Fixture::redis70() else { return };
+        let client = tuned(&fixture, |config| config.store_timeout(ms(500))).await;
+        fixture.take(&client, "warm").await.release().await;
+        fixture.server.kill9();
         // Before that a request may be sent on a connection that is gone, and its end is unknown.
         let mut connection = client.connection();
         let noticed = connection.wait_for(|state| *state == ConnectionState::Reconnecting);
@@ -258,10 +262,10 @@ fn a_server_that_is_gone_is_an_error() {
 #[test]
 fn a_short_wait_for_a_server_that_is_gone_is_an_error() {
     steady(|| async {
-        let Some(bed) = Bed::redis70() else { return };
-        let client = bed.client().await;
-        bed.take(&client, "warm").await.release().await;
-        bed.server.kill9();
+        let Some(fixture) = Fixture::redis70() else { return };
+        let client = fixture.client().await;
+        fixture.take(&client, "warm").await.release().await;
+        fixture.server.kill9();
         let mut connection = client.connection();
         let noticed = connection.wait_for(|state| *state == ConnectionState::Reconnecting);
         tokio::time::timeout(LONG, noticed).await.expect("it notices").unwrap();
@@ -282,13 +286,13 @@ fn a_short_wait_for_a_server_that_is_gone_is_an_error() {
 #[test]
 fn renewal_goes_on_after_a_restart() {
     steady(|| async {
-        let Some(bed) = Bed::redis70() else { return };
-        let client = bed.client().await;
+        let Some(fixture) = Fixture::redis70() else { return };
+        let client = fixture.client().await;
         for lock in [client.fair_lock("fair"), client.plain_lock("plain")] {
             let guard = lock.lock().await.unwrap();
             for _ in 0..2 {
-                bed.server.kill9();
-                bed.server.restart();
+                fixture.server.kill9();
+                fixture.server.restart();
             }
             tokio::time::timeout(LEASE + SLACK, guard.lost()).await.expect("the loss");
             assert_eq!(guard.release().await.unwrap(), Release::Lost);
@@ -305,16 +309,16 @@ fn renewal_goes_on_after_a_restart() {
 #[test]
 fn mapped_names_share_a_queue() {
     steady(|| async {
-        let Some(bed) = Bed::redis70() else { return };
-        let client = bed.seldom().await;
+        let Some(fixture) = Fixture::redis70() else { return };
+        let client = fixture.seldom().await;
         for name in ["prod:stock", "{prod}:stock", "prod:{stock}:7", "a}b"] {
             let guard = client.fair_lock(name).lock().await.unwrap();
-            let mut java = JavaClient::new(&bed.server, 0);
+            let mut java = JavaClient::new(&fixture.server, 0);
             assert!(java.acquire(name, 1, DEFAULT_WAIT_MS, WATCHDOG_LEASE_MS).is_some());
             let mut wakes_java = java.subscribe(name, 1);
             let lock = client.fair_lock(name);
             let behind = tokio::spawn(async move { lock.lock().await.unwrap() });
-            let queue = || bed.call(&["LRANGE", &queue_key(name), "0", "-1"]).array().to_vec();
+            let queue = || fixture.call(&["LRANGE", &queue_key(name), "0", "-1"]).array().to_vec();
             eventually("both stand in one queue", SLACK, || queue().len() == 2);
             assert_eq!(queue()[0].text(), java.owner(1));
             let ours = queue()[1].text().to_owned();
@@ -322,7 +326,9 @@ fn mapped_names_share_a_queue() {
             assert!(wakes_java.woken_within(SLACK), "{name}");
             assert!(java.acquire(name, 1, DEFAULT_WAIT_MS, WATCHDOG_LEASE_MS).is_none());
             // Java will tell the next on the channel that it knows.
-            eventually("it listens there", SLACK, || bed.listeners(&channel_of(name, &ours)) == 1);
+            eventually("it listens there", SLACK, || {
+                fixture.listeners(&channel_of(name, &ours)) == 1
+            });
             assert_eq!(java.unlock(name, 1), Some(1));
             let guard = tokio::time::timeout(SLACK, behind).await.expect("woken").unwrap();
             guard.release().await.unwrap();

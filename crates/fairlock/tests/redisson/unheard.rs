@@ -1,7 +1,9 @@
 //! A free lock, and nobody is told.
 
-use super::stage::{LOCK, MINUTE_MS, SECOND_MS, Stage};
-use crate::faults::bed::{Bed, HB, LEASE, SELDOM, SLACK, all_in_turn, measured, ms, steady};
+use super::fixture::{JavaFixture, LOCK, MINUTE_MS, SECOND_MS};
+use crate::faults::fixture::{
+    Fixture, HB, LEASE, SELDOM, SLACK, all_in_turn, measured, ms, steady,
+};
 use fairlock::Release;
 use fairlock_testkit::redisson::{
     Call, DEFAULT_WAIT_MS, JavaClient, State, Version, WATCHDOG_LEASE_MS,
@@ -20,27 +22,27 @@ mod issue_3730_a_lease_that_ends_is_noticed {
 
     #[test]
     fn redisson_fails() {
-        let Some(stage) = Stage::open() else { return };
-        let first = stage.start(Version::V3_31, CALL);
+        let Some(fixture) = JavaFixture::open() else { return };
+        let first = fixture.start(Version::V3_31, CALL);
         assert!(first.holds());
         // It reads its clock, and its request is carried out three milliseconds later.
-        let mut threads = [stage.on_its_way(3, || stage.start(Version::V3_31, CALL))];
-        stage.run(5 * SECOND_MS - 3 - 1, &mut threads);
-        assert!(!stage.is_free(), "it has asked, a moment too early");
-        stage.run(MINUTE_MS, &mut threads);
-        assert!(stage.is_free());
+        let mut threads = [fixture.on_its_way(3, || fixture.start(Version::V3_31, CALL))];
+        fixture.run(5 * SECOND_MS - 3 - 1, &mut threads);
+        assert!(!fixture.is_free(), "it has asked, a moment too early");
+        fixture.run(MINUTE_MS, &mut threads);
+        assert!(fixture.is_free());
         assert_eq!(threads[0].state(), State::GaveUp, "the lock was free for 15 of its 20 s");
     }
 
     #[test]
     fn ours_does_not() {
         steady(|| async {
-            let Some(bed) = Bed::redis70() else { return };
+            let Some(fixture) = Fixture::redis70() else { return };
             // Their regular heartbeats come too late to help.
-            let client = bed.seldom().await;
+            let client = fixture.seldom().await;
             for round in 0..3 {
                 let name = format!("job{round}");
-                let held = bed.hold(client.fair_lock(&name).lease(ms(400))).await;
+                let held = fixture.hold(client.fair_lock(&name).lease(ms(400))).await;
                 let lock = client.fair_lock(&name).lease(ms(400));
                 let guard = tokio::time::timeout(ms(400) + SLACK, lock.try_lock_for(4 * LEASE));
                 let guard = guard.await.expect("in time").unwrap().expect("the lease has ended");
@@ -61,24 +63,24 @@ mod issue_5503_a_renewed_hold_is_waited_for {
 
     #[test]
     fn redisson_fails() {
-        let Some(stage) = Stage::open() else { return };
-        let mut threads = vec![stage.start(Version::V3_12, Call::Lock)];
-        threads.push(stage.start(Version::V3_12, Call::Lock));
-        stage.run(40 * SECOND_MS, &mut threads);
+        let Some(fixture) = JavaFixture::open() else { return };
+        let mut threads = vec![fixture.start(Version::V3_12, Call::Lock)];
+        threads.push(fixture.start(Version::V3_12, Call::Lock));
+        fixture.run(40 * SECOND_MS, &mut threads);
         assert_eq!(threads[1].state(), State::Sleeps { until_ms: None });
         assert_eq!(threads[0].unlock(), Some(1));
-        assert_eq!(stage.queue(), [""; 0], "dropped, although it waits");
-        stage.run(60 * MINUTE_MS, &mut threads);
-        assert!(stage.is_free() && !threads[1].holds(), "an hour later");
+        assert_eq!(fixture.queue(), [""; 0], "dropped, although it waits");
+        fixture.run(60 * MINUTE_MS, &mut threads);
+        assert!(fixture.is_free() && !threads[1].holds(), "an hour later");
     }
 
     #[test]
     fn ours_does_not() {
         steady(|| async {
-            let Some(bed) = Bed::redis70() else { return };
-            let client = bed.client().await;
-            let held = bed.take(&client, "job").await;
-            let next = bed.enter(&client, "job").await;
+            let Some(fixture) = Fixture::redis70() else { return };
+            let client = fixture.client().await;
+            let held = fixture.take(&client, "job").await;
+            let next = fixture.enter(&client, "job").await;
             tokio::time::sleep(2 * LEASE).await;
             assert!(!next.is_over());
             assert_eq!(held.release().await, Release::Released);
@@ -95,19 +97,19 @@ mod f17_the_head_gives_up_as_it_is_told {
 
     #[test]
     fn redisson_fails() {
-        let Some(stage) = Stage::open() else { return };
+        let Some(fixture) = JavaFixture::open() else { return };
         let head = Call::TryLock { wait_ms: 10 * SECOND_MS, lease_ms: 30 * SECOND_MS };
-        let mut threads = vec![stage.start(Version::V4, Call::Lock)];
-        threads.push(stage.start(Version::V4, head));
-        threads.push(stage.start(Version::V4, Call::Lock));
-        stage.pass(10 * SECOND_MS);
+        let mut threads = vec![fixture.start(Version::V4, Call::Lock)];
+        threads.push(fixture.start(Version::V4, head));
+        threads.push(fixture.start(Version::V4, Call::Lock));
+        fixture.pass(10 * SECOND_MS);
         threads[0].unlock();
         assert_eq!(threads[1].step(), State::GaveUp, "although it was told");
-        assert_eq!(stage.queue(), [threads[2].owner()]);
-        assert!(stage.is_free() && !threads[2].is_told(), "its turn, and it does not know");
-        stage.run(19 * SECOND_MS, &mut threads);
-        assert!(stage.is_free() && !threads[2].holds());
-        stage.run(SECOND_MS, &mut threads);
+        assert_eq!(fixture.queue(), [threads[2].owner()]);
+        assert!(fixture.is_free() && !threads[2].is_told(), "its turn, and it does not know");
+        fixture.run(19 * SECOND_MS, &mut threads);
+        assert!(fixture.is_free() && !threads[2].holds());
+        fixture.run(SECOND_MS, &mut threads);
         assert!(threads[2].holds(), "after 20 s, when it looked by itself");
     }
 
@@ -116,16 +118,16 @@ mod f17_the_head_gives_up_as_it_is_told {
     #[test]
     fn ours_does_not() {
         steady(|| async {
-            let Some(bed) = Bed::redis70() else { return };
-            let (one, two) = (bed.seldom().await, bed.seldom().await);
+            let Some(fixture) = Fixture::redis70() else { return };
+            let (one, two) = (fixture.seldom().await, fixture.seldom().await);
             for round in 0..20_u64 {
                 let name = format!("job{round}");
-                let held = bed.take(&one, &name).await;
+                let held = fixture.take(&one, &name).await;
                 let lock = two.fair_lock(&name);
                 let head = tokio::spawn(async move { lock.try_lock_for(ms(60)).await.unwrap() });
-                bed.joined(&name, &[]);
-                let next = bed.enter(&one, &name).await;
-                let mut java = JavaClient::new(&bed.server, 0);
+                fixture.joined(&name, &[]);
+                let next = fixture.enter(&one, &name).await;
+                let mut java = JavaClient::new(&fixture.server, 0);
                 assert!(java.acquire(&name, 1, DEFAULT_WAIT_MS, WATCHDOG_LEASE_MS).is_some());
                 let mut wakes_java = java.subscribe(&name, 1);
                 let until = held.at + ms(50 + round);
@@ -151,28 +153,29 @@ mod f18_the_dropped_are_served {
 
     #[test]
     fn redisson_fails() {
-        let Some(stage) = Stage::open() else { return };
-        let mut threads: Vec<_> = (0..2).map(|_| stage.start(Version::V4, Call::Lock)).collect();
+        let Some(fixture) = JavaFixture::open() else { return };
+        let mut threads: Vec<_> = (0..2).map(|_| fixture.start(Version::V4, Call::Lock)).collect();
         // The waiter has asked every half minute; its five minutes are just over.
-        stage.run(DEFAULT_WAIT_MS + WATCHDOG_LEASE_MS - SECOND_MS, &mut threads);
-        assert_eq!(stage.queue(), [threads[1].owner()]);
-        stage.pass(2 * SECOND_MS);
+        fixture.run(DEFAULT_WAIT_MS + WATCHDOG_LEASE_MS - SECOND_MS, &mut threads);
+        assert_eq!(fixture.queue(), [threads[1].owner()]);
+        fixture.pass(2 * SECOND_MS);
         threads[0].unlock();
-        assert_eq!(stage.queue(), [""; 0], "dropped by the unlock");
-        assert!(stage.is_free() && !threads[1].is_told());
-        stage.pass(SECOND_MS);
-        assert!(stage.start(Version::V4, Call::Lock).holds(), "overtaken");
+        assert_eq!(fixture.queue(), [""; 0], "dropped by the unlock");
+        assert!(fixture.is_free() && !threads[1].is_told());
+        fixture.pass(SECOND_MS);
+        assert!(fixture.start(Version::V4, Call::Lock).holds(), "overtaken");
     }
 
     /// A Java holder whose clock is ten minutes ahead drops our waiters by its unlock.
     #[test]
     fn ours_does_not() {
         steady(|| async {
-            let Some(bed) = Bed::redis70() else { return };
-            let client = bed.client().await;
-            let mut java = JavaClient::new(&bed.server, 600_000);
+            let Some(fixture) = Fixture::redis70() else { return };
+            let client = fixture.client().await;
+            let mut java = JavaClient::new(&fixture.server, 600_000);
             assert!(java.acquire("job", 1, DEFAULT_WAIT_MS, WATCHDOG_LEASE_MS).is_none());
-            let places = vec![bed.enter(&client, "job").await, bed.enter(&client, "job").await];
+            let places =
+                vec![fixture.enter(&client, "job").await, fixture.enter(&client, "job").await];
             assert_eq!(java.unlock("job", 1), Some(1));
             let unlocked = Instant::now();
             let mut places = places.into_iter();
@@ -180,7 +183,7 @@ mod f18_the_dropped_are_served {
             measured("F18 dropped by an unlock, to the grant", held.at - unlocked);
             held.release().await;
             all_in_turn(places.collect(), HB + SLACK).await;
-            bed.history.assert_sound();
+            fixture.history.assert_sound();
         });
     }
 }
@@ -193,23 +196,23 @@ mod f19_a_lost_key_is_noticed {
 
     #[test]
     fn redisson_fails() {
-        let Some(stage) = Stage::open() else { return };
-        let mut threads: Vec<_> = (0..2).map(|_| stage.start(Version::V4, Call::Lock)).collect();
-        assert_eq!(stage.call(&["DEL", LOCK]).int(), 1);
+        let Some(fixture) = JavaFixture::open() else { return };
+        let mut threads: Vec<_> = (0..2).map(|_| fixture.start(Version::V4, Call::Lock)).collect();
+        assert_eq!(fixture.call(&["DEL", LOCK]).int(), 1);
         // The holder's watchdog finds nothing to renew, and says nothing either.
-        stage.run(29 * SECOND_MS, &mut threads);
-        assert!(stage.is_free() && !threads[1].holds(), "free for 29 s");
-        assert_eq!(stage.queue(), [threads[1].owner()]);
+        fixture.run(29 * SECOND_MS, &mut threads);
+        assert!(fixture.is_free() && !threads[1].holds(), "free for 29 s");
+        assert_eq!(fixture.queue(), [threads[1].owner()]);
     }
 
     #[test]
     fn ours_does_not() {
         steady(|| async {
-            let Some(bed) = Bed::redis70() else { return };
-            let client = bed.client().await;
-            let held = bed.take(&client, "job").await;
-            let next = bed.enter(&client, "job").await;
-            assert_eq!(bed.call(&["DEL", "job"]).int(), 1);
+            let Some(fixture) = Fixture::redis70() else { return };
+            let client = fixture.client().await;
+            let held = fixture.take(&client, "job").await;
+            let next = fixture.enter(&client, "job").await;
+            assert_eq!(fixture.call(&["DEL", "job"]).int(), 1);
             let lost = Instant::now();
             let next = next.granted(HB + ms(300) + SLACK).await;
             measured("F19 after DEL", next.at - lost);

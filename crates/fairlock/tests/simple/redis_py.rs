@@ -1,6 +1,6 @@
 //! The real `Lock` of redis-py on the same key, in both directions.
 
-use crate::faults::bed::{Bed, SLACK, client, measured, ms, steady, within};
+use crate::faults::fixture::{Fixture, SLACK, client, measured, ms, steady, within};
 use fairlock::{GuardState, Release};
 use fairlock_testkit::python::Python;
 use fairlock_testkit::server::Generation;
@@ -10,16 +10,16 @@ use std::time::{Duration, Instant};
 
 const PROGRAM: &str = include_str!("redis_py.py");
 
-fn python(bed: &Bed) -> Option<Python> {
-    Python::start(PROGRAM, &[&bed.server.url(), "job"])
+fn python(fixture: &Fixture) -> Option<Python> {
+    Python::start(PROGRAM, &[&fixture.server.url(), "job"])
 }
 
 #[test]
 fn each_keeps_the_other_out_and_lets_it_in() {
     steady(|| async {
-        let Some(bed) = Bed::redis70() else { return };
-        let Some(mut python) = python(&bed) else { return };
-        let lock = client(&bed.server.url()).await.simple_lock("job");
+        let Some(fixture) = Fixture::redis70() else { return };
+        let Some(mut python) = python(&fixture) else { return };
+        let lock = client(&fixture.server.url()).await.simple_lock("job");
         // With a TTL, and without one, which is redis-py's default.
         for ttl in ["60", "0"] {
             assert_eq!(python.ask(&format!("acquire {ttl} 0")), "acquired");
@@ -42,9 +42,9 @@ fn each_keeps_the_other_out_and_lets_it_in() {
 #[test]
 fn a_release_that_comes_too_late_frees_nobody_elses() {
     steady(|| async {
-        let Some(bed) = Bed::redis70() else { return };
-        let Some(mut python) = python(&bed) else { return };
-        let lock = client(&bed.server.url()).await.simple_lock("job");
+        let Some(fixture) = Fixture::redis70() else { return };
+        let Some(mut python) = python(&fixture) else { return };
+        let lock = client(&fixture.server.url()).await.simple_lock("job");
         assert_eq!(python.ask("acquire 0.3 0"), "acquired");
         let began = Instant::now();
         let guard = within("the end of its TTL", SLACK, lock.lock()).await.unwrap();
@@ -71,15 +71,15 @@ fn contention(generation: Generation) {
     const ROUNDS: u64 = 60;
     const LIMIT: Duration = Duration::from_secs(90);
     steady(|| async {
-        let Some(bed) = Bed::start(generation) else { return };
-        let Some(mut python) = python(&bed) else { return };
+        let Some(fixture) = Fixture::start(generation) else { return };
+        let Some(mut python) = python(&fixture) else { return };
         assert_eq!(python.ask(&format!("contend {THREADS} {ROUNDS}")), "begun");
         let began = Instant::now();
         let strangers = Arc::new(AtomicU64::new(0));
         let mut tasks = Vec::new();
         for _ in 0..THREADS {
-            let lock = client(&bed.server.url()).await.simple_lock("job");
-            let (mut raw, strangers) = (bed.server.client(), Arc::clone(&strangers));
+            let lock = client(&fixture.server.url()).await.simple_lock("job");
+            let (mut raw, strangers) = (fixture.server.client(), Arc::clone(&strangers));
             tasks.push(tokio::spawn(async move {
                 let mut last = None;
                 for round in 0..ROUNDS {
@@ -105,10 +105,10 @@ fn contention(generation: Generation) {
         }
         assert_eq!(python.hear(), format!("{THREADS} threads met 0 strangers"));
         assert_eq!(strangers.load(Ordering::Relaxed), 0);
-        let count = bed.call(&["GET", "count"]);
+        let count = fixture.call(&["GET", "count"]);
         assert_eq!(count.text(), (2 * THREADS * ROUNDS).to_string(), "no count was lost");
         // They really were in each other's way.
-        let log = bed.call(&["LRANGE", "log", "0", "-1"]);
+        let log = fixture.call(&["LRANGE", "log", "0", "-1"]);
         let turns = log.array().windows(2).filter(|two| two[0] != two[1]).count();
         println!("measured: simple: the lock went {turns} times from one side to the other");
         assert!(turns >= 10, "{turns}");

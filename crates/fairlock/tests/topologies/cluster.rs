@@ -4,7 +4,7 @@
 //! bounds that are far above what was measured.
 
 use super::{AGREED, connect, patient};
-use crate::faults::bed::{eventually, measured, ms, within};
+use crate::faults::fixture::{eventually, measured, ms, within};
 use fairlock::{Client, Config, ConnectionState, ErrorKind, GuardState, Release, ShardedPubSub};
 use fairlock_testkit::server::{Generation, Server};
 use fairlock_testkit::topology::{Cluster, await_acknowledged, slot};

@@ -3,7 +3,7 @@
 
 use super::cluster::name_at;
 use super::{AGREED, connect, patient};
-use crate::faults::bed::{measured, ms, within};
+use crate::faults::fixture::{measured, ms, within};
 use fairlock::{Client, Config, ErrorKind, LockEntry, Release, ShardedPubSub};
 use fairlock_testkit::network::Network;
 use fairlock_testkit::server::{Generation, Server};

@@ -9,7 +9,7 @@ mod sentinel;
 mod split;
 mod unix;
 
-use crate::faults::bed::{config, within};
+use crate::faults::fixture::{config, within};
 use fairlock::{Client, Config};
 use std::time::Duration;
 

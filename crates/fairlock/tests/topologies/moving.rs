@@ -2,7 +2,7 @@
 
 use super::sentinel::{Scene, followed, three};
 use super::{AGREED, connect, patient};
-use crate::faults::bed::{eventually, measured, ms, within};
+use crate::faults::fixture::{eventually, measured, ms, within};
 use fairlock::{ErrorKind, Guard, GuardState, Release, Replicas};
 use fairlock_testkit::server::Generation;
 use fairlock_testkit::topology::{SentinelSet, await_acknowledged};

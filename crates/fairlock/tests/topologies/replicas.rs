@@ -1,7 +1,7 @@
 //! Waiting for replicas: what is held is held by so many of them, and what they do not have is not
 //! held.
 
-use crate::faults::bed::{config, eventually, measured, ms, steady, within};
+use crate::faults::fixture::{config, eventually, measured, ms, steady, within};
 use fairlock::{
     Client, Config, Error, ErrorKind, Guard, GuardState, Kind, Lock, Release, Replicas,
 };

@@ -1,7 +1,7 @@
 //! Slots that move from node to node while their locks are held and waited for.
 
 use super::{AGREED, connect, patient};
-use crate::faults::bed::{eventually, measured, within};
+use crate::faults::fixture::{eventually, measured, within};
 use fairlock::{Client, GuardState, Release};
 use fairlock_core::LockName;
 use fairlock_testkit::history::{Event, History};

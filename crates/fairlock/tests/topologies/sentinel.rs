@@ -4,7 +4,7 @@
 //! bounds that are far above what was measured.
 
 use super::{AGREED, LEASE, connect, patient};
-use crate::faults::bed::{config, eventually, inbox, measured, ms, within};
+use crate::faults::fixture::{config, eventually, inbox, measured, ms, within};
 use fairlock::{Client, Config, ConnectionState, ErrorKind, Guard, GuardState, Release, Turn};
 use fairlock_testkit::raw::Raw;
 use fairlock_testkit::server::{Generation, Server};

@@ -2,7 +2,7 @@
 
 use super::sentinel::until_state;
 use super::{AGREED, connect, patient};
-use crate::faults::bed::{eventually, within};
+use crate::faults::fixture::{eventually, within};
 use fairlock::{Check, Client, Config, ErrorKind, GuardState, Reaction, Replicas};
 use fairlock_testkit::server::{Generation, Server};
 use fairlock_testkit::topology::{MASTER_NAME, SentinelSet};

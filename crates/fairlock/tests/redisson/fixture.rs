@@ -1,7 +1,7 @@
 //! The Java half: a server and JVMs on one clock that stands still until the test moves it. And the
 //! helpers of our half.
 
-use crate::faults::bed::{Bed, client, config, key};
+use crate::faults::fixture::{Fixture, client, config, key};
 use fairlock::{Client, Config};
 use fairlock_testkit::proxy::Proxy;
 use fairlock_testkit::raw::Raw;
@@ -23,13 +23,13 @@ const T_MS: i64 = 2_000_000_000_000;
 /// A round trip in stopped time. What spins would otherwise never let time pass.
 const ROUND_TRIP_MS: i64 = 1;
 
-pub(super) struct Stage {
+pub(super) struct JavaFixture {
     server: Server,
     clock: StoppedClock,
     raw: RefCell<Raw>,
 }
 
-impl Stage {
+impl JavaFixture {
     /// `None`, loudly, when the server or a C compiler for its clock is not installed.
     pub(super) fn open() -> Option<Self> {
         let server = Server::builder(Generation::Redis70).clock_shim(true).start()?;
@@ -119,33 +119,33 @@ pub(super) struct Mortal {
 }
 
 impl Mortal {
-    pub(super) async fn new(bed: &Bed) -> Self {
-        let proxy = Proxy::start(bed.server.addr());
+    pub(super) async fn new(fixture: &Fixture) -> Self {
+        let proxy = Proxy::start(fixture.server.addr());
         let client = client(&proxy.url()).await;
         Self { client, proxy }
     }
 
     /// Dies. The server has noticed when this returns.
-    pub(super) fn dies(&self, bed: &Bed, owner: &str) {
+    pub(super) fn dies(&self, fixture: &Fixture, owner: &str) {
         self.proxy.refuse(true);
         self.proxy.cut_all();
-        bed.notices_the_death_of(owner);
+        fixture.notices_the_death_of(owner);
     }
 }
 
 /// A client of ours that waits for a waiter this long, as Redisson's `fairLockWaitTimeout`.
-pub(super) async fn with_fair_wait(bed: &Bed, wait: Duration) -> Client {
-    tuned(bed, |config| config.fair_wait(wait)).await
+pub(super) async fn with_fair_wait(fixture: &Fixture, wait: Duration) -> Client {
+    tuned(fixture, |config| config.fair_wait(wait)).await
 }
 
-pub(super) async fn tuned(bed: &Bed, tune: impl FnOnce(Config) -> Config) -> Client {
-    Client::with_config(tune(config(&bed.server.url()))).await.unwrap()
+pub(super) async fn tuned(fixture: &Fixture, tune: impl FnOnce(Config) -> Config) -> Client {
+    Client::with_config(tune(config(&fixture.server.url()))).await.unwrap()
 }
 
 /// How far the largest score in the queue is ahead of now.
-pub(super) fn furthest_score(bed: &Bed, name: &str) -> Duration {
+pub(super) fn furthest_score(fixture: &Fixture, name: &str) -> Duration {
     let last =
-        bed.call(&["ZREVRANGE", &key("redisson_lock_timeout", name), "0", "0", "WITHSCORES"]);
+        fixture.call(&["ZREVRANGE", &key("redisson_lock_timeout", name), "0", "0", "WITHSCORES"]);
     let score_ms: u64 = last.array()[1].text().parse().unwrap();
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     Duration::from_millis(score_ms).saturating_sub(now)

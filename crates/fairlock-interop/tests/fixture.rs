@@ -15,21 +15,21 @@ use fairlock_testkit::wait;
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// A server of the test's own, and the JVM of all tests.
-pub(crate) struct Bed {
+pub(crate) struct Fixture {
     pub(crate) server: Server,
     pub(crate) java: Java,
 }
 
 /// Runs one test, unless Java, Redisson or the server is not there.
-pub(crate) fn run<F: Future<Output = ()>>(test: impl FnOnce(Bed) -> F) {
+pub(crate) fn run<F: Future<Output = ()>>(test: impl FnOnce(Fixture) -> F) {
     let Some(java) = Java::shared() else { return };
     run_on(java, test);
 }
 
 /// As [`run`], with a JVM of its own.
-pub(crate) fn run_on<F: Future<Output = ()>>(java: Java, test: impl FnOnce(Bed) -> F) {
+pub(crate) fn run_on<F: Future<Output = ()>>(java: Java, test: impl FnOnce(Fixture) -> F) {
     let Some(server) = Server::start(generation()) else { return };
-    block_on(test(Bed { server, java }));
+    block_on(test(Fixture { server, java }));
 }
 
 /// Runs a test to its end, in time.
@@ -53,7 +53,7 @@ pub(crate) fn generation() -> Generation {
     found.unwrap_or_else(|| panic!("no server {name} in FAIRLOCK_INTEROP_SERVER"))
 }
 
-impl Bed {
+impl Fixture {
     pub(crate) fn version(&self) -> Version {
         self.java.version()
     }
@@ -191,7 +191,7 @@ impl Bed {
         }
     }
 
-    /// As [`Bed::nothing_left`], where requests were given up whose copies may be under way: that they
+    /// As [`Fixture::nothing_left`], where requests were given up whose copies may be under way: that they
     /// are refused is noted for 36 s.
     pub(crate) async fn nothing_left_but_burials(&self) {
         for key in self.call(&["KEYS", "fairlock_buried:*"]).array() {
@@ -227,10 +227,10 @@ pub(crate) fn until(
 }
 
 /// Nobody calls any more: whoever waits has nothing left to do but to wait.
-pub(crate) async fn settled(bed: &Bed) {
+pub(crate) async fn settled(fixture: &Fixture) {
     let mut seen = (0, Instant::now());
     until("nobody asks any more", || {
-        let calls = bed.server.script_calls();
+        let calls = fixture.server.script_calls();
         if calls != seen.0 {
             seen = (calls, Instant::now());
         }

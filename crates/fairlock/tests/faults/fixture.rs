@@ -83,8 +83,8 @@ pub(crate) fn config(url: &str) -> Config {
 
 /// Everything but the exclusion, which nobody can keep when the lock itself is taken away, or when a
 /// clock that jumps forward ends leases early.
-pub(crate) fn assert_ordered(bed: &Bed) {
-    let records = bed.history.records();
+pub(crate) fn assert_ordered(fixture: &Fixture) {
+    let records = fixture.history.records();
     for check in [check_fifo, check_tokens_rise, check_no_lost_waiter] {
         let violations = check(&records);
         assert!(violations.is_empty(), "{violations:#?}");
@@ -109,13 +109,13 @@ pub(crate) fn measured(what: &str, took: Duration) {
 }
 
 /// A server, a look past the library at what it holds, and the history of the test.
-pub(crate) struct Bed {
+pub(crate) struct Fixture {
     pub(crate) server: Server,
     pub(crate) history: History,
     raw: Mutex<Raw>,
 }
 
-impl Bed {
+impl Fixture {
     pub(crate) fn start(generation: Generation) -> Option<Self> {
         Self::with(Server::builder(generation))
     }
@@ -280,9 +280,9 @@ impl Place {
     }
 
     /// Stops waiting: its future is dropped.
-    pub(crate) fn leaves(self, bed: &Bed, name: &str) {
+    pub(crate) fn leaves(self, fixture: &Fixture, name: &str) {
         self.task.abort();
-        bed.history.record(name, &self.owner, Event::GaveUp);
+        fixture.history.record(name, &self.owner, Event::GaveUp);
     }
 
     pub(crate) fn is_over(&self) -> bool {
