@@ -1,6 +1,6 @@
 //! A run on one topology: load, one fault after the other, and what came of it.
 
-use crate::bed::{Bed, Place};
+use crate::deployment::{Deployment, Topology};
 use crate::fleet::{Fleet, Setting};
 use crate::judge::{Judge, Judgement, rest};
 use crate::log::Input;
@@ -47,7 +47,7 @@ pub(crate) struct Played {
 /// All that is known of a run.
 #[derive(Debug)]
 pub(crate) struct Outcome {
-    pub(crate) place: Place,
+    pub(crate) topology: Topology,
     pub(crate) seed: u64,
     pub(crate) took: Duration,
     pub(crate) minimum: Minimum,
@@ -62,7 +62,7 @@ pub(crate) struct Outcome {
 
 /// What a run consists of while it goes on.
 struct Run {
-    bed: Box<dyn Bed>,
+    deployment: Box<dyn Deployment>,
     fleet: Fleet,
     rng: Rng,
     judge: Sender<Input>,
@@ -74,34 +74,40 @@ struct Run {
 }
 
 /// `None`, loudly, where a server is missing.
-pub(crate) fn run(place: Place, seconds: u64, options: &Options) -> Option<Outcome> {
-    println!("{}: starting", place.name());
-    let minimum = options.minimum(place, seconds);
+pub(crate) fn run(topology: Topology, seconds: u64, options: &Options) -> Option<Outcome> {
+    println!("{}: starting", topology.name());
+    let minimum = options.minimum(topology, seconds);
     let mut rng = Rng::new(options.seed);
     let resource = Resource::start()?;
-    let mut bed = place.start()?;
+    let mut deployment = topology.start()?;
     let (judge, heard) = channel();
     let notes =
-        Notes::begin(&options.notes, options.seed, place.name()).expect("a folder for notes");
+        Notes::begin(&options.notes, options.seed, topology.name()).expect("a folder for notes");
     let scribe = notes.scribe().expect("a file for notes");
-    let judging = Judge::new(place.lease(), bed.attach(judge.clone()));
+    let judging = Judge::new(topology.lease(), deployment.attach(judge.clone()));
     let judging = std::thread::spawn(move || judge_all(judging, &heard, scribe));
     let watch = stalls::watch(judge.clone());
-    let setting = Setting { url: bed.url(), resource: resource.addr(), lease: place.lease() };
+    let setting =
+        Setting { url: deployment.url(), resource: resource.addr(), lease: topology.lease() };
     let fleet = Fleet::start(setting, rng.below(1 << 40), judge.clone());
     let began = Instant::now();
     assert!(until(|| fleet.all_had_a_turn(1)), "no turns without any fault");
 
     let hard = options.pace == Pace::Hard;
-    let own = if hard { bed.kinds() } else { bed.own_kinds() };
+    let own = if hard { deployment.kinds() } else { deployment.own_kinds() };
     let mut kinds = if hard { process::KINDS.to_vec() } else { process::KINDS[..2].to_vec() };
     kinds.extend(&own);
     if let Some(wanted) = &options.faults {
         kinds.retain(|kind| kind.name().contains(wanted));
-        assert!(!kinds.is_empty(), "{} plays no fault whose name contains {wanted}", place.name());
+        assert!(
+            !kinds.is_empty(),
+            "{} plays no fault whose name contains {wanted}",
+            topology.name()
+        );
     }
     let keep_tokens = Instant::now();
-    let mut run = Run { bed, fleet, rng, judge, faults: Vec::new(), keep_tokens, restless: 0 };
+    let mut run =
+        Run { deployment, fleet, rng, judge, faults: Vec::new(), keep_tokens, restless: 0 };
     let (span, mut round, mut played_all) = (Duration::from_secs(seconds), Vec::new(), false);
     loop {
         if round.is_empty() {
@@ -123,20 +129,20 @@ pub(crate) fn run(place: Place, seconds: u64, options: &Options) -> Option<Outco
             break;
         }
         if options.sabotage {
-            run.bed.sabotage();
+            run.deployment.sabotage();
         }
         let kind = run.next(&mut round);
-        if !run.play(kind, hard, place) {
+        if !run.play(kind, hard, topology) {
             break;
         }
         run.rest(hard);
     }
     let took = began.elapsed();
-    let Run { mut bed, fleet, judge, faults, restless, .. } = run;
+    let Run { mut deployment, fleet, judge, faults, restless, .. } = run;
     fleet.stop();
-    bed.detach();
+    deployment.detach();
     let lost_registry = faults.iter().any(|played| played.kind.loses_a_registry());
-    let left = rest::judge(&bed.left(lost_registry), lost_registry);
+    let left = rest::judge(&deployment.left(lost_registry), lost_registry);
     watch.stop();
     drop(judge);
     let mut judgement = judging.join().expect("the judge knows what it reads");
@@ -151,10 +157,10 @@ pub(crate) fn run(place: Place, seconds: u64, options: &Options) -> Option<Outco
         notes.remove().expect("our own folder");
         None
     } else {
-        Some(notes.leave(&judgement.violations, &bed.folders()).expect("our own folder"))
+        Some(notes.leave(&judgement.violations, &deployment.folders()).expect("our own folder"))
     };
     Some(Outcome {
-        place,
+        topology,
         seed: options.seed,
         took,
         minimum,
@@ -194,7 +200,7 @@ impl Run {
     }
 
     /// Plays it, alone or with another; false if nobody recovered.
-    fn play(&mut self, kind: Kind, hard: bool, place: Place) -> bool {
+    fn play(&mut self, kind: Kind, hard: bool, topology: Topology) -> bool {
         let mut kinds = vec![kind];
         if hard && !process::KINDS.contains(&kind) && self.rng.chance(AT_ONCE) {
             kinds.push(self.rng.pick(&process::KINDS[..2]));
@@ -205,13 +211,13 @@ impl Run {
         }
         let (mut second, began) = (self.rng.clone(), Instant::now());
         let took_effect: Vec<bool> = std::thread::scope(|scope| {
-            let Self { bed, fleet, rng, .. } = self;
+            let Self { deployment, fleet, rng, .. } = self;
             let Some(other) = kinds.get(1).copied() else {
                 let of_a_process = process::play(kind, fleet, rng);
-                return vec![of_a_process.unwrap_or_else(|| bed.inject(kind, rng))];
+                return vec![of_a_process.unwrap_or_else(|| deployment.inject(kind, rng))];
             };
             let other = scope.spawn(move || process::play(other, fleet, &mut second));
-            let one = bed.inject(kind, rng);
+            let one = deployment.inject(kind, rng);
             let other = other.join().expect("a fault that can be played");
             vec![one, other.unwrap_or(false)]
         });
@@ -221,7 +227,7 @@ impl Run {
         if recovered {
             let _ = self.judge.send(Input::Recovered { kind, healed: injected, at: now_ns() });
         }
-        self.bed.heal();
+        self.deployment.heal();
         if kind == Kind::ClockForward {
             let ahead = Duration::from_micros(clocks::FORWARD_US.unsigned_abs());
             self.keep_tokens = Instant::now() + ahead + Duration::from_secs(1);
@@ -229,7 +235,7 @@ impl Run {
         for (id, (kind, took_effect)) in kinds.into_iter().zip(took_effect).enumerate() {
             let _ = self.judge.send(Input::Over { id: first + id, until: now_ns() });
             let played = Played { kind, took_effect, recovery };
-            println!("{}, {}: {}", place.name(), now_ns(), told(&played));
+            println!("{}, {}: {}", topology.name(), now_ns(), told(&played));
             self.faults.push(played);
         }
         recovered

@@ -8,7 +8,7 @@
 //! by the processes themselves, in the time they share, and by the server's own log, and is judged while
 //! the run goes on. The layers:
 //!
-//! - [`bed`]: what the locks are on, and which faults it can play;
+//! - [`deployment`]: what the locks are on, and which faults it can play;
 //! - [`nemesis`]: the kinds of fault, and how each is played and seen to take effect;
 //! - [`worker`]: a process that takes turns, and tells what it sees before it goes on;
 //! - [`resource`]: what the locks protect. It checks tokens, and is never faulted;
@@ -26,8 +26,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a run that cannot go on panics")]
 
-mod bed;
 mod campaign;
+mod deployment;
 mod fleet;
 mod judge;
 mod lockset;
@@ -43,7 +43,7 @@ mod stalls;
 mod starved;
 mod worker;
 
-use bed::Place;
+use deployment::Topology;
 use options::{Options, Span};
 use report::Verdict;
 use serde_json::Value;
@@ -122,12 +122,14 @@ enum Played {
 }
 
 fn play(span: &Span, options: &Options) -> (&'static str, Played) {
-    let (name, seconds) = (span.place.map_or(lockset::NAME, Place::name), span.seconds);
-    let run = || match span.place {
-        Some(place) => campaign::run(place, seconds, options).map(Box::new).map(Played::Campaign),
+    let (name, seconds) = (span.topology.map_or(lockset::NAME, Topology::name), span.seconds);
+    let run = || match span.topology {
+        Some(topology) => {
+            campaign::run(topology, seconds, options).map(Box::new).map(Played::Campaign)
+        }
         None => lockset::run(seconds, options.seed).map(Played::Lockset),
     };
-    // A bed that cannot go on proves nothing, and what the others of a shard have done still counts.
+    // A run that cannot go on proves nothing; what the others of a shard have done still counts.
     let played = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| {
         eprintln!("{name}: the run could not go on, and says nothing; its panic stands above");
         None

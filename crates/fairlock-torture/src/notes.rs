@@ -29,8 +29,8 @@ pub(crate) fn default_folder() -> PathBuf {
 
 impl Notes {
     /// Begins anew with an empty folder.
-    pub(crate) fn begin(parent: &Path, seed: u64, place: &str) -> io::Result<Self> {
-        let folder = parent.join(format!("{seed}-{place}"));
+    pub(crate) fn begin(parent: &Path, seed: u64, topology: &str) -> io::Result<Self> {
+        let folder = parent.join(format!("{seed}-{topology}"));
         if folder.exists() {
             fs::remove_dir_all(&folder)?;
         }

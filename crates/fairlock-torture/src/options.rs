@@ -1,6 +1,6 @@
 //! What a run is asked for.
 
-use crate::bed::Place;
+use crate::deployment::Topology;
 use crate::notes;
 use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
@@ -51,7 +51,7 @@ pub(crate) enum Pace {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Span {
     /// Nothing: the lock-set workload, which needs no topology.
-    pub(crate) place: Option<Place>,
+    pub(crate) topology: Option<Topology>,
     pub(crate) seconds: u64,
 }
 
@@ -102,7 +102,7 @@ impl Options {
         let mut plan: Vec<(&str, u64)> = match profile {
             "topologies" => {
                 let seconds = seconds.unwrap_or(if short { 8 } else { 60 });
-                Place::TOPOLOGIES.iter().map(|place| (place.name(), seconds)).collect()
+                Topology::WITH_SERVERS.iter().map(|topology| (topology.name(), seconds)).collect()
             }
             "commit" => COMMIT.to_vec(),
             _ => SHARD.to_vec(),
@@ -115,7 +115,7 @@ impl Options {
             plan.retain(|(name, _)| only.contains(name));
         }
         let span = |(name, planned): (&str, u64)| Span {
-            place: Place::ALL.into_iter().find(|place| place.name() == name),
+            topology: Topology::ALL.into_iter().find(|topology| topology.name() == name),
             seconds: seconds.unwrap_or(planned),
         };
         let spans = plan.iter().copied().map(span).collect();
@@ -131,7 +131,7 @@ impl Options {
     }
 
     /// What a run of so many seconds must have done.
-    pub(crate) fn minimum(&self, place: Place, seconds: u64) -> Minimum {
+    pub(crate) fn minimum(&self, topology: Topology, seconds: u64) -> Minimum {
         match self.pace {
             Pace::Calm => Minimum {
                 acquisitions_a_second: 20,
@@ -142,8 +142,10 @@ impl Options {
             Pace::Hard => Minimum {
                 // A tenth of what a machine gives that others use too: optimised, or not.
                 acquisitions_a_second: if self.is_commit { 15 } else { 50 },
-                faults: match place {
-                    Place::Single => (seconds / if self.is_commit { 6 } else { 3 }).max(1) as usize,
+                faults: match topology {
+                    Topology::Single => {
+                        (seconds / if self.is_commit { 6 } else { 3 }).max(1) as usize
+                    }
                     // Failovers take their time.
                     _ => (seconds / 20).max(1) as usize,
                 },

@@ -44,7 +44,7 @@ pub(crate) fn exit_code(verdicts: impl IntoIterator<Item = Verdict> + Clone) -> 
 
 /// Prints all of it, and says what it comes to.
 pub(crate) fn tell(outcome: &Outcome) -> (Verdict, Value) {
-    let Outcome { place, seed, took, faults, judgement, .. } = outcome;
+    let Outcome { topology, seed, took, faults, judgement, .. } = outcome;
     let effective: Vec<_> = faults.iter().filter(|played| played.took_effect).collect();
     let failovers = effective.iter().filter(|played| played.kind.is_failover()).count();
     let missing = missing(outcome);
@@ -56,7 +56,7 @@ pub(crate) fn tell(outcome: &Outcome) -> (Verdict, Value) {
         Verdict::Sound
     };
 
-    println!("{}, {:.0} s, seed {seed}:", place.name(), took.as_secs_f64());
+    println!("{}, {:.0} s, seed {seed}:", topology.name(), took.as_secs_f64());
     let rate = judgement.acquisitions as f64 / took.as_secs_f64();
     println!(
         "  acquisitions    {} ({rate:.0} a second) by {} clients; {} given up, {} not in time",
@@ -129,7 +129,7 @@ pub(crate) fn tell(outcome: &Outcome) -> (Verdict, Value) {
     }
     let (p50, max) = recovery(effective.iter().copied());
     let line = json!({
-        "topology": place.name(),
+        "topology": topology.name(),
         "seed": seed,
         "seconds": took.as_secs_f64(),
         "acquisitions": judgement.acquisitions,

@@ -171,7 +171,7 @@ pub(crate) struct Judge {
 }
 
 impl Judge {
-    /// With the server's log, or without: [`crate::bed::Bed::attach`].
+    /// With the server's log, or without: [`crate::deployment::Deployment::attach`].
     pub(crate) fn new(lease: Duration, has_log: bool) -> Self {
         Self {
             lease,

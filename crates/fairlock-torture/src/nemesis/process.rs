@@ -6,7 +6,7 @@ use fairlock_testkit::rng::Rng;
 use rustix::process::Signal;
 use std::time::Duration;
 
-/// The kinds that need nothing but workers: each bed has them.
+/// The kinds that need nothing but workers: each deployment has them.
 pub(crate) const KINDS: [Kind; 4] =
     [Kind::WorkerKilled, Kind::WorkerStopped, Kind::WorkerSpun, Kind::WorkerBlocked];
 

@@ -1,6 +1,6 @@
 //! A Sentinel set.
 
-use super::Bed;
+use super::Deployment;
 use crate::nemesis::{Kind, kill_connections};
 use fairlock_testkit::raw::Raw;
 use fairlock_testkit::rng::Rng;
@@ -64,7 +64,7 @@ impl Sentinel {
     }
 }
 
-impl Bed for Sentinel {
+impl Deployment for Sentinel {
     fn url(&self) -> String {
         self.set.url()
     }

@@ -1,6 +1,6 @@
 //! A Cluster.
 
-use super::Bed;
+use super::Deployment;
 use crate::nemesis::{Kind, kill_connections};
 use fairlock_testkit::raw::Raw;
 use fairlock_testkit::rng::Rng;
@@ -49,7 +49,7 @@ impl Cluster {
     }
 }
 
-impl Bed for Cluster {
+impl Deployment for Cluster {
     fn url(&self) -> String {
         self.nodes.url()
     }

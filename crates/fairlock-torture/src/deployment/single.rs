@@ -1,6 +1,6 @@
 //! One server that keeps its data, behind a proxy, under a clock of our own.
 
-use super::Bed;
+use super::Deployment;
 use crate::log::Input;
 use crate::log::asked::Asked;
 use crate::log::tail::Tail;
@@ -105,7 +105,7 @@ impl Single {
     }
 }
 
-impl Bed for Single {
+impl Deployment for Single {
     fn url(&self) -> String {
         self.proxy.url()
     }

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 /// A topology.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Place {
+pub(crate) enum Topology {
     /// One server, with its log: the baseline.
     Single,
     /// A master, two replicas, three Sentinels.
@@ -27,11 +27,11 @@ pub(crate) enum Place {
     Host,
 }
 
-impl Place {
+impl Topology {
     pub(crate) const ALL: [Self; 4] = [Self::Single, Self::Sentinel, Self::Cluster, Self::Host];
 
     /// Those with servers.
-    pub(crate) const TOPOLOGIES: [Self; 3] = [Self::Single, Self::Sentinel, Self::Cluster];
+    pub(crate) const WITH_SERVERS: [Self; 3] = [Self::Single, Self::Sentinel, Self::Cluster];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -52,7 +52,7 @@ impl Place {
     }
 
     /// Starts it; `None`, loudly, when a server is not installed.
-    pub(crate) fn start(self) -> Option<Box<dyn Bed>> {
+    pub(crate) fn start(self) -> Option<Box<dyn Deployment>> {
         Some(match self {
             Self::Single => Box::new(single::Single::start()?),
             Self::Sentinel => Box::new(sentinel::Sentinel::start()?),
@@ -82,8 +82,8 @@ fn keys(raw: &mut Raw) -> Vec<Left> {
     left
 }
 
-/// Something with locks on it.
-pub(crate) trait Bed: Send {
+/// Servers, or a file, with locks on it.
+pub(crate) trait Deployment: Send {
     /// For clients.
     fn url(&self) -> String;
 

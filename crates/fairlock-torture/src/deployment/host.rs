@@ -1,6 +1,6 @@
 //! A file for all processes of this host, on a small disk of its own where that can be had.
 
-use super::Bed;
+use super::Deployment;
 use crate::nemesis::{Kind, last};
 use fairlock_testkit::disk::Disk;
 use fairlock_testkit::raw::Raw;
@@ -23,7 +23,7 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    #[expect(clippy::unnecessary_wraps, reason = "the other beds need programs")]
+    #[expect(clippy::unnecessary_wraps, reason = "the other deployments need programs")]
     pub(crate) fn start() -> Option<Self> {
         let folder = TempDir::new();
         let disk = Disk::mount(folder.path(), DISK);
@@ -52,7 +52,7 @@ impl Host {
     }
 }
 
-impl Bed for Host {
+impl Deployment for Host {
     fn url(&self) -> String {
         format!("sqlite:{}", self.file().display())
     }
