@@ -144,7 +144,7 @@ pub async fn play(
     seeds: &[u64],
 ) -> Vec<(Deaths, Played)> {
     let doomed = Java::start(java.version()).expect("the other one runs");
-    let stage = Arc::new(Stage {
+    let context = Arc::new(Context {
         url: server.url(),
         raw: server.addr(),
         worker: worker.to_owned(),
@@ -158,19 +158,20 @@ pub async fn play(
     });
     let mut rounds = JoinSet::new();
     for &seed in seeds {
-        let stage = Arc::clone(&stage);
-        rounds.spawn(async move { round(&stage, Deaths::new(seed)).await });
+        let context = Arc::clone(&context);
+        rounds.spawn(async move { round(&context, Deaths::new(seed)).await });
     }
-    stage.all_stand.wait().await;
+    context.all_stand.wait().await;
     pause(WITHIN_MS / 2).await;
     // Their deaths are noted before they die.
-    stage.java_dies.wait().await;
+    context.java_dies.wait().await;
     doomed.kill9();
-    stage.java_is_dead.wait().await;
+    context.java_is_dead.wait().await;
     rounds.join_all().await
 }
 
-struct Stage {
+/// What the rounds of one JVM share.
+struct Context {
     url: String,
     raw: std::net::SocketAddr,
     worker: std::path::PathBuf,
@@ -182,7 +183,7 @@ struct Stage {
     java_is_dead: Barrier,
 }
 
-async fn round(stage: &Stage, deaths: Deaths) -> (Deaths, Played) {
+async fn round(context: &Context, deaths: Deaths) -> (Deaths, Played) {
     let notes = Notes::new(&deaths.lock(), ANSWERED_WITHIN);
     let (mut living, mut workers, mut java) = (Vec::new(), Vec::new(), Vec::new());
     // The calls of the doomed JVM have no answers, and are kept until it is dead.
@@ -192,39 +193,39 @@ async fn round(stage: &Stage, deaths: Deaths) -> (Deaths, Played) {
         let begin = (n == 0).then(|| Arc::clone(&begin));
         let thread = format!("{}-{n}", deaths.seed);
         match (player.is_java, player.dies_ms) {
-            (false, None) => living.push(ours(stage, player, begin, &notes).await),
+            (false, None) => living.push(ours(context, player, begin, &notes).await),
             (true, None) => {
-                let owner = stage.java.owner(&thread).await;
+                let owner = context.java.owner(&thread).await;
                 let lock = owner.fair(&notes.lock);
                 let mut call = lock.lock();
-                stands(stage, &notes.lock, &owner.id, &mut call).await;
-                living.push(javas(stage, player, begin, (lock, owner.id), call, &notes));
+                stands(context, &notes.lock, &owner.id, &mut call).await;
+                living.push(javas(context, player, begin, (lock, owner.id), call, &notes));
             }
             (false, Some(dies_ms)) => {
                 let lock = &notes.lock;
-                let worker = Worker::start(&stage.worker, &stage.url, lock, DOOMED_LEASE).await;
+                let worker = Worker::start(&context.worker, &context.url, lock, DOOMED_LEASE).await;
                 workers.push((worker, dies_ms));
             }
             (true, Some(_)) => {
-                let owner = stage.doomed.owner(&thread).await;
+                let owner = context.doomed.owner(&thread).await;
                 let lease_ms = i64::try_from(DOOMED_LEASE.as_millis()).expect("seconds");
                 let lock = owner.fair(&notes.lock);
                 let mut call = lock.try_lock_for(DOOMED_WAIT_MS, Some(lease_ms));
-                stands(stage, &notes.lock, &owner.id, &mut call).await;
+                stands(context, &notes.lock, &owner.id, &mut call).await;
                 unanswered.push(call);
                 java.push(owner.id);
             }
         }
     }
-    stage.all_stand.wait().await;
+    context.all_stand.wait().await;
     begin.notify_one();
-    let looker = Looker::start(stage.rust.clone(), &notes);
+    let looker = Looker::start(context.rust.clone(), &notes);
     let dying: Vec<_> = workers.into_iter().map(|worker| dies(worker, &notes)).collect();
-    stage.java_dies.wait().await;
+    context.java_dies.wait().await;
     for owner in &java {
         notes.record(owner, now_ns(), Event::Died);
     }
-    stage.java_is_dead.wait().await;
+    context.java_is_dead.wait().await;
     for task in living.into_iter().chain(dying) {
         task.await.expect("a part of the round");
     }
@@ -234,14 +235,14 @@ async fn round(stage: &Stage, deaths: Deaths) -> (Deaths, Played) {
 
 /// One of ours that lives: enters, and holds the lock in its turn; the first one from a moment on.
 async fn ours(
-    stage: &Stage,
+    context: &Context,
     player: Player,
     begin: Option<Arc<tokio::sync::Notify>>,
     notes: &Notes,
 ) -> JoinHandle<()> {
-    let lock = stage.rust.fair_lock(&notes.lock);
+    let lock = context.rust.fair_lock(&notes.lock);
     let mut place = lock.enqueue().await.expect("a place in the queue");
-    let (notes, server) = (notes.clone(), stage.raw);
+    let (notes, server) = (notes.clone(), context.raw);
     tokio::spawn(async move {
         match tokio::time::timeout(notes.patience, place.wait()).await {
             Ok(Ok(guard)) => {
@@ -258,14 +259,14 @@ async fn ours(
 
 /// The same of Java's.
 fn javas(
-    stage: &Stage,
+    context: &Context,
     player: Player,
     begin: Option<Arc<tokio::sync::Notify>>,
     (lock, owner): (JavaLock, String),
     mut call: Call,
     notes: &Notes,
 ) -> JoinHandle<()> {
-    let (notes, server) = (notes.clone(), stage.raw);
+    let (notes, server) = (notes.clone(), context.raw);
     tokio::spawn(async move {
         let since_ns = now_ns();
         let Some(answer) = call.answer_within(notes.patience).await else {
@@ -292,8 +293,8 @@ fn dies((worker, dies_ms): (Worker, u64), notes: &Notes) -> JoinHandle<()> {
 }
 
 /// Waits until a call of Java's has entered the queue, or got the lock.
-async fn stands(stage: &Stage, lock: &str, owner: &str, call: &mut Call) {
-    let mut raw = Raw::connect(stage.raw);
+async fn stands(context: &Context, lock: &str, owner: &str, call: &mut Call) {
+    let mut raw = Raw::connect(context.raw);
     let deadline = Instant::now() + SOON;
     loop {
         let queue = raw.call(&["LRANGE", &queue_key(lock), "0", "-1"]);

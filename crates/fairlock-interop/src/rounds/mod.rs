@@ -24,7 +24,7 @@ use fairlock_testkit::server::Server;
 use self::deaths::Deaths;
 use self::judge::{HandOvers, Order};
 use self::notes::Played;
-use self::play::{ANSWERED_WITHIN, Stage};
+use self::play::{ANSWERED_WITHIN, Clients};
 use self::script::Script;
 use crate::java::Java;
 use crate::version::Version;
@@ -73,7 +73,7 @@ const DROPPED_ANSWERED_WITHIN: Duration = Duration::from_secs(20);
 /// If server or JVM do not work.
 pub async fn run(server: &Server, java: &Java, rounds: u64, seed: u64) -> Report {
     let watch = Watch::start(server.addr());
-    let mut stages = Stage::several(server.addr(), [java, java], 1, ANSWERED_WITHIN).await;
+    let mut sets = Clients::several(server.addr(), [java, java], 1, ANSWERED_WITHIN).await;
     let mut report = Report::default();
     for seed in (0..).map(|round: u64| seed.wrapping_add(round)) {
         if report.rounds == rounds {
@@ -83,7 +83,7 @@ pub async fn run(server: &Server, java: &Java, rounds: u64, seed: u64) -> Report
         let lock = format!("round-{seed}");
         // What the last one left to do in the background is not this one's.
         drop(watch.take());
-        let played = play::play(&stages[0], &script, &lock).await;
+        let played = play::play(&sets[0], &script, &lock).await;
         let commands = watch.take();
         let steps = watch.story(&lock, &commands);
         let dropped = (java.version() == Version::V3_16).then(|| dropped_alive(&played, &steps));
@@ -92,7 +92,7 @@ pub async fn run(server: &Server, java: &Java, rounds: u64, seed: u64) -> Report
         {
             report.spoiled.push(format!("seed {seed}: {what}"));
             // Threads of the old one may wait for minutes.
-            stages = Stage::several(server.addr(), [java, java], 1, ANSWERED_WITHIN).await;
+            sets = Clients::several(server.addr(), [java, java], 1, ANSWERED_WITHIN).await;
             continue;
         }
         let round =
@@ -124,12 +124,12 @@ pub async fn run_clocks(server: &Server, java: &Java, rounds: u64, seed: u64) ->
         wrong.clock().set_offset(offset_us);
         let all = usize::try_from(AT_ONCE).expect("a few");
         let javas = [java, &wrong];
-        let stages = Stage::several(server.addr(), javas, all, DROPPED_ANSWERED_WITHIN).await;
+        let sets = Clients::several(server.addr(), javas, all, DROPPED_ANSWERED_WITHIN).await;
         // Whoever was dropped and entered again sleeps until it is told, and those who drop tell nobody.
-        let stages: Vec<_> = stages.into_iter().map(Stage::looking).collect();
+        let sets: Vec<_> = sets.into_iter().map(Clients::looking).collect();
         let seeds: Vec<_> = (first..first + count).map(|round| seed.wrapping_add(round)).collect();
         for seeds in seeds.chunks(all) {
-            together(server.addr(), &stages, seeds, &mut report).await;
+            together(server.addr(), &sets, seeds, &mut report).await;
         }
     }
     // Half of them is by the clock.
@@ -138,14 +138,14 @@ pub async fn run_clocks(server: &Server, java: &Java, rounds: u64, seed: u64) ->
     Some(report)
 }
 
-async fn together(server: SocketAddr, stages: &[Stage], seeds: &[u64], report: &mut Report) {
+async fn together(server: SocketAddr, sets: &[Clients], seeds: &[u64], report: &mut Report) {
     let watch = Watch::start(server);
     let mut playing = tokio::task::JoinSet::new();
-    for (stage, &seed) in stages.iter().cloned().zip(seeds) {
+    for (clients, &seed) in sets.iter().cloned().zip(seeds) {
         playing.spawn(async move {
-            let script = Script::new(seed, stage.version());
+            let script = Script::new(seed, clients.version());
             let lock = format!("clocks-{seed}");
-            let played = play::play(&stage, &script, &lock).await;
+            let played = play::play(&clients, &script, &lock).await;
             let left = judge::what_is_left(server, &lock, &[]).await;
             (seed, lock, script, played, left)
         });

@@ -26,7 +26,7 @@ const THREADS: usize = 10;
 
 /// The clients that play rounds, one after another.
 #[derive(Clone, Debug)]
-pub struct Stage {
+pub struct Clients {
     server: SocketAddr,
     version: Version,
     rust: Vec<Client>,
@@ -35,9 +35,9 @@ pub struct Stage {
     looks: bool,
 }
 
-impl Stage {
-    /// Stages for rounds at the same time, each client of Java's in one of these JVMs. A stage waits for
-    /// each answer as long as `patience`.
+impl Clients {
+    /// Several sets, for rounds at the same time; each Java client is in one of these JVMs. Each answer is
+    /// awaited for as long as `patience`.
     ///
     /// # Panics
     ///
@@ -53,22 +53,22 @@ impl Stage {
             ours.push(rust_client(server).await);
             theirs.push(java_client(server, java).await);
         }
-        let mut stages = Vec::new();
-        for stage in 0..count {
+        let mut sets = Vec::new();
+        for set in 0..count {
             let mut java_owners = Vec::new();
             for client in &theirs {
                 let mut owners = Vec::new();
                 for thread in 0..THREADS {
-                    owners.push(client.owner(&format!("s{stage}t{thread}")).await);
+                    owners.push(client.owner(&format!("s{set}t{thread}")).await);
                 }
                 java_owners.push(owners);
             }
             let version = java[0].version();
             let rust = ours.clone();
             let looks = version == Version::V3_16;
-            stages.push(Self { server, version, rust, java: java_owners, patience, looks });
+            sets.push(Self { server, version, rust, java: java_owners, patience, looks });
         }
-        stages
+        sets
     }
 
     /// With one of ours that looks at fair locks now and then; beside Redisson 3.16 there is one always.
@@ -99,15 +99,15 @@ pub(super) async fn java_client(server: SocketAddr, java: &Java) -> JavaClient {
 /// # Panics
 ///
 /// If a part panics.
-pub async fn play(stage: &Stage, script: &Script, lock: &str) -> Played {
-    let notes = Notes::new(lock, stage.patience);
+pub async fn play(clients: &Clients, script: &Script, lock: &str) -> Played {
+    let notes = Notes::new(lock, clients.patience);
     let mut parts = Vec::new();
     for part in script.parts.clone() {
         let notes = notes.clone();
-        let server = stage.server;
+        let server = clients.server;
         match part.who {
             Who::Rust { client } => {
-                let client = stage.rust[client].clone();
+                let client = clients.rust[client].clone();
                 let is_fair = script.is_fair;
                 parts.push(tokio::spawn(async move {
                     pause(part.begins_ms).await;
@@ -118,7 +118,7 @@ pub async fn play(stage: &Stage, script: &Script, lock: &str) -> Played {
                 }));
             }
             Who::Java { client, thread, kind } => {
-                let owner = stage.java[client][thread].clone();
+                let owner = clients.java[client][thread].clone();
                 let lock = owner.lock(kind, lock);
                 // Another object, or its short lease would be that of later calls without one.
                 let short = lock.apart();
@@ -133,8 +133,8 @@ pub async fn play(stage: &Stage, script: &Script, lock: &str) -> Played {
             }
         }
     }
-    let looks = stage.looks && script.is_fair;
-    let looker = looks.then(|| Looker::start(stage.rust[0].clone(), &notes));
+    let looks = clients.looks && script.is_fair;
+    let looker = looks.then(|| Looker::start(clients.rust[0].clone(), &notes));
     for part in parts {
         part.await.expect("a part of the round");
     }

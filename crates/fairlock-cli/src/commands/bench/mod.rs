@@ -67,21 +67,21 @@ pub(crate) async fn bench(args: Args) -> Result<Code, Failure> {
     // Opened before any load, so that a missing folder is found now.
     let plot = args.plot.as_deref().map(Picture::open).transpose()?;
     let mut tasks = Tasks::default();
-    let mut bed = None;
+    let mut run = None;
     let measured = tokio::select! {
         biased;
         signal = signals.recv() => Err(Failure::signal(signal)),
         measured = async {
-            let bed = bed.insert(Bed::open(&args, reach).await?);
-            bed.measure(&args, &shown, &mut tasks).await
+            let run = run.insert(Run::open(&args, reach).await?);
+            run.measure(&args, &shown, &mut tasks).await
         } => measured,
     };
-    let plan = bed.as_ref().map(|bed| bed.plan.clone());
+    let plan = run.as_ref().map(|run| run.plan.clone());
     let clean = async {
         // Errors are already reported.
         let _ = tasks.end(ENDING).await;
-        match bed {
-            Some(bed) => bed.close().await,
+        match run {
+            Some(run) => run.close().await,
             None => Ok(()),
         }
     };
@@ -150,7 +150,7 @@ fn json_form(results: &Results, plan: &Plan, store: Value) -> Value {
 }
 
 /// Clients and locks of a run.
-struct Bed {
+struct Run {
     plan: Plan,
     /// Their tasks take turns: a hand-over usually goes to another process.
     clients: [Client; 2],
@@ -161,7 +161,7 @@ struct Bed {
     yardstick: Option<Yardstick>,
 }
 
-impl Bed {
+impl Run {
     async fn open(args: &Args, reach: Reach) -> Result<Self, Failure> {
         let store = || Ok::<_, Failure>(Store::resolve(&args.store)?.label("fairlock bench"));
         let janitor = store()?.silent().connect(args.quiet).await?;
