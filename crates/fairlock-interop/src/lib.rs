@@ -4,7 +4,7 @@
 //! - [`version`]: which of Redisson's versions, and where `scripts/interop-jars` has put it;
 //! - [`watch`]: what a server has executed, in its order, and the story of a lock's queue in it;
 //! - [`vectors`]: what Java does to the keys, recorded for `testing/vectors`;
-//! - [`rounds`]: random scripts that Rust and Java play together, and their judges;
+//! - [`rounds`]: random scripts that Rust and Java play together, and their checkers;
 //! - [`worker`]: a client of ours in a process of its own, to be killed;
 //! - [`report`]: the results of many runs, added up.
 //!

@@ -18,7 +18,7 @@ use std::{fs, io};
 
 use fairlock_testkit::server::Generation;
 
-use crate::rounds::judge::WakeUps;
+use crate::rounds::checker::WakeUps;
 use crate::rounds::{Report, in_ms};
 use crate::version::Version;
 
@@ -191,7 +191,7 @@ fn names((version, server): (usize, usize)) -> (&'static str, &'static str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rounds::judge::HandOvers;
+    use crate::rounds::checker::HandOvers;
 
     #[test]
     fn results_of_a_cell_are_added_up() {

@@ -1,4 +1,4 @@
-//! What fairlock's tests stand on: real servers of their own, faults on demand, and judges.
+//! What fairlock's tests stand on: real servers of their own, faults on demand, and checkers.
 //!
 //! - [`server`]: a private Redis or Valkey per test, of each supported generation;
 //! - [`clock`]: the wall clock of such a server under the test's control;

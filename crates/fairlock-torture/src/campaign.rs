@@ -1,8 +1,8 @@
 //! A run on one topology: load, one fault after the other, and what came of it.
 
+use crate::checker::{Checker, Findings, rest};
 use crate::deployment::{Deployment, Topology};
 use crate::fleet::{Fleet, Setting};
-use crate::judge::{Judge, Judgement, rest};
 use crate::log::Input;
 use crate::nemesis::{Kind, clocks, process};
 use crate::notes::{Notes, Scribe};
@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 /// A fault after which nobody had a turn for so long is not recovered from.
 const RECOVERED_WITHIN: Duration = Duration::from_secs(60);
 
-/// Acquisitions without a fault before the next: their order is judged.
+/// Acquisitions without a fault before the next: their order is checked.
 const QUIET: u64 = 300;
 
 /// How often a hard run is calm for a moment: after so many faults.
@@ -53,7 +53,7 @@ pub(crate) struct Outcome {
     pub(crate) minimum: Minimum,
     pub(crate) kinds: Vec<Kind>,
     pub(crate) faults: Vec<Played>,
-    pub(crate) judgement: Judgement,
+    pub(crate) findings: Findings,
     /// How often hardly anybody had a turn for a minute, with no fault: a busy machine, or worse.
     pub(crate) restless: u64,
     /// Where it has left what explains its violations, or that.
@@ -65,7 +65,7 @@ struct Run {
     deployment: Box<dyn Deployment>,
     fleet: Fleet,
     rng: Rng,
-    judge: Sender<Input>,
+    checker: Sender<Input>,
     faults: Vec<Played>,
     /// Until when tokens may be lost only together with a clock that was set back.
     keep_tokens: Instant,
@@ -80,16 +80,16 @@ pub(crate) fn run(topology: Topology, seconds: u64, options: &Options) -> Option
     let mut rng = Rng::new(options.seed);
     let resource = Resource::start()?;
     let mut deployment = topology.start()?;
-    let (judge, heard) = channel();
+    let (checker, heard) = channel();
     let notes =
         Notes::begin(&options.notes, options.seed, topology.name()).expect("a folder for notes");
     let scribe = notes.scribe().expect("a file for notes");
-    let judging = Judge::new(topology.lease(), deployment.attach(judge.clone()));
-    let judging = std::thread::spawn(move || judge_all(judging, &heard, scribe));
-    let watch = stalls::watch(judge.clone());
+    let checking = Checker::new(topology.lease(), deployment.attach(checker.clone()));
+    let checking = std::thread::spawn(move || check_all(checking, &heard, scribe));
+    let watch = stalls::watch(checker.clone());
     let setting =
         Setting { url: deployment.url(), resource: resource.addr(), lease: topology.lease() };
-    let fleet = Fleet::start(setting, rng.below(1 << 40), judge.clone());
+    let fleet = Fleet::start(setting, rng.below(1 << 40), checker.clone());
     let began = Instant::now();
     assert!(until(|| fleet.all_had_a_turn(1)), "no turns without any fault");
 
@@ -107,7 +107,7 @@ pub(crate) fn run(topology: Topology, seconds: u64, options: &Options) -> Option
     }
     let keep_tokens = Instant::now();
     let mut run =
-        Run { deployment, fleet, rng, judge, faults: Vec::new(), keep_tokens, restless: 0 };
+        Run { deployment, fleet, rng, checker, faults: Vec::new(), keep_tokens, restless: 0 };
     let (span, mut round, mut played_all) = (Duration::from_secs(seconds), Vec::new(), false);
     loop {
         if round.is_empty() {
@@ -138,26 +138,26 @@ pub(crate) fn run(topology: Topology, seconds: u64, options: &Options) -> Option
         run.rest(hard);
     }
     let took = began.elapsed();
-    let Run { mut deployment, fleet, judge, faults, restless, .. } = run;
+    let Run { mut deployment, fleet, checker, faults, restless, .. } = run;
     fleet.stop();
     deployment.detach();
     let lost_registry = faults.iter().any(|played| played.kind.loses_a_registry());
-    let left = rest::judge(&deployment.left(lost_registry), lost_registry);
+    let left = rest::check(&deployment.left(lost_registry), lost_registry);
     watch.stop();
-    drop(judge);
-    let mut judgement = judging.join().expect("the judge knows what it reads");
+    drop(checker);
+    let mut findings = checking.join().expect("the checker knows what it reads");
     for lost in resource.lost_updates() {
-        judgement.violations.push(format!("updates were lost: {lost}"));
+        findings.violations.push(format!("updates were lost: {lost}"));
     }
-    judgement.violations.extend(left);
+    findings.violations.extend(left);
     for played in faults.iter().filter(|played| played.recovery.is_none()) {
-        judgement.violations.push(format!("no recovery from: {}", played.kind.name()));
+        findings.violations.push(format!("no recovery from: {}", played.kind.name()));
     }
-    let notes = if judgement.violations.is_empty() && restless == 0 {
+    let notes = if findings.violations.is_empty() && restless == 0 {
         notes.remove().expect("our own folder");
         None
     } else {
-        Some(notes.leave(&judgement.violations, &deployment.folders()).expect("our own folder"))
+        Some(notes.leave(&findings.violations, &deployment.folders()).expect("our own folder"))
     };
     Some(Outcome {
         topology,
@@ -166,23 +166,23 @@ pub(crate) fn run(topology: Topology, seconds: u64, options: &Options) -> Option
         minimum,
         kinds,
         faults,
-        judgement,
+        findings,
         restless,
         notes,
     })
 }
 
 /// Hears all of it, until nobody speaks any more.
-fn judge_all(mut judge: Judge, heard: &Receiver<Input>, mut scribe: Scribe) -> Judgement {
+fn check_all(mut checker: Checker, heard: &Receiver<Input>, mut scribe: Scribe) -> Findings {
     while let Ok(first) = heard.recv() {
         for input in std::iter::once(first).chain(heard.try_iter()) {
             scribe.write(&input);
-            judge.hear(input);
+            checker.hear(input);
         }
-        // Nobody waits for the judge, and whoever speaks has nobody to wake for each word.
+        // Nobody waits for the checker, and whoever speaks has nobody to wake for each word.
         std::thread::sleep(LOOK);
     }
-    judge.finish()
+    checker.finish()
 }
 
 impl Run {
@@ -207,7 +207,7 @@ impl Run {
         }
         let first = self.faults.len();
         for (id, kind) in kinds.iter().enumerate() {
-            let _ = self.judge.send(Input::Fault { id: first + id, kind: *kind, from: now_ns() });
+            let _ = self.checker.send(Input::Fault { id: first + id, kind: *kind, from: now_ns() });
         }
         let (mut second, began) = (self.rng.clone(), Instant::now());
         let took_effect: Vec<bool> = std::thread::scope(|scope| {
@@ -225,7 +225,7 @@ impl Run {
         let recovered = until(|| self.fleet.all_had_a_turn(injected));
         let recovery = recovered.then(|| began.elapsed());
         if recovered {
-            let _ = self.judge.send(Input::Recovered { kind, healed: injected, at: now_ns() });
+            let _ = self.checker.send(Input::Recovered { kind, healed: injected, at: now_ns() });
         }
         self.deployment.heal();
         if kind == Kind::ClockForward {
@@ -233,7 +233,7 @@ impl Run {
             self.keep_tokens = Instant::now() + ahead + Duration::from_secs(1);
         }
         for (id, (kind, took_effect)) in kinds.into_iter().zip(took_effect).enumerate() {
-            let _ = self.judge.send(Input::Over { id: first + id, until: now_ns() });
+            let _ = self.checker.send(Input::Over { id: first + id, until: now_ns() });
             let played = Played { kind, took_effect, recovery };
             println!("{}, {}: {}", topology.name(), now_ns(), told(&played));
             self.faults.push(played);

@@ -53,7 +53,7 @@ pub(crate) struct Fleet {
     workers: Vec<Worker>,
     started: usize,
     live: Arc<Mutex<Live>>,
-    judge: Sender<Input>,
+    checker: Sender<Input>,
 }
 
 /// What every worker of a run is told.
@@ -65,9 +65,9 @@ pub(crate) struct Setting {
 }
 
 impl Fleet {
-    pub(crate) fn start(setting: Setting, seed: u64, judge: Sender<Input>) -> Self {
+    pub(crate) fn start(setting: Setting, seed: u64, checker: Sender<Input>) -> Self {
         let (workers, live) = (Vec::new(), Arc::default());
-        let mut fleet = Self { setting, seed, workers, started: 0, live, judge };
+        let mut fleet = Self { setting, seed, workers, started: 0, live, checker };
         for _ in 0..WORKERS {
             fleet.add();
         }
@@ -87,14 +87,14 @@ impl Fleet {
             .stdout(Stdio::piped());
         let mut child = Owned::spawn(&mut command).unwrap();
         let mut lines = BufReader::with_capacity(AT_ONCE, child.stdout.take().unwrap());
-        let (live, judge) = (Arc::clone(&self.live), self.judge.clone());
+        let (live, checker) = (Arc::clone(&self.live), self.checker.clone());
         let reader = std::thread::spawn(move || {
             let mut line = String::new();
             while lines.read_line(&mut line).is_ok_and(|length| length > 0) {
                 if let Some(note) = Note::parse(line.trim_end_matches('\n')) {
                     lock(&live).note(number, &note);
-                    // The judge is there for as long as somebody speaks.
-                    let _ = judge.send(Input::Note { worker: number, note });
+                    // The checker is there for as long as somebody speaks.
+                    let _ = checker.send(Input::Note { worker: number, note });
                 }
                 line.clear();
                 // Nothing of it is lost, and whoever writes it has nobody to wake for each line.
@@ -125,7 +125,7 @@ impl Fleet {
         worker.child.kill().unwrap();
         end(&mut worker);
         let number = worker.number;
-        let _ = self.judge.send(Input::Killed { worker: number, at });
+        let _ = self.checker.send(Input::Killed { worker: number, at });
         lock(&self.live).clients.retain(|_, (worker, _)| *worker != number);
         self.add();
     }
@@ -162,7 +162,7 @@ impl Fleet {
             // Fails if it has ended, as it should have.
             let _ = worker.child.kill();
             end(&mut worker);
-            let _ = self.judge.send(Input::Gone { worker: worker.number });
+            let _ = self.checker.send(Input::Gone { worker: worker.number });
         }
     }
 }

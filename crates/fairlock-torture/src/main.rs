@@ -1,11 +1,11 @@
-//! Locks under load and faults, on every topology, and a judge of what came of it.
+//! Locks under load and faults, on every topology, and a checker of what came of it.
 //!
 //! `fairlock-torture topologies|commit|nightly|release [OPTION...]`, `fairlock-torture merge FILE...`; see
 //! [`options::USAGE`].
 //!
 //! Worker processes take turns at fair, plain and simple locks of a few names; a nemesis injects one fault
 //! after the other, and goes on when every client has had a turn again. Everything is told as it happens,
-//! by the processes themselves, in the time they share, and by the server's own log, and is judged while
+//! by the processes themselves, in the time they share, and by the server's own log, and is checked while
 //! the run goes on. The layers:
 //!
 //! - [`deployment`]: what the locks are on, and which faults it can play;
@@ -16,7 +16,7 @@
 //!   processes had the processors that they needed;
 //! - [`campaign`]: the run: load, faults, recoveries, quiet;
 //! - [`log`]: what clients, server, faults and resource tell;
-//! - [`judge`]: what must not have happened;
+//! - [`checker`]: what must not have happened;
 //! - [`lockset`]: a workload of its own, whose holders are stopped for longer than their leases;
 //! - [`notes`]: what a run leaves behind when something was wrong;
 //! - [`report`]: what is printed, for people and for machines; [`merge`] adds up several of these.
@@ -27,9 +27,9 @@
 #![allow(clippy::unwrap_used, reason = "a run that cannot go on panics")]
 
 mod campaign;
+mod checker;
 mod deployment;
 mod fleet;
-mod judge;
 mod lockset;
 mod log;
 mod merge;

@@ -1,6 +1,6 @@
 //! What a run leaves behind when something was wrong with it, so that it can be explained afterwards.
 //!
-//! All that the judge hears is written to a file as it comes, and is there also if the run panics. If nothing
+//! All that the checker hears is written to a file as it comes, and is there also if the run panics. If nothing
 //! was wrong the folder is removed at the end. Otherwise the violations stand beside it, and what the servers
 //! had written: their logs, and their data.
 
@@ -38,7 +38,7 @@ impl Notes {
         Ok(Self(folder))
     }
 
-    /// Whoever writes down what the judge hears.
+    /// Whoever writes down what the checker hears.
     pub(crate) fn scribe(&self) -> io::Result<Scribe> {
         let file = BufWriter::with_capacity(1 << 16, File::create(self.0.join("heard"))?);
         Ok(Scribe { file, left: HEARD_MAX_BYTES })

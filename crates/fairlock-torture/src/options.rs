@@ -22,7 +22,7 @@ pub(crate) const USAGE: &str =
   --out FILE    writes what was counted, for `merge`
   --notes DIR   where a run leaves what explains its violations (target/torture-notes)
   --short       the profile for CI: 8 seconds, and not every kind of fault has to be played
-  --sabotage    delete locks and say nothing: the judge must find it";
+  --sabotage    delete locks and say nothing: the checker must find it";
 
 /// What a run must have done to say anything, by its profile.
 #[derive(Clone, Copy, Debug)]
@@ -33,15 +33,15 @@ pub(crate) struct Minimum {
     pub(crate) faults: usize,
     /// Whether each kind has to be among them.
     pub(crate) every_kind: bool,
-    /// Grants outside of all disturbances, whose order was judged.
-    pub(crate) judged_order: u64,
+    /// Grants outside of all disturbances, whose order was checked.
+    pub(crate) checked_order: u64,
 }
 
 /// How faults follow each other.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Pace {
     /// Those about the topology, one after the other, with so much quiet between them that the order of
-    /// many grants can be judged.
+    /// many grants can be checked.
     Calm,
     /// All kinds, some at once, the next one soon after a recovery.
     Hard,
@@ -137,7 +137,7 @@ impl Options {
                 acquisitions_a_second: 20,
                 faults: if self.short { 2 } else { (seconds / 15).max(1) as usize },
                 every_kind: !self.short && seconds >= 60,
-                judged_order: if self.short { 50 } else { 5 * seconds },
+                checked_order: if self.short { 50 } else { 5 * seconds },
             },
             Pace::Hard => Minimum {
                 // A tenth of what a machine gives that others use too: optimised, or not.
@@ -150,7 +150,7 @@ impl Options {
                     _ => (seconds / 20).max(1) as usize,
                 },
                 every_kind: false,
-                judged_order: seconds,
+                checked_order: seconds,
             },
         }
     }

@@ -1,4 +1,4 @@
-//! The times that clients under test are set to, and the judge counts with.
+//! The times that clients under test are set to, and the checker counts with.
 
 use std::time::Duration;
 

@@ -44,11 +44,11 @@ pub(crate) fn exit_code(verdicts: impl IntoIterator<Item = Verdict> + Clone) -> 
 
 /// Prints all of it, and says what it comes to.
 pub(crate) fn tell(outcome: &Outcome) -> (Verdict, Value) {
-    let Outcome { topology, seed, took, faults, judgement, .. } = outcome;
+    let Outcome { topology, seed, took, faults, findings, .. } = outcome;
     let effective: Vec<_> = faults.iter().filter(|played| played.took_effect).collect();
     let failovers = effective.iter().filter(|played| played.kind.is_failover()).count();
     let missing = missing(outcome);
-    let verdict = if !judgement.violations.is_empty() {
+    let verdict = if !findings.violations.is_empty() {
         Verdict::Violations
     } else if !missing.is_empty() {
         Verdict::Invalid
@@ -57,20 +57,17 @@ pub(crate) fn tell(outcome: &Outcome) -> (Verdict, Value) {
     };
 
     println!("{}, {:.0} s, seed {seed}:", topology.name(), took.as_secs_f64());
-    let rate = judgement.acquisitions as f64 / took.as_secs_f64();
+    let rate = findings.acquisitions as f64 / took.as_secs_f64();
     println!(
         "  acquisitions    {} ({rate:.0} a second) by {} clients; {} given up, {} not in time",
-        judgement.acquisitions, judgement.clients, judgement.gave_up, judgement.missed
+        findings.acquisitions, findings.clients, findings.gave_up, findings.missed
     );
     println!(
         "  contended       {} of them; {} grants in the server's log",
-        judgement.contended, judgement.logged
+        findings.contended, findings.logged
     );
-    println!(
-        "  order judged    {} grants of fair locks outside of disturbances",
-        judgement.ordered
-    );
-    let times = &judgement.times;
+    println!("  order judged    {} grants of fair locks outside of disturbances", findings.ordered);
+    let times = &findings.times;
     println!(
         "  hand-over       p50 {}, p99 {}, max {}; max {} in disturbances",
         short(times.hand_over.below(500)),
@@ -85,18 +82,18 @@ pub(crate) fn tell(outcome: &Outcome) -> (Verdict, Value) {
     );
     println!(
         "  in time         {} grants after a hold's end, {} renewals, {} samples of calls: at most {} a second",
-        judgement.followed, judgement.renewed, judgement.calls_judged, judgement.calls_a_second
+        findings.followed, findings.renewed, findings.calls_checked, findings.calls_a_second
     );
     println!("  faults          {} injected, {} took effect", faults.len(), effective.len());
     println!("  failovers       {failovers}");
     println!(
         "  lost locks      {} (as the documents say); {} holds overlapped after a loss of state, {} \
          writes refused for their tokens",
-        judgement.lost, judgement.overlaps, judgement.fenced_off
+        findings.lost, findings.overlaps, findings.fenced_off
     );
-    println!("  errors          {}", listed(&judgement.errors));
-    println!("  violations      {}", judgement.violations.len());
-    for violation in judgement.violations.iter().take(SHOWN) {
+    println!("  errors          {}", listed(&findings.errors));
+    println!("  violations      {}", findings.violations.len());
+    for violation in findings.violations.iter().take(SHOWN) {
         println!("    {violation}");
     }
     if outcome.restless > 0 {
@@ -132,26 +129,26 @@ pub(crate) fn tell(outcome: &Outcome) -> (Verdict, Value) {
         "topology": topology.name(),
         "seed": seed,
         "seconds": took.as_secs_f64(),
-        "acquisitions": judgement.acquisitions,
-        "contended": judgement.contended,
-        "logged": judgement.logged,
+        "acquisitions": findings.acquisitions,
+        "contended": findings.contended,
+        "logged": findings.logged,
         "hand_over_p99_us": times.hand_over.below(990).as_micros() as u64,
         "hand_over_max_ms": times.hand_over.longest().as_millis() as u64,
         "wait_max_ms": times.wait.longest().as_millis() as u64,
         "wait_unexplained_max_ms": times.wait_unexplained.longest().as_millis() as u64,
-        "ordered": judgement.ordered,
-        "followed": judgement.followed,
-        "renewed": judgement.renewed,
-        "calls_judged": judgement.calls_judged,
-        "calls_a_second": judgement.calls_a_second,
+        "ordered": findings.ordered,
+        "followed": findings.followed,
+        "renewed": findings.renewed,
+        "calls_checked": findings.calls_checked,
+        "calls_a_second": findings.calls_a_second,
         "faults_injected": faults.len(),
         "faults_effective": effective.len(),
         "failovers": failovers,
-        "lost": judgement.lost,
-        "overlaps": judgement.overlaps,
-        "fenced_off": judgement.fenced_off,
-        "errors": judgement.errors,
-        "violations": judgement.violations.len(),
+        "lost": findings.lost,
+        "overlaps": findings.overlaps,
+        "fenced_off": findings.fenced_off,
+        "errors": findings.errors,
+        "violations": findings.violations.len(),
         "recovery_p50_ms": p50.as_millis() as u64,
         "recovery_max_ms": max.as_millis() as u64,
         "kinds": kinds,
@@ -187,14 +184,14 @@ fn short(time: Duration) -> String {
 
 /// What a run would have had to do.
 fn missing(outcome: &Outcome) -> Vec<String> {
-    let Outcome { minimum, faults, judgement, .. } = outcome;
+    let Outcome { minimum, faults, findings, .. } = outcome;
     let mut missing = Vec::new();
     let wanted = minimum.acquisitions_a_second * outcome.took.as_secs();
-    if judgement.acquisitions < wanted {
-        missing.push(format!("{} acquisitions of {wanted}", judgement.acquisitions));
+    if findings.acquisitions < wanted {
+        missing.push(format!("{} acquisitions of {wanted}", findings.acquisitions));
     }
-    if judgement.ordered < minimum.judged_order {
-        let (found, wanted) = (judgement.ordered, minimum.judged_order);
+    if findings.ordered < minimum.checked_order {
+        let (found, wanted) = (findings.ordered, minimum.checked_order);
         missing.push(format!("the order of {found} grants was judged, not of {wanted}"));
     }
     let effective = |kind: Kind| faults.iter().any(|p| p.took_effect && p.kind == kind);

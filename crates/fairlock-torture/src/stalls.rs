@@ -33,16 +33,16 @@ pub(crate) fn look(stop: &AtomicBool, mut stalled: impl FnMut(u64, u64)) {
     }
 }
 
-pub(crate) fn watch(judge: Sender<Input>) -> Watch {
+pub(crate) fn watch(checker: Sender<Input>) -> Watch {
     let stop = Arc::new(AtomicBool::new(false));
     let starved = std::thread::spawn({
-        let (stop, judge) = (Arc::clone(&stop), judge.clone());
-        move || starved::look(&stop, &judge)
+        let (stop, checker) = (Arc::clone(&stop), checker.clone());
+        move || starved::look(&stop, &checker)
     });
     let seen = Arc::clone(&stop);
     let stalled = std::thread::spawn(move || {
         look(&seen, |from, until| {
-            let _ = judge.send(Input::Stalled { from, until });
+            let _ = checker.send(Input::Stalled { from, until });
         });
     });
     Watch { stop, threads: [starved, stalled] }

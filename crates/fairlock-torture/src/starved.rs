@@ -3,7 +3,7 @@
 //! A machine that others use too may keep one thread waiting for seconds while another, which mostly sleeps
 //! ([`crate::stalls`]), gets its turn at once. The kernel counts how long each thread stood ready and did not
 //! run. That is asked here of the workers, the servers and this process: what a thread lost of a time in which
-//! it was kept waiting for most, or stood in the disk's queue, is told to the judge.
+//! it was kept waiting for most, or stood in the disk's queue, is told to the checker.
 
 use crate::log::Input;
 use crate::pace::{DEAD_AFTER, HEARTBEAT};
@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
-/// Between two looks: several go into the shortest time that matters to the judge.
+/// Between two looks: several go into the shortest time that matters to the checker.
 const PERIOD: Duration = Duration::from_millis(150);
 
 /// Shorter ones are not told: whoever sends its heartbeats so much later is still heard in time.
@@ -82,19 +82,19 @@ impl Threads {
 }
 
 /// Tells of this process and its children until it shall stop.
-pub(crate) fn look(stop: &AtomicBool, judge: &Sender<Input>) {
+pub(crate) fn look(stop: &AtomicBool, checker: &Sender<Input>) {
     let mut threads = Threads::default();
     while !stop.load(Ordering::SeqCst) {
         std::thread::sleep(PERIOD);
-        tell(threads.seen(now_ns(), &all()), judge);
+        tell(threads.seen(now_ns(), &all()), checker);
     }
-    tell(threads.seen(now_ns(), &HashMap::new()), judge);
+    tell(threads.seen(now_ns(), &HashMap::new()), checker);
 }
 
-fn tell(starved: Vec<(u64, u64)>, judge: &Sender<Input>) {
+fn tell(starved: Vec<(u64, u64)>, checker: &Sender<Input>) {
     for (from, until) in starved {
         if Duration::from_nanos(until - from) >= STARVED {
-            let _ = judge.send(Input::Starved { from, until });
+            let _ = checker.send(Input::Starved { from, until });
         }
     }
 }

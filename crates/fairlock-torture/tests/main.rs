@@ -1,4 +1,4 @@
-//! The program as a whole: a short run finds nothing, one with a fault that nobody told the judge of does,
+//! The program as a whole: a short run finds nothing, one with a fault that nobody told the checker of does,
 //! and one that did too little says so.
 
 use fairlock_testkit::tempdir::TempDir;
@@ -35,10 +35,10 @@ fn a_short_run_on_each_topology() {
     }
 }
 
-/// Locks that are deleted behind everybody's back have two holders. The judge was not told, and finds it. What it
+/// Locks that are deleted behind everybody's back have two holders. The checker was not told, and finds it. What it
 /// heard is left, so that somebody can find out why.
 #[test]
-fn what_the_judge_is_not_told_is_found() {
+fn what_the_checker_is_not_told_is_found() {
     if !is_installed() {
         return;
     }

@@ -87,7 +87,7 @@ fn usable(folder: &Path, account: &Account) -> Result<Option<PathBuf>, String> {
     if metadata.uid() != account.uid {
         return Err(format!("belongs to user {}", metadata.uid()));
     }
-    trust::judge(&metadata)?;
+    trust::check(&metadata)?;
     Ok(Some(folder.join(FILE)))
 }
 

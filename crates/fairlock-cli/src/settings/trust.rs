@@ -63,10 +63,10 @@ pub(super) fn read(path: &Path) -> Result<Read, Refusal> {
     // A pipe without a writer would keep us in open(2) for ever.
     let flags = i32::try_from((OFlags::NOCTTY | OFlags::NONBLOCK).bits()).unwrap_or(0);
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path);
-    // The open file is judged, whatever the name leads to a moment later.
+    // The open file is checked, whatever the name leads to a moment later.
     let mut file = file.map_err(Refusal::Io)?;
     let metadata = file.metadata().map_err(Refusal::Io)?;
-    judge(&metadata).map_err(Refusal::Untrusted)?;
+    check(&metadata).map_err(Refusal::Untrusted)?;
     let bytes = if metadata.file_type().is_fifo() {
         read_pipe(&mut file)?
     } else {
@@ -127,8 +127,8 @@ fn read_pipe(pipe: &mut File) -> Result<Vec<u8>, Refusal> {
     }
 }
 
-/// Judges a folder or a file by its owner and by who can write to it.
-pub(super) fn judge(metadata: &Metadata) -> Result<(), String> {
+/// Checks a folder or a file by its owner and by who can write to it.
+pub(super) fn check(metadata: &Metadata) -> Result<(), String> {
     // The owner of a device, such as the terminal or /dev/null, says nothing.
     if metadata.file_type().is_char_device() {
         return Ok(());

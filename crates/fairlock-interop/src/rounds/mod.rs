@@ -1,15 +1,15 @@
-//! Random scripts that Rust and Java play together on one lock, judged afterwards.
+//! Random scripts that Rust and Java play together on one lock, checked afterwards.
 //!
-//! A round is a [`script`] made from a seed alone, [`play`]ed once, and [`judge`]d by what the server
-//! executed and what the callers saw. The seed of a round is printed with every violation; it repeats
+//! A round is a [`script`] made from a seed alone, [`play`]ed once, and checked by [`checker`] against what the
+//! server executed and what the callers saw. The seed of a round is printed with every violation; it repeats
 //! the script, though not the moments in which the machine runs its parts.
 //!
 //! Two kinds of rounds last longer than the half second of the others, because what they are about is
 //! found by time, and several are played at once: those with a Java client whose [clock](run_clocks) is
 //! wrong, and those in which clients are [killed](run_deaths).
 
+pub mod checker;
 pub mod deaths;
-pub mod judge;
 pub mod notes;
 pub mod play;
 pub mod script;
@@ -21,8 +21,8 @@ use std::time::Duration;
 
 use fairlock_testkit::server::Server;
 
+use self::checker::{HandOvers, Order};
 use self::deaths::Deaths;
-use self::judge::{HandOvers, Order};
 use self::notes::Played;
 use self::play::{ANSWERED_WITHIN, Clients};
 use self::script::Script;
@@ -97,7 +97,7 @@ pub async fn run(server: &Server, java: &Java, rounds: u64, seed: u64) -> Report
         }
         let round =
             Round { seed, order: order_of(&script), calls: script.operations(), lock: &lock };
-        let left = judge::what_is_left(server.addr(), &lock, &[]).await;
+        let left = checker::what_is_left(server.addr(), &lock, &[]).await;
         report.add(&round, &script, &played, &steps, &commands, left);
     }
     report
@@ -146,7 +146,7 @@ async fn together(server: SocketAddr, sets: &[Clients], seeds: &[u64], report: &
             let script = Script::new(seed, clients.version());
             let lock = format!("clocks-{seed}");
             let played = play::play(&clients, &script, &lock).await;
-            let left = judge::what_is_left(server, &lock, &[]).await;
+            let left = checker::what_is_left(server, &lock, &[]).await;
             (seed, lock, script, played, left)
         });
     }
@@ -191,7 +191,7 @@ pub async fn run_deaths(
             let lock = deaths.lock();
             let steps = watch.story(&lock, &commands);
             deaths.add_the_doomed(&mut played, &steps);
-            let left = judge::what_is_left(server.addr(), &lock, &played.dead()).await;
+            let left = checker::what_is_left(server.addr(), &lock, &played.dead()).await;
             let Deaths { seed, .. } = deaths;
             let round = Round { seed, order: Order::Fifo, calls: deaths.calls(), lock: &lock };
             report.add(&round, &deaths, &played, &steps, &of_lock(&lock, &commands), left);
@@ -244,7 +244,7 @@ impl Report {
         commands: &[Command],
         left: Option<String>,
     ) {
-        let (mut violations, hand_overs) = judge::judge(round.lock, round.order, played, steps);
+        let (mut violations, hand_overs) = checker::check(round.lock, round.order, played, steps);
         violations.extend(left);
         violations.extend(played.spoiled.clone());
         self.rounds += 1;

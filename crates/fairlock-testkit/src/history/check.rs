@@ -1,4 +1,4 @@
-//! The judges. Each reads the records once and knows no more than it needs for its own question.
+//! The checkers. Each reads the records once and knows no more than it needs for its own question.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};

@@ -1,4 +1,4 @@
-//! What happened to locks during a test, and judges of it.
+//! What happened to locks during a test, and checkers of it.
 //!
 //! Every participant records what it saw when it saw it; afterwards the checkers (`check_...`) read
 //! the records in the order of time and tell each thing that must not have happened.

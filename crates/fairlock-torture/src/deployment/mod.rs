@@ -5,7 +5,7 @@ mod host;
 mod sentinel;
 mod single;
 
-use crate::judge::rest::{self, Left};
+use crate::checker::rest::{self, Left};
 use crate::log::Input;
 use crate::nemesis::Kind;
 use fairlock_testkit::raw::Raw;
@@ -101,12 +101,12 @@ pub(crate) trait Deployment: Send {
     /// Puts right what the fault broke, and waits until all is as it was.
     fn heal(&mut self);
 
-    /// From now on the judge hears what the server carried out; false where no one log has all of it.
-    fn attach(&mut self, _judge: Sender<Input>) -> bool {
+    /// From now on the checker hears what the server carried out; false where no one log has all of it.
+    fn attach(&mut self, _checker: Sender<Input>) -> bool {
         false
     }
 
-    /// The judge has heard all of it.
+    /// The checker has heard all of it.
     fn detach(&mut self) {}
 
     /// A connection to a server that takes writes at present, where there are servers.
@@ -118,13 +118,13 @@ pub(crate) trait Deployment: Send {
     }
 
     /// The keys that are left when everybody has gone, and all holds of those who were killed are over.
-    /// `lost_registry`: see [`rest::judge`].
+    /// `lost_registry`: see [`rest::check`].
     fn left(&self, lost_registry: bool) -> Vec<Left> {
         let began = Instant::now();
         let mut raws = self.raws();
         loop {
             let left: Vec<_> = raws.iter_mut().flat_map(keys).collect();
-            if began.elapsed() > HOLDS_OVER || rest::judge(&left, lost_registry).is_empty() {
+            if began.elapsed() > HOLDS_OVER || rest::check(&left, lost_registry).is_empty() {
                 return left;
             }
             std::thread::sleep(Duration::from_millis(100));
@@ -134,7 +134,7 @@ pub(crate) trait Deployment: Send {
     /// Where its servers have their logs and their data.
     fn folders(&self) -> Vec<PathBuf>;
 
-    /// Takes locks away and says nothing: the judge has to find it.
+    /// Takes locks away and says nothing: the checker has to find it.
     fn sabotage(&self) {
         let Some(mut raw) = self.raw() else { return };
         for name in ["fair-0", "fair-1", "fair-2", "kept-0", "kept-1"] {

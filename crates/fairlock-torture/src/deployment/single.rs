@@ -16,7 +16,7 @@ use std::sync::mpsc::Sender;
 pub(crate) struct Single {
     server: Server,
     proxy: Proxy,
-    /// Follows the server's log for the judge.
+    /// Follows the server's log for the checker.
     tail: Option<(Tail, Sender<Input>)>,
     asked: Option<Asked>,
 }
@@ -91,14 +91,14 @@ impl Single {
     fn restart_empty(&mut self) -> bool {
         let keys = self.server.client().call(&["DBSIZE"]).int();
         self.server.kill9();
-        let judge = self.tail.take().map(|(tail, judge)| {
+        let checker = self.tail.take().map(|(tail, checker)| {
             tail.stop();
-            judge
+            checker
         });
         std::fs::remove_dir_all(self.server.dir().join("appendonlydir")).expect("the server's log");
-        if let Some(judge) = judge {
-            let _ = judge.send(Input::Emptied);
-            self.tail = Some((Tail::start(self.server.dir(), judge.clone()), judge));
+        if let Some(checker) = checker {
+            let _ = checker.send(Input::Emptied);
+            self.tail = Some((Tail::start(self.server.dir(), checker.clone()), checker));
         }
         self.server.restart();
         keys > 0
@@ -132,9 +132,9 @@ impl Deployment for Single {
 
     fn heal(&mut self) {}
 
-    fn attach(&mut self, judge: Sender<Input>) -> bool {
-        self.asked = Some(Asked::start(self.server.addr(), judge.clone()));
-        self.tail = Some((Tail::start(self.server.dir(), judge.clone()), judge));
+    fn attach(&mut self, checker: Sender<Input>) -> bool {
+        self.asked = Some(Asked::start(self.server.addr(), checker.clone()));
+        self.tail = Some((Tail::start(self.server.dir(), checker.clone()), checker));
         true
     }
 

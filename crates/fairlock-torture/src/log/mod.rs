@@ -1,4 +1,4 @@
-//! What a run leaves behind for the judge, from four sides that share one clock.
+//! What a run leaves behind for the checker, from four sides that share one clock.
 //!
 //! - [`note`]: the clients', a line for each thing that a worker saw;
 //! - [`effects`], read by [`tail`]: the server's own, from its append-only file: the truth of what was
@@ -18,7 +18,7 @@ use crate::nemesis::Kind;
 use effects::Command;
 use note::Note;
 
-/// One thing that the judge hears.
+/// One thing that the checker hears.
 #[derive(Clone, Debug)]
 pub(crate) enum Input {
     /// A worker process saw something.

@@ -58,7 +58,7 @@ pub enum Order {
 }
 
 /// The violations of a round, and its hand-overs.
-pub fn judge(
+pub fn check(
     lock: &str,
     order: Order,
     played: &Played,

@@ -11,7 +11,7 @@
 //! - **I15**: queue and scores have the same members, each once; the holder is not among them; ours stand
 //!   in the order of their numbers.
 //!
-//! After a part of a queue was taken away, by an operator or a clock that jumped, its order is not judged until
+//! After a part of a queue was taken away, by an operator or a clock that jumped, its order is not checked until
 //! it is mended.
 
 mod book;
@@ -128,11 +128,11 @@ impl Server {
             }
         }
         for name in names {
-            self.judge(&name, group, read_us, found);
+            self.check(&name, group, read_us, found);
         }
     }
 
-    fn judge(&mut self, name: &str, group: &[Command], read_us: i64, found: &mut Found) {
+    fn check(&mut self, name: &str, group: &[Command], read_us: i64, found: &mut Found) {
         let mut book = self.books.remove(name).unwrap_or_default();
         let (before, held_before) = (book.before(), book.holder.clone());
         let changes = book.apply(name, group);

@@ -1,6 +1,6 @@
-//! What must not have happened, judged while the run goes on.
+//! What must not have happened, checked while the run goes on.
 //!
-//! The judge hears everything as it happens ([`Input`]), puts what the clients saw in the order of time,
+//! The checker hears everything as it happens ([`Input`]), puts what the clients saw in the order of time,
 //! and lets go of it again: what it keeps is what is open, and what was open lately. What looks wrong is a
 //! suspicion first. At the end, when all faults are known with their ends, each is either explained by
 //! one of them as docs/guarantees.md says, or a violation.
@@ -14,7 +14,7 @@
 //! - [`rest`]: what is left in the end (H1);
 //! - [`window`]: what explains what.
 //!
-//! Recoveries (L6) are judged where they are heard of. Not judged here: I9's "one effect for each request" beyond
+//! Recoveries (L6) are checked where they are heard of. Not checked here: I9's "one effect for each request" beyond
 //! counts, tokens and second turns, since the log of a server does not name requests.
 
 mod both;
@@ -51,11 +51,11 @@ const BORNE: [&str; 5] = ["Unavailable", "Unknown", "Lost", "WrongType", "LeaseT
 
 /// What came of a run.
 #[derive(Debug, Default)]
-pub(crate) struct Judgement {
+pub(crate) struct Findings {
     pub(crate) acquisitions: u64,
     /// Those for which somebody else had to let go first.
     pub(crate) contended: u64,
-    /// Grants of fair locks whose order was judged by what clients saw.
+    /// Grants of fair locks whose order was checked by what clients saw.
     pub(crate) ordered: u64,
     /// Grants that the server's log shows.
     pub(crate) logged: u64,
@@ -67,7 +67,7 @@ pub(crate) struct Judgement {
     /// Renewals in the server's log.
     pub(crate) renewed: u64,
     /// Samples of the server's calls outside of disturbances, and the most of a second among them.
-    pub(crate) calls_judged: u64,
+    pub(crate) calls_checked: u64,
     pub(crate) calls_a_second: u64,
     /// Guards that were lost, as the documents say.
     pub(crate) lost: u64,
@@ -99,12 +99,12 @@ enum Counts {
     Overlap,
 }
 
-/// What all parts of the judge write to.
+/// What all parts of the checker write to.
 #[derive(Debug, Default)]
 struct Found {
     windows: Windows,
     suspicions: Vec<Suspicion>,
-    result: Judgement,
+    result: Findings,
 }
 
 impl Found {
@@ -152,7 +152,7 @@ impl PartialOrd for Waiting {
 
 /// Whoever hears everything.
 #[derive(Debug)]
-pub(crate) struct Judge {
+pub(crate) struct Checker {
     /// What holds are renewed to.
     lease: Duration,
     /// What came lately, the earliest first.
@@ -170,7 +170,7 @@ pub(crate) struct Judge {
     found: Found,
 }
 
-impl Judge {
+impl Checker {
     /// With the server's log, or without: [`crate::deployment::Deployment::attach`].
     pub(crate) fn new(lease: Duration, has_log: bool) -> Self {
         Self {
@@ -278,7 +278,7 @@ impl Judge {
     }
 
     /// All of it was heard.
-    pub(crate) fn finish(mut self) -> Judgement {
+    pub(crate) fn finish(mut self) -> Findings {
         while !self.lately.is_empty() {
             self.look_at_the_first();
         }

@@ -1,4 +1,4 @@
-//! That the judge can find what it looks for.
+//! That the checker can find what it looks for.
 
 use super::*;
 use crate::rounds::notes::Problem;
@@ -61,7 +61,7 @@ fn sound() -> (Told<What>, Told<Event>) {
 
 #[track_caller]
 fn finds(order: Order, story: &[(u64, &str, What)], seen: &Played, what: &[&str]) {
-    let (violations, _) = judge("a", order, seen, &steps(story));
+    let (violations, _) = check("a", order, seen, &steps(story));
     assert_eq!(violations.len(), what.len(), "{violations:?}");
     for (violation, what) in violations.iter().zip(what) {
         assert!(violation.contains(what), "{violation:?} is not about {what:?}");
@@ -71,7 +71,7 @@ fn finds(order: Order, story: &[(u64, &str, What)], seen: &Played, what: &[&str]
 #[test]
 fn a_sound_round_has_no_violations_and_its_hand_overs_are_counted() {
     let (story, seen) = sound();
-    let (violations, hand_overs) = judge("a", Order::Fifo, &played(&seen), &steps(&story));
+    let (violations, hand_overs) = check("a", Order::Fifo, &played(&seen), &steps(&story));
     assert_eq!(violations, Vec::<String>::new());
     let both = [&hand_overs.rust_to_java, &hand_overs.java_to_rust];
     assert_eq!(both.map(|way| (way.count, way.late)), [(1, 0), (1, 0)]);
@@ -270,7 +270,7 @@ fn a_hand_over_past_java_that_gave_up_is_counted_apart() {
     story.insert(1, (5, LATER, What::Enters));
     story.insert(5, (101, LATER, What::Leaves));
     (story[6].0, seen[2].0) = (170, 172);
-    let (violations, hand_overs) = judge("a", Order::Fifo, &played(&seen), &steps(&story));
+    let (violations, hand_overs) = check("a", Order::Fifo, &played(&seen), &steps(&story));
     assert_eq!(violations, Vec::<String>::new());
     let counts = [&hand_overs.rust_to_java, &hand_overs.past_a_leaver].map(|way| way.count);
     assert_eq!(counts, [0, 1]);

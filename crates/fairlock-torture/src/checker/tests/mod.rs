@@ -13,7 +13,7 @@ const MS: u64 = 1_000_000;
 /// What holds are renewed to here.
 const LEASE: Duration = Duration::from_secs(3);
 
-/// What a judge hears, as a test writes it down. Times are in milliseconds.
+/// What a checker hears, as a test writes it down. Times are in milliseconds.
 #[derive(Default)]
 struct History {
     inputs: Vec<Input>,
@@ -38,20 +38,20 @@ impl History {
         self
     }
 
-    fn judged(self) -> Judgement {
-        let mut judge = Judge::new(LEASE, self.has_log);
+    fn checked(self) -> Findings {
+        let mut checker = Checker::new(LEASE, self.has_log);
         for input in self.inputs {
-            judge.hear(input);
+            checker.hear(input);
         }
-        judge.hear(Input::Note { worker: 1, note: Note::Done });
-        judge.hear(Input::Gone { worker: 1 });
-        judge.finish()
+        checker.hear(Input::Note { worker: 1, note: Note::Done });
+        checker.hear(Input::Gone { worker: 1 });
+        checker.finish()
     }
 
     /// The violations, each with this in it, and no others.
     #[track_caller]
-    fn finds(self, wanted: &[&str]) -> Judgement {
-        let found = self.judged();
+    fn finds(self, wanted: &[&str]) -> Findings {
+        let found = self.checked();
         assert_eq!(found.violations.len(), wanted.len(), "{:#?}", found.violations);
         for (violation, part) in found.violations.iter().zip(wanted) {
             assert!(violation.contains(part), "{violation}");

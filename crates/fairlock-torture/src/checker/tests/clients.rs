@@ -179,9 +179,9 @@ fn l1_nobody_is_left_behind() {
 
 #[test]
 fn l1_a_process_that_hangs_is_found() {
-    let mut judge = Judge::new(LEASE, false);
-    judge.hear(Input::Gone { worker: 3 });
-    assert_eq!(judge.finish().violations, ["worker process 3 did not end its last turns"]);
+    let mut checker = Checker::new(LEASE, false);
+    checker.hear(Input::Gone { worker: 3 });
+    assert_eq!(checker.finish().violations, ["worker process 3 did not end its last turns"]);
 }
 
 #[test]

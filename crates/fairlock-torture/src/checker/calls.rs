@@ -2,7 +2,7 @@
 //!
 //! Who waits sends two heartbeats a second for each lock, and a few more when it is told something; a turn costs a
 //! few calls, and wakes those who wait for a plain lock. What is beyond that is somebody who asks again and
-//! again. Judged outside of disturbances: reconnects and places that are returned to cost calls.
+//! again. Checked outside of disturbances: reconnects and places that are returned to cost calls.
 
 use super::window::Excuse;
 use super::{Found, ns};
@@ -54,7 +54,7 @@ impl Calls {
             let waiting = WAITING * (until - from) / 1_000_000_000;
             let a_second = scripts * 1_000_000_000 / (until - from).max(1);
             if !found.windows.disturbed(from, until) {
-                found.result.calls_judged += 1;
+                found.result.calls_checked += 1;
                 found.result.calls_a_second = found.result.calls_a_second.max(a_second);
             }
             if scripts > waiting + A_TURN * turns {

@@ -3,7 +3,7 @@
 //! - **Exclusion** (I2): two guards of a lock were valid for certain at the same time. A hold counts from
 //!   when its guard was in the user's hands to the last time at which it was seen valid.
 //! - **Order** (I5): a fair lock was given to somebody who asked for it after somebody else stood in the
-//!   queue, and still does. Judged outside of disturbances.
+//!   queue, and still does. Checked outside of disturbances.
 //! - **Tokens** (I4): who asked when another had the lock already has a larger token. Always, but where
 //!   the server's clock was set back.
 //! - **Losses** (I14): a guard is lost only in a fault that loses state, or outlasts what it was granted for.

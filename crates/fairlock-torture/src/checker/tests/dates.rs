@@ -164,12 +164,12 @@ fn l10_nobody_asks_in_a_circle() {
         history.inputs.push(Input::Asked { from, until, scripts });
         history
     };
-    assert_eq!(asked(100, 1_400).finds(&[]).calls_judged, 1);
+    assert_eq!(asked(100, 1_400).finds(&[]).calls_checked, 1);
     asked(100, calls::WAITING + 100 * calls::A_TURN).finds(&[]);
     asked(100, calls::WAITING + 101 * calls::A_TURN).finds(&["for 100 turns"]);
     asked(0, calls::WAITING + 1).finds(&["for 0 turns"]);
     let disturbed = asked(0, 11_000).fault(Kind::ConnectionsKilled, 4_000, 5_100);
-    assert_eq!(disturbed.finds(&[]).calls_judged, 0);
+    assert_eq!(disturbed.finds(&[]).calls_checked, 0);
 }
 
 #[test]
@@ -177,7 +177,7 @@ fn h1_what_is_left_is_over_by_itself() {
     use super::rest::Left;
     let left = |key: &str, seconds: Option<u64>| {
         let (key, ttl) = (key.to_owned(), seconds.map(Duration::from_secs));
-        rest::judge(&[Left { key, ttl }], false)
+        rest::check(&[Left { key, ttl }], false)
     };
     assert!(left("redisson_lock_token:{fair-0}", Some(600_000)).is_empty());
     assert!(left("redisson_lock_queue:{fair-0}", Some(86_000)).is_empty());
@@ -185,6 +185,6 @@ fn h1_what_is_left_is_over_by_itself() {
     assert_eq!(left("fair-0", Some(2)), ["fair-0 is still held, for 2000 ms"]);
     assert_eq!(left("redisson_lock_token:{x}", None), ["redisson_lock_token:{x} is left for ever"]);
     let token = Left { key: "redisson_lock_token:{x}".into(), ttl: None };
-    assert!(rest::judge(&[token], true).is_empty());
+    assert!(rest::check(&[token], true).is_empty());
     assert_eq!(left("fairlock_state:{x}", Some(600)), ["fairlock_state:{x} is left for 600 s"]);
 }

@@ -22,7 +22,7 @@ const MAY: [(&str, Duration); 4] = [
 
 /// What is wrong with it. Asked when the longest lease is over. `lost_registry`: order or records of a queue were
 /// lost in the run. Dead waiters without them look like Java's, and a series beside those has no end.
-pub(crate) fn judge(left: &[Left], lost_registry: bool) -> Vec<String> {
+pub(crate) fn check(left: &[Left], lost_registry: bool) -> Vec<String> {
     let wrong = |Left { key, ttl }: &Left| {
         let Some(ttl) = ttl else {
             let may = lost_registry && key.starts_with(TOKEN);
