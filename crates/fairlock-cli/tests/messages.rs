@@ -28,13 +28,13 @@ const HEAD: &str = "\
 ";
 
 /// Servers and files of all scenes, and what has been said in them.
-struct Book {
+struct Transcript {
     text: String,
     /// What is replaced, and by what.
     words: Vec<(String, String)>,
 }
 
-impl Book {
+impl Transcript {
     fn part(&mut self, title: &str) {
         let _ = write!(self.text, "\n# {title}\n");
     }
@@ -173,21 +173,21 @@ fn every_message_of_the_command_line() {
         (home, "HOME"),
     ];
     let words = words.map(|(from, to)| (from, to.to_owned())).to_vec();
-    let mut book = Book { text: HEAD.to_owned(), words };
-    usage(&mut book);
-    stores(&mut book, &dir);
-    files(&mut book, &dir);
+    let mut transcript = Transcript { text: HEAD.to_owned(), words };
+    usage(&mut transcript);
+    stores(&mut transcript, &dir);
+    files(&mut transcript, &dir);
     let urls = Urls { server: server.url(), closed: closed.url(), web, dead };
-    servers(&mut book, &urls, &dir);
-    locks(&mut book, &server);
-    if !notices(&mut book, &dir, &urls.server) {
+    servers(&mut transcript, &urls, &dir);
+    locks(&mut transcript, &server);
+    if !notices(&mut transcript, &dir, &urls.server) {
         return;
     }
-    compare(&book.text);
+    compare(&transcript.text);
 }
 
-fn usage(book: &mut Book) {
-    book.part("What is typed");
+fn usage(transcript: &mut Transcript) {
+    transcript.part("What is typed");
     for args in [
         &[][..],
         &["frobnicate"],
@@ -229,12 +229,12 @@ fn usage(book: &mut Book) {
         &["completions", "csh"],
         &["man", "frobnicate"],
     ] {
-        book.typed(args);
+        transcript.typed(args);
     }
 }
 
-fn stores(book: &mut Book, dir: &TempDir) {
-    book.part("Which store");
+fn stores(transcript: &mut Transcript, dir: &TempDir) {
+    transcript.part("Which store");
     for url in [
         "",
         "localhost:6379",
@@ -243,7 +243,7 @@ fn stores(book: &mut Book, dir: &TempDir) {
         "redis:host",
         "redis://host:port",
     ] {
-        book.with_url(url);
+        transcript.with_url(url);
     }
     for url in [
         "redis://host/x",
@@ -252,26 +252,26 @@ fn stores(book: &mut Book, dir: &TempDir) {
         "redis://ann:se#cret@host",
         "sqlite:",
     ] {
-        book.with_url(url);
+        transcript.with_url(url);
     }
-    book.typed(&["run", "--url", "memory:", "x", "--", "true"]);
-    book.typed(&["run", "--scope", "fleet", "x", "--", "true"]);
-    book.typed(&["status", "--url", "redis://host", "--sentinel-username", "ann", "x"]);
-    book.typed(&["run", "--url", "sqlite:/etc/passwd", "x", "--", "true"]);
-    book.typed(&["run", "--url", "sqlite:/etc", "x", "--", "true"]);
+    transcript.typed(&["run", "--url", "memory:", "x", "--", "true"]);
+    transcript.typed(&["run", "--scope", "fleet", "x", "--", "true"]);
+    transcript.typed(&["status", "--url", "redis://host", "--sentinel-username", "ann", "x"]);
+    transcript.typed(&["run", "--url", "sqlite:/etc/passwd", "x", "--", "true"]);
+    transcript.typed(&["run", "--url", "sqlite:/etc", "x", "--", "true"]);
     let open = dir.path().join("open");
     fs::create_dir(&open).expect("a folder of ours");
     fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).expect("it is ours");
     let url = format!("sqlite:{}/locks.db", open.display());
-    book.typed(&["run", "--url", &url, "x", "--", "true"]);
+    transcript.typed(&["run", "--url", &url, "x", "--", "true"]);
     let url = format!("sqlite:{}/fresh.db", dir.path().display());
-    book.typed(&["run", "--url", &url, "", "--", "true"]);
-    book.typed(&["run", "--url", &url, "redisson_lock_queue:{x}", "--", "true"]);
-    book.typed(&["run", "--url", &url, "--replicas", "1", "x", "--", "true"]);
+    transcript.typed(&["run", "--url", &url, "", "--", "true"]);
+    transcript.typed(&["run", "--url", &url, "redisson_lock_queue:{x}", "--", "true"]);
+    transcript.typed(&["run", "--url", &url, "--replicas", "1", "x", "--", "true"]);
 }
 
-fn files(book: &mut Book, dir: &TempDir) {
-    book.part("Configuration and password files");
+fn files(transcript: &mut Transcript, dir: &TempDir) {
+    transcript.part("Configuration and password files");
     let path = |name: &str| dir.path().join(name);
     for (what, text, mode) in [
         ("unknown.toml", "urll = \"redis://h\"\n", 0o600),
@@ -283,16 +283,16 @@ fn files(book: &mut Book, dir: &TempDir) {
         ("strict.toml", "scope = \"fleet\"\nurl = \"sqlite:/srv/locks.db\"\n", 0o600),
     ] {
         let file = write(&path(what), text, mode);
-        book.typed(&["status", "--config", &file, "x"]);
+        transcript.typed(&["status", "--config", &file, "x"]);
     }
     let none = path("none").display().to_string();
-    book.typed(&["status", "--config", &none, "x"]);
+    transcript.typed(&["status", "--config", &none, "x"]);
     let url = format!("sqlite:{}/locks.db", dir.path().display());
-    book.typed(&["run", "--url", &url, "--password-file", &none, "x", "--", "true"]);
+    transcript.typed(&["run", "--url", &url, "--password-file", &none, "x", "--", "true"]);
     let empty = write(&path("empty"), "\n", 0o600);
-    book.typed(&["run", "--url", &url, "--password-file", &empty, "x", "--", "true"]);
+    transcript.typed(&["run", "--url", &url, "--password-file", &empty, "x", "--", "true"]);
     let open = write(&path("open-password"), "secret\n", 0o666);
-    book.typed(&["run", "--url", &url, "--password-file", &open, "x", "--", "true"]);
+    transcript.typed(&["run", "--url", &url, "--password-file", &open, "x", "--", "true"]);
 }
 
 struct Urls {
@@ -302,20 +302,20 @@ struct Urls {
     dead: String,
 }
 
-fn servers(book: &mut Book, urls: &Urls, dir: &TempDir) {
-    book.part("Servers");
+fn servers(transcript: &mut Transcript, urls: &Urls, dir: &TempDir) {
+    transcript.part("Servers");
     let Urls { server, closed, web, dead } = urls;
     let bare = server.trim_start_matches("redis://").trim_end_matches('/').to_owned();
-    book.typed(&["status", "--url", closed, "x"]);
+    transcript.typed(&["status", "--url", closed, "x"]);
     let password = write(&dir.path().join("password"), "wrong\n", 0o600);
-    book.typed(&["status", "--url", closed, "--password-file", &password, "x"]);
-    book.typed(&["status", "--url", &format!("redis://{bare}/99"), "x"]);
-    book.typed(&["status", "--url", &format!("redis://{dead}"), "x"]);
-    book.typed(&["status", "--url", &format!("redis://{web}"), "x"]);
-    book.typed(&["status", "--url", &format!("rediss://{web}"), "x"]);
-    book.typed(&["status", "--url", &format!("redis+sentinel://{bare}/main"), "x"]);
-    book.typed(&["status", "--url", &format!("redis+cluster://{bare}"), "x"]);
-    book.typed(&[
+    transcript.typed(&["status", "--url", closed, "--password-file", &password, "x"]);
+    transcript.typed(&["status", "--url", &format!("redis://{bare}/99"), "x"]);
+    transcript.typed(&["status", "--url", &format!("redis://{dead}"), "x"]);
+    transcript.typed(&["status", "--url", &format!("redis://{web}"), "x"]);
+    transcript.typed(&["status", "--url", &format!("rediss://{web}"), "x"]);
+    transcript.typed(&["status", "--url", &format!("redis+sentinel://{bare}/main"), "x"]);
+    transcript.typed(&["status", "--url", &format!("redis+cluster://{bare}"), "x"]);
+    transcript.typed(&[
         "run",
         "--url",
         &format!("{server}?replicas=1&replicas-timeout-ms=50"),
@@ -325,8 +325,8 @@ fn servers(book: &mut Book, urls: &Urls, dir: &TempDir) {
     ]);
 }
 
-fn locks(book: &mut Book, server: &Server) {
-    book.part("Locks");
+fn locks(transcript: &mut Transcript, server: &Server) {
+    transcript.part("Locks");
     let url = server.url();
     let mut raw = server.client();
     let run = |options: &[&str], name: &str, command: &[&str]| -> Command {
@@ -335,17 +335,25 @@ fn locks(book: &mut Book, server: &Server) {
         run
     };
     raw.call(&["SET", "text", "no lock"]);
-    book.about("text", "a string of another program: run", &finish(run(&[], "text", &["true"])));
+    transcript.about(
+        "text",
+        "a string of another program: run",
+        &finish(run(&[], "text", &["true"])),
+    );
     for command in [&["status"][..], &["list"]] {
         let mut look = fairlock(command);
         look.args(["--url", &url, "text"]);
-        book.about("text", &format!("a string of another program: {}", command[0]), &finish(look));
+        transcript.about(
+            "text",
+            &format!("a string of another program: {}", command[0]),
+            &finish(look),
+        );
     }
     let mut simple = run(&["--kind", "simple", "--wait", "0"], "text", &["true"]);
-    book.about("text", "held as a simple lock: --wait 0", &finish(simple));
+    transcript.about("text", "held as a simple lock: --wait 0", &finish(simple));
 
-    book.scene("a command that is not there", &finish(run(&[], "a", &["/no/such/command"])));
-    book.scene("a command that is no program", &finish(run(&[], "a", &["/etc/passwd"])));
+    transcript.scene("a command that is not there", &finish(run(&[], "a", &["/no/such/command"])));
+    transcript.scene("a command that is no program", &finish(run(&[], "a", &["/etc/passwd"])));
 
     let mut holder = Running::start(run(
         &["--label", "nightly"],
@@ -354,34 +362,38 @@ fn locks(book: &mut Book, server: &Server) {
     ));
     assert_eq!(holder.line(), "held");
     simple = run(&["--wait", "300ms"], "job", &["true"]);
-    book.about("job", "somebody else holds it: --wait 300ms", &finish(simple));
-    book.about("job", "the same: --wait 0", &finish(run(&["--wait", "0"], "job", &["true"])));
+    transcript.about("job", "somebody else holds it: --wait 300ms", &finish(simple));
+    transcript.about("job", "the same: --wait 0", &finish(run(&["--wait", "0"], "job", &["true"])));
     let quiet = run(&["--wait", "0", "--conflict-exit-code", "0"], "job", &["true"]);
-    book.scene("somebody else holds it: --wait 0 --conflict-exit-code 0", &finish(quiet));
+    transcript.scene("somebody else holds it: --wait 0 --conflict-exit-code 0", &finish(quiet));
     let mut unlock = fairlock(["unlock", "--url", &url, "job"]);
-    book.about("job", "unlock without --force", &finish(unlock));
+    transcript.about("job", "unlock without --force", &finish(unlock));
     unlock = fairlock(["unlock", "--url", &url, "--force", "job"]);
-    book.scene("unlock --force", &finish(unlock));
-    book.about("job", "the holder whose lock was taken away", &holder.wait());
+    transcript.scene("unlock --force", &finish(unlock));
+    transcript.about("job", "the holder whose lock was taken away", &holder.wait());
     unlock = fairlock(["unlock", "--url", &url, "--force", "job"]);
-    book.scene("unlock --force of a free lock", &finish(unlock));
+    transcript.scene("unlock --force of a free lock", &finish(unlock));
 
     let f = env!("CARGO_BIN_EXE_fairlock");
     let inner = ["sh", "-c", r#""$0" run --url "$1" self -- true"#, f, &url];
-    book.about("self", "a run inside of a run of the same lock", &finish(run(&[], "self", &inner)));
+    transcript.about(
+        "self",
+        "a run inside of a run of the same lock",
+        &finish(run(&[], "self", &inner)),
+    );
     let gone =
         run(&["--ttl", "1s", "--grace", "0"], "gone", &["sh", "-c", "echo held; exec sleep 60"]);
     let mut gone = Running::start(gone);
     assert_eq!(gone.line(), "held");
     raw.call(&["DEL", "gone"]);
-    book.about("gone", "the lock's key was deleted", &gone.wait());
+    transcript.about("gone", "the lock's key was deleted", &gone.wait());
     let taken =
         run(&["--ttl", "1s", "--grace", "0"], "taken", &["sh", "-c", "echo held; exec sleep 60"]);
     let mut taken = Running::start(taken);
     assert_eq!(taken.line(), "held");
     raw.call(&["DEL", "taken"]);
     raw.call(&["HSET", "taken", "5f3c1a52-0f4e-4a1b-9c3d-1234567890ab:51", "1"]);
-    book.about("taken", "somebody else took it", &taken.wait());
+    transcript.about("taken", "somebody else took it", &taken.wait());
     raw.call(&["DEL", "taken"]);
 
     let once = |options: &[&str], command| {
@@ -389,33 +401,37 @@ fn locks(book: &mut Book, server: &Server) {
         all.extend(options);
         run(&all, "report", command)
     };
-    book.about("report", "--once-per 1h -v", &finish(once(&["-v"], &["true"])));
-    book.about("report", "the same once more", &finish(once(&[], &["true"])));
-    book.about("report", "the same once more, -v", &finish(once(&["-v"], &["true"])));
-    book.about("report", "the same with --wait 5s", &finish(once(&["--wait", "5s"], &["true"])));
+    transcript.about("report", "--once-per 1h -v", &finish(once(&["-v"], &["true"])));
+    transcript.about("report", "the same once more", &finish(once(&[], &["true"])));
+    transcript.about("report", "the same once more, -v", &finish(once(&["-v"], &["true"])));
+    transcript.about(
+        "report",
+        "the same with --wait 5s",
+        &finish(once(&["--wait", "5s"], &["true"])),
+    );
     let mut done = fairlock(["status", "--url", &url, "report"]);
     let shown = finish(done).stdout;
     let first = shown.lines().next().unwrap_or_default();
-    let _ = write!(book.text, "\nstatus of it:\n  {}\n", book.neutral(first));
+    let _ = write!(transcript.text, "\nstatus of it:\n  {}\n", transcript.neutral(first));
     done = fairlock(["unlock", "--url", &url, "--force", "report"]);
     assert_eq!(finish(done).code(), 0);
 
     let over = run(&["--lease", "1s"], "over", &["sleep", "60"]);
-    book.about("over", "a fixed lease that ends", &finish(over));
+    transcript.about("over", "a fixed lease that ends", &finish(over));
     let over = run(&["--lease", "1s", "--on-lost", "ignore"], "over", &["sleep", "2"]);
-    book.about("over", "the same with --on-lost ignore", &finish(over));
+    transcript.about("over", "the same with --on-lost ignore", &finish(over));
     let mut hold = fairlock(["run", "--url", &url, "--lease", "1s", "over"]);
-    book.about("over", "the same without a command", &finish(hold));
+    transcript.about("over", "the same without a command", &finish(hold));
     hold = fairlock(["run", "--url", &url, "kept"]);
     let mut hold = Running::start(hold);
     hold.line();
     hold.signal(Signal::TERM);
-    book.scene("a hold that a signal ends", &hold.wait());
+    transcript.scene("a hold that a signal ends", &hold.wait());
 }
 
 /// What people are told at a terminal, and scripts are not; false where there is none.
-fn notices(book: &mut Book, dir: &TempDir, url: &str) -> bool {
-    book.part("Notices at a terminal");
+fn notices(transcript: &mut Transcript, dir: &TempDir, url: &str) -> bool {
+    transcript.part("Notices at a terminal");
     let in_url = url.replace("redis://", "redis://:secret@");
     let config = write(&dir.path().join("readable.toml"), &format!("url = \"{in_url}\"\n"), 0o644);
     let password = write(&dir.path().join("readable"), "secret\n", 0o644);
@@ -432,11 +448,11 @@ fn notices(book: &mut Book, dir: &TempDir, url: &str) -> bool {
         let terminal = Terminal::start((24, 250), "sh", &words, neutral);
         let Some(terminal) = terminal else { return false };
         let screen = terminal.see("over");
-        let what = book.neutral(&format!("fairlock {}", args.join(" ")));
-        let said = book.neutral(&screen);
-        let _ = write!(book.text, "\n{what}\n");
+        let what = transcript.neutral(&format!("fairlock {}", args.join(" ")));
+        let said = transcript.neutral(&screen);
+        let _ = write!(transcript.text, "\n{what}\n");
         for line in said.lines().filter(|line| line.starts_with("fairlock: ")) {
-            book.text.extend(["  ", line.trim_end(), "\n"]);
+            transcript.text.extend(["  ", line.trim_end(), "\n"]);
         }
     }
     true

@@ -14,16 +14,16 @@
 //! After a part of a queue was taken away, by an operator or a clock that jumped, its order is not checked until
 //! it is mended.
 
-mod book;
 mod dates;
+mod observer;
 
 use super::both::on_boot;
 use super::window::Excuse;
 use super::{Found, ns};
 use crate::log::effects::Command;
 use crate::pace::DEAD_AFTER;
-use book::{Book, Key};
 use dates::{Dates, Grant};
+use observer::{Key, Observer};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ const LONGEST_MS: i64 = 30_000;
 
 #[derive(Debug)]
 pub(super) struct Server {
-    books: HashMap<String, Book>,
+    observers: HashMap<String, Observer>,
     dates: Dates,
     /// The last token that a grant had, and whether it is lost since; no fault resets it.
     last: HashMap<String, (u64, bool)>,
@@ -69,7 +69,7 @@ impl Server {
     /// `lease`: what holds are renewed to.
     pub(super) fn new(lease: Duration) -> Self {
         Self {
-            books: HashMap::new(),
+            observers: HashMap::new(),
             dates: Dates::new(lease),
             last: HashMap::new(),
             holds: HashMap::new(),
@@ -89,21 +89,21 @@ impl Server {
 
     /// Whether it holds this lock or waits for it.
     pub(super) fn has(&self, lock: &str, owner: &str) -> bool {
-        self.books.get(lock).is_some_and(|book| book.has(owner))
+        self.observers.get(lock).is_some_and(|observer| observer.has(owner))
     }
 
     /// All keys are gone.
     pub(super) fn emptied(&mut self) {
         let now = crate::log::tail::wall_us();
         let held: Vec<_> = self
-            .books
+            .observers
             .iter()
-            .filter_map(|(name, book)| Some((name.clone(), book.holder.as_ref()?.token)))
+            .filter_map(|(name, observer)| Some((name.clone(), observer.holder.as_ref()?.token)))
             .collect();
         for (name, token) in held {
             self.over(&name, token, now, true);
         }
-        self.books.clear();
+        self.observers.clear();
         self.dates.clear();
         for (_, is_lost) in self.last.values_mut() {
             *is_lost = true;
@@ -117,7 +117,7 @@ impl Server {
         }
         let mut names: Vec<String> = Vec::new();
         for command in group {
-            for key in book::keys(command) {
+            for key in observer::keys(command) {
                 let name = match &key {
                     Key::Lock(name) | Key::Part(_, name) => name,
                     Key::Other => continue,
@@ -133,9 +133,9 @@ impl Server {
     }
 
     fn check(&mut self, name: &str, group: &[Command], read_us: i64, found: &mut Found) {
-        let mut book = self.books.remove(name).unwrap_or_default();
-        let (before, held_before) = (book.before(), book.holder.clone());
-        let changes = book.apply(name, group);
+        let mut observer = self.observers.remove(name).unwrap_or_default();
+        let (before, held_before) = (observer.before(), observer.holder.clone());
+        let changes = observer.apply(name, group);
         let now = on_boot(read_us);
         let say = |what: String| format!("lock {name}, by the server's log at {now}: {what}");
         let lately = now.saturating_sub(ns(READ_WITHIN));
@@ -165,20 +165,20 @@ impl Server {
                 found.suspect(Excuse::Repeated, from, now, say(what));
             }
             for (excuse, what) in
-                self.granted(name, &mut book, owner, changes.minted, &changes.early)
+                self.granted(name, &mut observer, owner, changes.minted, &changes.early)
             {
                 found.suspect(excuse, lately, now, say(what));
             }
             found.result.logged += 1;
-            let (entered_us, expire_ms) = (changes.number, expires(&book));
+            let (entered_us, expire_ms) = (changes.number, expires(&observer));
             let token = changes.minted.unwrap_or(0);
             let grant = Grant { owner, token, expire_ms, entered_us, handed_over };
             self.dates.granted(name, &grant, read_us, found);
-            if book.holder.is_none() {
+            if observer.holder.is_none() {
                 self.over(name, changes.minted.unwrap_or(0), read_us, true);
                 self.dates.over(name, true, read_us, found);
             }
-        } else if let Some(hold) = &mut book.holder {
+        } else if let Some(hold) = &mut observer.holder {
             self.dates.extended(name, hold.expire_ms, read_us, found);
             if let Some(token) = changes.minted {
                 // The token was lost, and the holder asked once more: the hold has another one from now on.
@@ -198,18 +198,18 @@ impl Server {
             for (owner, beat) in &before.beats_of_waiters {
                 let age = server_ms - beat;
                 let is_young = Duration::from_millis(age.unsigned_abs()) < DEAD_AFTER;
-                if is_young && !book.has(owner) {
+                if is_young && !observer.has(owner) {
                     // Without an inbox it may be: only a disturbance takes that away.
                     let what = format!("{owner} was taken out, heard {age} ms before");
                     found.suspect(Excuse::Disturbed, lately, now, say(what));
                 }
             }
         }
-        for what in book.inconsistent(changes.taken) {
+        for what in observer.inconsistent(changes.taken) {
             found.violation(say(what));
         }
-        if !book.is_empty() {
-            self.books.insert(name.to_owned(), book);
+        if !observer.is_empty() {
+            self.observers.insert(name.to_owned(), observer);
         }
     }
 
@@ -217,7 +217,7 @@ impl Server {
     fn granted(
         &mut self,
         name: &str,
-        book: &mut Book,
+        observer: &mut Observer,
         owner: &str,
         minted: Option<u64>,
         early: &[String],
@@ -234,7 +234,7 @@ impl Server {
         let hold = Hold { owner: owner.to_owned(), longest_us: 0, over: None };
         self.holds.insert((name.to_owned(), token), hold);
         self.owners.insert((name.to_owned(), owner.to_owned()), token);
-        if let Some(hold) = &mut book.holder {
+        if let Some(hold) = &mut observer.holder {
             hold.token = token;
             let longest_us = hold.expire_ms.unwrap_or(0) * 1_000;
             if let Some(known) = self.holds.get_mut(&(name.to_owned(), token)) {
@@ -247,8 +247,8 @@ impl Server {
                 wrong.push((Excuse::StateLoss, what));
             }
         }
-        if !book.mending {
-            for early in early.iter().filter(|earlier| book.has(earlier)) {
+        if !observer.mending {
+            for early in early.iter().filter(|earlier| observer.has(earlier)) {
                 let what = format!("{owner} was granted it while {early} stood before it");
                 wrong.push((Excuse::Never, what));
             }
@@ -272,8 +272,8 @@ impl Server {
 }
 
 /// Until when the present hold lasts.
-fn expires(book: &Book) -> Option<i64> {
-    book.holder.as_ref()?.expire_ms
+fn expires(observer: &Observer) -> Option<i64> {
+    observer.holder.as_ref()?.expire_ms
 }
 
 /// Members of a list that stand in it twice.

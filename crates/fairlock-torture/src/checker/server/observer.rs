@@ -1,4 +1,4 @@
-//! The keys of one lock, as the commands in the log leave them.
+//! What an observer of the log knows of one lock: its keys, as the commands leave them.
 
 use super::{Command, twice};
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -44,7 +44,7 @@ pub(super) struct Holder {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Book {
+pub(super) struct Observer {
     pub(super) holder: Option<Holder>,
     /// An operator took the TTL away.
     persisted: bool,
@@ -109,7 +109,7 @@ fn number<T: std::str::FromStr>(word: &str) -> Option<T> {
     word.parse().ok()
 }
 
-impl Book {
+impl Observer {
     pub(super) fn has(&self, owner: &str) -> bool {
         self.list.iter().any(|member| member == owner)
             || self.holder.as_ref().is_some_and(|holder| holder.owner == owner)
