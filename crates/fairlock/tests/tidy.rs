@@ -254,7 +254,7 @@ fn files_are_short() {
         "fairlock-core",
         "fairlock-cli",
         "fairlock-examples",
-        "fairlock-guard",
+        "fairlock-hot-paths",
         "fairlock-interop",
         "fairlock-testkit",
         "fairlock-torture",

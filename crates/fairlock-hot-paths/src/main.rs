@@ -1,6 +1,6 @@
-//! `fairlock-guard PATH TIMES [URL]`: goes one of the hot paths so many times, and nothing else. `scripts/guard` runs it
-//! under valgrind, twice, and what the second run took more is the cost of the path: no start-up, no
-//! symbols, no time. Paths that need a server take it from the URL, and its data are lost.
+//! `fairlock-hot-paths PATH TIMES [URL]`: takes one of the hot paths so many times, and nothing else.
+//! `scripts/guard` runs it twice under valgrind. What the second run takes more is the cost of the path,
+//! without start-up, symbols and time. Paths that need a server take it from the URL, and its data are lost.
 
 #![allow(clippy::unwrap_used, reason = "a measurement that cannot go on panics")]
 
@@ -40,7 +40,7 @@ fn main() -> ExitCode {
     match (PATHS.iter().find(|(name, _)| *name == path), times.parse()) {
         (Some((_, go)), Ok(times)) => go(times, url),
         _ => {
-            eprintln!("fairlock-guard paths | PATH TIMES [URL]");
+            eprintln!("fairlock-hot-paths paths | PATH TIMES [URL]");
             return ExitCode::from(2);
         }
     }
