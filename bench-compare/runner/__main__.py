@@ -54,7 +54,7 @@ def chosen(all_of_them, patterns, what):
     return [one for one in all_of_them if any(fnmatch(one.name, pattern) for pattern in patterns)]
 
 
-class Place:
+class Deployment:
     """Where it is measured: servers, and the programs that connect to them."""
 
     def __init__(self, args):
@@ -147,10 +147,10 @@ def part_words(args, part):
     return words + ([f"--rounds {args.rounds}"] if args.rounds else [])
 
 
-def begun(args, place, part, wanted):
+def begun(args, deployment, part, wanted):
     """What there is of this part already, if it can be gone on with."""
     path = os.path.join(args.out, f"{part.name}.json")
-    machine = place.machine()
+    machine = deployment.machine()
     fresh = {"part": part.name, "machine": machine, "settings": wanted, "rounds": [], "runs": []}
     if args.again or args.smoke or not os.path.exists(path):
         return fresh
@@ -162,40 +162,40 @@ def begun(args, place, part, wanted):
     return data
 
 
-def round_of(place, part, rivals, workloads, number, args, data):
+def round_of(deployment, part, rivals, workloads, number, args, data):
     """One round of a part; how many of its runs were bad, which only a smoke run asks."""
     bad = 0
     began = time.monotonic()
     load, stamp = os.getloadavg()[0], time.strftime("%Y-%m-%d %H:%M", time.gmtime())
-    yardstick = place.yardstick(0.5 if args.smoke else 1)
+    yardstick = deployment.yardstick(0.5 if args.smoke else 1)
     runs = []
     # A B C, so that what the machine does meanwhile happens to all of them.
     for rival in rivals:
         hopeless = {run["workload"] for run in data["runs"] if run["rival"] == rival.name and run.get("silent")}
-        for workload, result in measure(place, rival, workloads, args.seconds, args.smoke, hopeless):
+        for workload, result in measure(deployment, rival, workloads, args.seconds, args.smoke, hopeless):
             runs.append({"round": number, "rival": rival.name, "workload": workload.name, **result})
             wrong = guilty(rival, workload, result) if args.smoke else []
             bad += bool(wrong)
             print(line_of(part, number, rival, workload, result, wrong), flush=True)
-        place.rest()
+        deployment.rest()
     took_s = round(time.monotonic() - began, 1)
     data["rounds"].append({"at": stamp, "load": load, "took_s": took_s, "yardstick": yardstick})
     data["runs"] += runs
     return bad
 
 
-def own(args, place, part, data):
+def own(args, deployment, part, data):
     """`fairlock bench` on the same server: rounds, medians and ratios are its own."""
     began = time.monotonic()
     load, stamp = os.getloadavg()[0], time.strftime("%Y-%m-%d %H:%M", time.gmtime())
     picture = os.path.join(args.out, "bench.svg")
     os.makedirs(args.out, exist_ok=True)
-    url = place.redis.url(place.redis.port)
+    url = deployment.redis.url(deployment.redis.port)
     command = [args.program, "bench", "--url", url, "--json", "--quiet", "--plot", picture, *plan.OWN]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=600)
     if ran.returncode != 0:
         sys.exit(f"fairlock bench: {ran.stderr[-500:]}")
-    place.redis.clear()
+    deployment.redis.clear()
     data["bench"] = json.loads(ran.stdout)
     data["settings"]["command"] += f" (fairlock bench {' '.join(plan.OWN)})"
     data["rounds"].append({"at": stamp, "load": load, "took_s": round(time.monotonic() - began, 1), "yardstick": {}})
@@ -245,28 +245,28 @@ def main():
     # So that the servers end too, whoever ends this.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     until = time.monotonic() + args.minutes * 60 if args.minutes else float("inf")
-    place, bad, done = Place(args), 0, 0
+    deployment, bad, done = Deployment(args), 0, 0
     try:
         for part in parts:
             asked = [rival for rival in rivals if part.has(rival)]
             wanted = [workload for workload in part.workloads if workload.name in workloads]
             if part.name != "own" and not (asked and wanted):
                 continue
-            data = begun(args, place, part, settings(args, part, asked, wanted))
+            data = begun(args, deployment, part, settings(args, part, asked, wanted))
             rounds = 1 if args.smoke or part.name == "own" else args.rounds or part.rounds
             for number in range(len(data["rounds"]), rounds):
                 if time.monotonic() + plan.seconds(part, asked, args.seconds) > until:
                     print(f"{part.name}: no time for round {number + 1}")
                     break
                 if part.name == "own":
-                    own(args, place, part, data)
+                    own(args, deployment, part, data)
                 else:
-                    bad += round_of(place, part, asked, wanted, number, args, data)
+                    bad += round_of(deployment, part, asked, wanted, number, args, data)
                 if not args.smoke:
                     report.write_json(os.path.join(args.out, f"{part.name}.json"), data)
             done += len(data["runs"])
     finally:
-        place.stop()
+        deployment.stop()
     if args.smoke:
         print(f"smoke: {done} runs, {bad} bad")
         sys.exit(1 if bad else 0)

@@ -23,15 +23,15 @@ names = itertools.count()
 class Session:
     """Processes of one rival, connected and warm."""
 
-    def __init__(self, place, rival, workload, smoke):
+    def __init__(self, deployment, rival, workload, smoke):
         self.rival, self.smoke, self.key = rival, smoke, key_of(workload)
-        self.server, self.drivers, self.way = place.server_of(rival), [], None
+        self.server, self.drivers, self.way = deployment.server_of(rival), [], None
         try:
-            url = place.url_of(rival)
+            url = deployment.url_of(rival)
             if workload.rtt_ms is not None:
-                self.way = Driver(place.way, str(self.server.port))
+                self.way = Driver(deployment.way, str(self.server.port))
                 url = self.server.url(tell([self.way], None, "hello", HELLO_S)[0]["hello"]["port"])
-            self.begun = place.command_of(rival), url
+            self.begun = deployment.command_of(rival), url
             self.drivers += [Driver(*self.begun) for _ in range(workload.processes)]
             self.hello = tell(self.drivers, None, "hello", HELLO_S)[0]["hello"]
             if workload.shape == "turns" or workload.warm:
@@ -65,7 +65,7 @@ def key_of(workload):
     return workload.processes, workload.shape, workload.rtt_ms is not None
 
 
-def measure(place, rival, workloads, window_s, smoke, hopeless=frozenset()):
+def measure(deployment, rival, workloads, window_s, smoke, hopeless=frozenset()):
     """Yields each workload with its figures; `told` says in words what could not be measured, or went wrong. What
     is hopeless is not asked again."""
     session = None
@@ -81,7 +81,7 @@ def measure(place, rival, workloads, window_s, smoke, hopeless=frozenset()):
             try:
                 if session and not session.serves(workload):
                     session = session.close()
-                session = session or Session(place, rival, workload, smoke)
+                session = session or Session(deployment, rival, workload, smoke)
                 result["hello"] = session.hello
                 if session.way:
                     session.way.send(str(round(workload.rtt_ms * 1000)))

@@ -233,11 +233,11 @@ impl Java {
         self.connect(&format!("cluster/{}", listed(nodes)), settings).await
     }
 
-    async fn connect(&self, place: &str, settings: Settings) -> JavaClient {
+    async fn connect(&self, address: &str, settings: Settings) -> JavaClient {
         let name = format!("c{}", self.process.next.fetch_add(1, Ordering::Relaxed));
         let watchdog_ms = settings.watchdog.as_millis();
         let fair_wait_ms = settings.fair_wait.unwrap_or_default().as_millis();
-        let call = format!("connect {name} {place} {watchdog_ms} {fair_wait_ms}");
+        let call = format!("connect {name} {address} {watchdog_ms} {fair_wait_ms}");
         let uuid = self.call(&call).value_within(CONNECTED).await;
         JavaClient { java: self.clone(), name, uuid }
     }

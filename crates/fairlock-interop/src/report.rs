@@ -89,14 +89,14 @@ fn cells(text: &str) -> BTreeMap<(usize, usize), Cell> {
         let number = |at: usize| words[at].parse::<u64>().expect("a number");
         match words[..] {
             ["cases", version, server, _, _] => {
-                let cell = cells.entry(place(version, server)).or_default();
+                let cell = cells.entry(position(version, server)).or_default();
                 cell.cases += number(3);
                 cell.failed += number(4);
             }
             ["result", kind, version, server, seed, _, _, _, _, ref ways @ ..]
                 if ways.len() == 5 =>
             {
-                let cell = cells.entry(place(version, server)).or_default();
+                let cell = cells.entry(position(version, server)).or_default();
                 let rounds = number(5);
                 match kind {
                     "clocks" => cell.clocks += rounds,
@@ -118,7 +118,7 @@ fn cells(text: &str) -> BTreeMap<(usize, usize), Cell> {
 }
 
 /// Where a cell stands: the newest version and the oldest server first.
-fn place(version: &str, server: &str) -> (usize, usize) {
+fn position(version: &str, server: &str) -> (usize, usize) {
     let version = Version::ALL.iter().position(|other| other.name() == version);
     let server = Generation::ALL.iter().position(|other| other.name() == server);
     (version.expect("a version of ours"), server.expect("a server of ours"))
@@ -144,8 +144,8 @@ fn markdown(cells: &BTreeMap<(usize, usize), Cell>, commit: &str) -> String {
          | Redisson | server | cases | rounds | calls | Rust->Java | Java->Rust | Rust->Rust | late | worst | violations |\n\
          |---|---|---|---|---|---|---|---|---|---|---|\n"
     );
-    for (place, cell) in cells {
-        let (version, server) = names(*place);
+    for (position, cell) in cells {
+        let (version, server) = names(*position);
         let Cell { cases, failed, rounds, clocks, deaths, calls, violations, ways, .. } = cell;
         let cases =
             if *failed > 0 { format!("{cases}, {failed} FAILED") } else { cases.to_string() };
@@ -165,8 +165,8 @@ fn markdown(cells: &BTreeMap<(usize, usize), Cell>, commit: &str) -> String {
          call of Java's failed by itself (see docs/protocol.md); others were played instead.\n\n\
          | Redisson | server | Java->Java | late | worst | past Java that gave up | worst | spoiled rounds |\n|---|---|---|---|---|---|---|---|\n",
     );
-    for (place, cell) in cells {
-        let (version, server) = names(*place);
+    for (position, cell) in cells {
+        let (version, server) = names(*position);
         let WakeUps { count, late, worst } = &cell.ways[3];
         let (leavers, after) = (cell.ways[4].count, in_ms(cell.ways[4].worst));
         let _ = writeln!(
@@ -177,8 +177,8 @@ fn markdown(cells: &BTreeMap<(usize, usize), Cell>, commit: &str) -> String {
         );
     }
     text.push_str("\nSeeds, and how many rounds follow from each:\n\n");
-    for (place, cell) in cells {
-        let (version, server) = names(*place);
+    for (position, cell) in cells {
+        let (version, server) = names(*position);
         let _ = writeln!(text, "- {version}, {server}: {}", cell.seeds.join(", "));
     }
     text

@@ -149,15 +149,15 @@ impl Fixture {
         owners: &[impl AsRef<str>],
     ) -> impl Future<Output = ()> {
         let owners: Vec<_> = owners.iter().map(|owner| owner.as_ref().to_owned()).collect();
-        let place = std::panic::Location::caller();
+        let location = std::panic::Location::caller();
         async move {
-            until(&format!("the queue of {place}"), || self.queue(lock) == owners).await;
+            until(&format!("the queue of {location}"), || self.queue(lock) == owners).await;
             let mut in_list = self.queue(lock);
             let mut in_set: Vec<_> =
                 self.scores(lock).into_iter().map(|(owner, _)| owner).collect();
             in_list.sort();
             in_set.sort();
-            assert_eq!(in_list, in_set, "list and scores have the same members ({place})");
+            assert_eq!(in_list, in_set, "list and scores have the same members ({location})");
         }
     }
 
@@ -242,10 +242,10 @@ pub(crate) async fn settled(fixture: &Fixture) {
 /// The result of what must come within [`SOON`].
 #[track_caller]
 pub(crate) fn soon<T>(future: impl Future<Output = T>) -> impl Future<Output = T> {
-    let place = std::panic::Location::caller();
+    let location = std::panic::Location::caller();
     async move {
         let result = tokio::time::timeout(SOON, future).await;
-        result.unwrap_or_else(|_| panic!("not within {SOON:?} ({place})"))
+        result.unwrap_or_else(|_| panic!("not within {SOON:?} ({location})"))
     }
 }
 

@@ -102,13 +102,13 @@ fn byte(rng: &mut Rng) -> u8 {
     if rng.chance(50) { rng.pick(TELLING) } else { u8::try_from(rng.below(256)).unwrap_or(0) }
 }
 
-/// A place in it, or its end.
-fn place(rng: &mut Rng, bytes: &[u8]) -> usize {
+/// A position in it, or its end.
+fn position(rng: &mut Rng, bytes: &[u8]) -> usize {
     usize::try_from(rng.below(bytes.len() as u64 + 1)).unwrap_or(0)
 }
 
 fn change(rng: &mut Rng, bytes: &mut Vec<u8>, corpus: &[Vec<u8>]) {
-    let at = place(rng, bytes);
+    let at = position(rng, bytes);
     let end = at + usize::try_from(rng.below(8)).unwrap_or(0).min(bytes.len() - at);
     match rng.below(8) {
         0 => bytes.truncate(at),
@@ -121,7 +121,7 @@ fn change(rng: &mut Rng, bytes: &mut Vec<u8>, corpus: &[Vec<u8>]) {
         4 => {
             // A part of another one.
             let other = rng.pick(corpus);
-            let from = place(rng, &other);
+            let from = position(rng, &other);
             drop(bytes.splice(at.., other[from..].iter().copied()));
         }
         5 => {
@@ -134,8 +134,8 @@ fn change(rng: &mut Rng, bytes: &mut Vec<u8>, corpus: &[Vec<u8>]) {
             }
         }
         _ => {
-            if let Some(place) = bytes.get_mut(at) {
-                *place = byte(rng);
+            if let Some(changed) = bytes.get_mut(at) {
+                *changed = byte(rng);
             }
         }
     }

@@ -62,10 +62,10 @@ pub fn until_async(
     within: Duration,
     mut condition: impl AsyncFnMut() -> bool,
 ) -> impl Future<Output = Duration> {
-    let (began, place) = (Instant::now(), Location::caller());
+    let (began, location) = (Instant::now(), Location::caller());
     async move {
         while !condition().await {
-            assert!(began.elapsed() < within, "not within {within:?}: {what} ({place})");
+            assert!(began.elapsed() < within, "not within {within:?}: {what} ({location})");
             tokio::time::sleep(LOOK).await;
         }
         began.elapsed()

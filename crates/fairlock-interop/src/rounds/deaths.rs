@@ -241,10 +241,10 @@ async fn ours(
     notes: &Notes,
 ) -> JoinHandle<()> {
     let lock = context.rust.fair_lock(&notes.lock);
-    let mut place = lock.enqueue().await.expect("a place in the queue");
+    let mut turn = lock.enqueue().await.expect("a place in the queue");
     let (notes, server) = (notes.clone(), context.raw);
     tokio::spawn(async move {
-        match tokio::time::timeout(notes.patience, place.wait()).await {
+        match tokio::time::timeout(notes.patience, turn.wait()).await {
             Ok(Ok(guard)) => {
                 if let Some(begin) = begin {
                     begin.notified().await;

@@ -82,7 +82,7 @@ fn inline(value: &Value) -> String {
 /// Names in quotes, in their order, and what they stand for.
 fn fields(map: &Map<String, Value>) -> impl Iterator<Item = (String, &Value)> {
     let mut names: Vec<_> = map.keys().collect();
-    let place = |name: &str| ORDER.iter().position(|known| *known == name);
-    names.sort_by_key(|name| (place(name).unwrap_or(ORDER.len()), (*name).clone()));
+    let position = |name: &str| ORDER.iter().position(|known| *known == name);
+    names.sort_by_key(|name| (position(name).unwrap_or(ORDER.len()), (*name).clone()));
     names.into_iter().map(|name| (Value::from(name.as_str()).to_string(), &map[name]))
 }

@@ -196,10 +196,10 @@ pub(crate) fn runtime() -> tokio::runtime::Runtime {
 /// The result of what must come within [`SOON`].
 #[track_caller]
 pub(crate) fn soon<T>(what: &str, future: impl Future<Output = T>) -> impl Future<Output = T> {
-    let place = std::panic::Location::caller();
+    let location = std::panic::Location::caller();
     async move {
         let result = tokio::time::timeout(SOON, future).await;
-        result.unwrap_or_else(|_| panic!("{what}: not within {SOON:?} ({place})"))
+        result.unwrap_or_else(|_| panic!("{what}: not within {SOON:?} ({location})"))
     }
 }
 
