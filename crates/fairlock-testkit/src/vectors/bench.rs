@@ -26,7 +26,7 @@ const NOTICED_WITHIN: Duration = Duration::from_secs(5);
 pub struct Bench {
     server: Server,
     raw: Raw,
-    ear: Raw,
+    listener: Raw,
 }
 
 impl Bench {
@@ -37,9 +37,9 @@ impl Bench {
     /// If it does not start.
     pub fn start(generation: Generation) -> Option<Self> {
         let server = Server::builder(generation).clock_shim(true).start()?;
-        let (raw, mut ear) = (server.client(), server.client());
-        ear.call(&["PSUBSCRIBE", "*"]);
-        let mut bench = Self { server, raw, ear };
+        let (raw, mut listener) = (server.client(), server.client());
+        listener.call(&["PSUBSCRIBE", "*"]);
+        let mut bench = Self { server, raw, listener };
         bench.clear();
         Some(bench)
     }
@@ -137,9 +137,9 @@ impl Bench {
     /// If the server does not answer.
     pub fn heard(&mut self) -> Vec<(String, String)> {
         let mut heard = Vec::new();
-        self.ear.send(&["PING"]);
+        self.listener.send(&["PING"]);
         loop {
-            let value = self.ear.read().expect("the listener's connection");
+            let value = self.listener.read().expect("the listener's connection");
             match value.array() {
                 [kind, _, channel, payload] if kind.text() == "pmessage" => {
                     heard.push((channel.text().to_owned(), payload.text().to_owned()));
