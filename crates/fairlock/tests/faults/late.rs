@@ -220,10 +220,10 @@ fn f56_a_late_reply_answers_its_own_call() {
     steady(|| async {
         let Some(fixture) = Fixture::redis70() else { return };
         let proxy = Proxy::start(fixture.server.addr());
-        let keeper = fixture.seldom().await;
+        let holder = fixture.seldom().await;
         let mut owners = Vec::new();
         for name in 0..LOCKS {
-            let guard = keeper.plain_lock(format!("job {name}")).lock().await.unwrap();
+            let guard = holder.plain_lock(format!("job {name}")).lock().await.unwrap();
             owners.push(guard);
         }
         // No ping that stays without an answer ends the connection.

@@ -113,7 +113,7 @@ fn f53_the_reply_to_a_renewal_is_lost() {
     steady(|| async {
         let Some(fixture) = Fixture::redis70() else { return };
         for cut in CUT {
-            // The replies that are lost may be those of a new connection's greeting, which is waited for as long as
+            // The replies that are lost may be those of a new connection's handshake, which is waited for as long as
             // for any other: a lease that outlasts that three times.
             let (proxy, client) = with_lease(&fixture, cut, 4 * LEASE).await;
             let held = fixture.take(&client, "job").await;

@@ -29,7 +29,7 @@ fn with<T>(look: impl FnOnce(&mut Kept) -> T) -> T {
     look(kept.get_or_insert_with(Kept::default))
 }
 
-struct Keeper;
+struct TestRecorder;
 
 struct Cell(Series);
 
@@ -43,14 +43,14 @@ fn cell(key: &Key) -> Arc<Cell> {
     Arc::new(Cell(series(key.name(), &labels)))
 }
 
-impl Keeper {
+impl TestRecorder {
     fn describe(key: KeyName, shape: &'static str, unit: Option<Unit>, text: SharedString) {
         let unit = unit.expect("every metric has a unit").as_str();
         with(|kept| kept.described.insert(key.as_str().into(), (shape, unit, text.into_owned())));
     }
 }
 
-impl Recorder for Keeper {
+impl Recorder for TestRecorder {
     fn describe_counter(&self, key: KeyName, unit: Option<Unit>, text: SharedString) {
         Self::describe(key, "counter", unit, text);
     }
@@ -118,7 +118,7 @@ impl HistogramFn for Cell {
 /// Makes it the recorder of this process.
 pub(crate) fn install() {
     static ONCE: Once = Once::new();
-    ONCE.call_once(|| metrics::set_global_recorder(Keeper).expect("no other recorder"));
+    ONCE.call_once(|| metrics::set_global_recorder(TestRecorder).expect("no other recorder"));
 }
 
 /// Forgets counters and samples; gauges stay, they speak of what is there.

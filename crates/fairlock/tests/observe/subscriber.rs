@@ -32,7 +32,7 @@ fn with<T>(look: impl FnOnce(&mut Kept) -> T) -> T {
     look(kept.get_or_insert_with(Kept::default))
 }
 
-struct Keeper;
+struct TestSubscriber;
 
 #[derive(Default)]
 struct Text {
@@ -55,7 +55,7 @@ fn keep(meta: &Metadata<'_>, text: String, is_span: bool) {
     with(|kept| kept.lines.push(line));
 }
 
-impl Subscriber for Keeper {
+impl Subscriber for TestSubscriber {
     fn enabled(&self, _: &Metadata<'_>) -> bool {
         true
     }
@@ -98,7 +98,9 @@ impl Subscriber for Keeper {
 /// Makes it the subscriber of this process.
 pub(crate) fn install() {
     static ONCE: Once = Once::new();
-    ONCE.call_once(|| tracing::subscriber::set_global_default(Keeper).expect("no other one"));
+    ONCE.call_once(|| {
+        tracing::subscriber::set_global_default(TestSubscriber).expect("no other one");
+    });
 }
 
 /// Forgets what came so far.
