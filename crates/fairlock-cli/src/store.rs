@@ -88,8 +88,8 @@ impl Store {
         if quiet || !io::stderr().is_terminal() {
             return;
         }
-        if let Some(exposed) = self.selection.exposed() {
-            message::report(&exposed);
+        if let Some(warning) = self.selection.password_warning() {
+            message::report(&warning);
         }
         if self.selection.reach() == Reach::Process {
             message::report("memory: locks nobody out but this process; it is for trying things");

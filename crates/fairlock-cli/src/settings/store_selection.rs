@@ -146,7 +146,7 @@ impl StoreSelection {
     }
 
     /// Says who can read the password in the URL but should not, and what to do about it.
-    pub(crate) fn exposed(&self) -> Option<String> {
+    pub(crate) fn password_warning(&self) -> Option<String> {
         if url::child_url(self.url.as_ref()) == ChildUrl::Unchanged {
             return None;
         }
@@ -542,12 +542,12 @@ mod tests {
     fn no_password_is_shown() {
         for url in ["redis://u:CANARY@h", "redis://u:CAN/ARY@h", "unix:/s?pass=CANARY"] {
             let selection = select(Some((url, Source::Argument)), &[]);
-            assert!(selection.exposed().is_some());
+            assert!(selection.password_warning().is_some());
             let shown = format!("{} {}", selection.explain(), selection.form());
             assert!(!shown.contains("CANARY") && !shown.contains("ARY@"), "{shown}");
-            assert!(select(Some((url, Source::Variable)), &[]).exposed().is_none());
+            assert!(select(Some((url, Source::Variable)), &[]).password_warning().is_none());
         }
-        assert!(select(Some(("redis://u@h", Source::Argument)), &[]).exposed().is_none());
+        assert!(select(Some(("redis://u@h", Source::Argument)), &[]).password_warning().is_none());
     }
 
     #[test]
@@ -575,7 +575,7 @@ mod tests {
     fn d33_a_password_that_others_can_read_in_a_file() {
         let file = |url: &str, mode| {
             let file = Settings { readable_by_others: mode, ..settings("/sys", Some(url), None) };
-            select(None, &[file]).exposed()
+            select(None, &[file]).password_warning()
         };
         let told = file("redis://u:CANARY@h", Some(0o644)).unwrap();
         assert!(

@@ -1,8 +1,8 @@
 //! Who is let in, and with which rights: users of the server's ACL.
 
 mod elsewhere;
-mod exposed;
 mod logins;
+mod password_files;
 pub(crate) mod profiles;
 mod stopped;
 mod strangers;
