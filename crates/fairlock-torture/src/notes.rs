@@ -52,7 +52,7 @@ impl Notes {
         Ok(())
     }
 
-    /// Adds the violations and what is in the folders of servers; gives the place of all of it.
+    /// Adds the violations and what is in the folders of servers; returns the folder.
     pub(crate) fn leave(self, violations: &[String], servers: &[PathBuf]) -> io::Result<PathBuf> {
         fs::write(self.0.join("violations"), violations.join("\n") + "\n")?;
         for (number, server) in servers.iter().enumerate() {
