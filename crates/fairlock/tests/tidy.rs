@@ -17,12 +17,17 @@ impl Source {
     /// Its lines with their numbers, without comments and without the unit tests at its end.
     fn code(&self) -> impl Iterator<Item = (usize, &str)> {
         let comment = if self.path.ends_with(".lua") { "--" } else { "//" };
-        let tests = |line: &&str| line.trim() == "#[cfg(test)]";
-        // A module of its own may be declared for tests in the middle of a file.
+        let tests = |line: &&str| {
+            let line = line.trim();
+            line == "#[cfg(test)]" || line.starts_with("#[cfg(all(test, ")
+        };
+        // What is declared for tests in the middle of a file has its body elsewhere, or is a function.
+        let is_module = |line: &&str| line.contains("mod ") && line.ends_with('{');
         let lines: Vec<_> = self.text.lines().collect();
-        let inline = lines.iter().enumerate().position(|(at, line)| {
-            tests(line) && lines.get(at + 1).is_some_and(|next| next.ends_with('{'))
-        });
+        let inline = lines
+            .iter()
+            .enumerate()
+            .position(|(at, line)| tests(line) && lines.get(at + 1).is_some_and(is_module));
         let end = inline.unwrap_or(lines.len());
         let mut code = Vec::new();
         for (at, line) in lines[..end].iter().enumerate() {
@@ -92,12 +97,7 @@ fn none(what: &str, found: Vec<String>) {
 
 /// Is it a file of tests as a whole?
 fn is_test(source: &Source) -> bool {
-    let path = &source.path;
-    path.ends_with("tests.rs")
-        || path.ends_with("/fuzz.rs")
-        || path.contains("/tests/")
-        || path.contains("/differential/")
-        || path.contains("/simulation/")
+    source.path.ends_with("/tests.rs")
 }
 
 #[test]
