@@ -1,6 +1,6 @@
 //! Interleavings that broke drafts of the protocol, as far as keys show them.
 
-use super::rig::Rig;
+use super::fixture::Fixture;
 use super::run::{Run, START_US, Seen, owner};
 use super::step::{JavaAct, Named, Place, Step, Who};
 use fairlock_core::{Kind, Mode, Rules, Snapshot};
@@ -32,10 +32,10 @@ const RELEASE: Step =
 
 /// Lives through the steps on both sides and shows what is stored then.
 #[track_caller]
-fn after(rig: &mut Rig, steps: &[Step]) -> Snapshot {
-    rig.reset(START_US);
+fn after(fixture: &mut Fixture, steps: &[Step]) -> Snapshot {
+    fixture.reset(START_US);
     let mut seen = Seen::new();
-    let mut run = Run::new(rig, Rules::default(), Snapshot::default(), &mut seen);
+    let mut run = Run::new(fixture, Rules::default(), Snapshot::default(), &mut seen);
     for step in steps {
         run.step(step).unwrap_or_else(|story| panic!("{step:?}: {story}"));
     }
@@ -46,9 +46,10 @@ fn after(rig: &mut Rig, steps: &[Step]) -> Snapshot {
 /// its own score from: 1970, so it was dropped unheard. Leaving takes the entry out at once.
 #[test]
 fn a06_who_leaves_is_nobodys_tail() {
-    let Some(mut rig) = Rig::start(Generation::Redis70) else { return };
+    let Some(mut fixture) = Fixture::start(Generation::Redis70) else { return };
     let java = Step::Java { waiter: 0, act: JAVA_WAITS };
-    let keys = after(&mut rig, &[acquire(0, Place::New), acquire(1, Place::New), leave(1), java]);
+    let keys =
+        after(&mut fixture, &[acquire(0, Place::New), acquire(1, Place::New), leave(1), java]);
     assert_eq!(keys.queue.len(), 1, "{keys:#?}");
     let score = *keys.scores.values().next().expect("Java's score");
     // The rest of the hold and Java's own allowance, as if nobody had been there.
@@ -60,9 +61,9 @@ fn a06_who_leaves_is_nobodys_tail() {
 /// score, which blocks Java for ever. One owner has one entry, whatever it sends.
 #[test]
 fn a07_an_owner_stands_once_and_keeps_its_place() {
-    let Some(mut rig) = Rig::start(Generation::Redis70) else { return };
+    let Some(mut fixture) = Fixture::start(Generation::Redis70) else { return };
     let keys = after(
-        &mut rig,
+        &mut fixture,
         &[
             acquire(0, Place::New),
             acquire(1, Place::New),
@@ -87,9 +88,9 @@ fn a07_an_owner_stands_once_and_keeps_its_place() {
 /// waits, and always the same.
 #[test]
 fn a21_a_java_waiter_makes_the_queue_keys_persistent() {
-    let Some(mut rig) = Rig::start(Generation::Redis70) else { return };
+    let Some(mut fixture) = Fixture::start(Generation::Redis70) else { return };
     let start = [acquire(0, Place::New), acquire(1, Place::New)];
-    let ours = after(&mut rig, &start);
+    let ours = after(&mut fixture, &start);
     assert_eq!(ours.queue_expires, Some(START_US / 1_000 + 86_400_000));
     assert_eq!(ours.scores_expires, ours.queue_expires);
     let mut steps = start.to_vec();
@@ -97,7 +98,7 @@ fn a21_a_java_waiter_makes_the_queue_keys_persistent() {
     for meets in [Step::Beat { client: 1, waiters: vec![1] }, acquire(2, Place::New)] {
         let mut steps = steps.clone();
         steps.push(meets);
-        let mixed = after(&mut rig, &steps);
+        let mixed = after(&mut fixture, &steps);
         assert_eq!((mixed.queue_expires, mixed.scores_expires), (None, None), "{mixed:#?}");
     }
 }
@@ -107,8 +108,8 @@ fn a21_a_java_waiter_makes_the_queue_keys_persistent() {
 /// the series rises over what Java wrote, also when the clock is set back.
 #[test]
 fn a22_a_token_series_beside_java_never_ends() {
-    let Some(mut rig) = Rig::start(Generation::Redis70) else { return };
-    let alone = after(&mut rig, &[acquire(0, Place::New)]);
+    let Some(mut fixture) = Fixture::start(Generation::Redis70) else { return };
+    let alone = after(&mut fixture, &[acquire(0, Place::New)]);
     assert_eq!(alone.token_expires, Some(START_US / 1_000 + 86_400_000));
     let mut steps = vec![
         acquire(0, Place::New),
@@ -116,7 +117,7 @@ fn a22_a_token_series_beside_java_never_ends() {
         Step::Java { waiter: 0, act: JAVA_WAITS },
         RELEASE,
     ];
-    let beside = after(&mut rig, &steps);
+    let beside = after(&mut fixture, &steps);
     assert_eq!(beside.hold.keys().next(), Some(&owner(1)), "{beside:#?}");
     assert_eq!(beside.token_expires, None, "{beside:#?}");
     steps.extend([
@@ -126,7 +127,7 @@ fn a22_a_token_series_beside_java_never_ends() {
         RELEASE,
         acquire(2, Place::New),
     ]);
-    let later = after(&mut rig, &steps);
+    let later = after(&mut fixture, &steps);
     assert_eq!(later.token_expires, None, "{later:#?}");
     assert_eq!(later.token, beside.token.map(|token| token + 2), "{later:#?}");
 }

@@ -1,7 +1,7 @@
 //! What scripts cost: how often each path calls which command, by the server's own count. No time, so it is the same
 //! on every machine. The figures are in `testing/guard/scripts.txt`; `scripts/guard --record` writes them.
 
-use super::rig::Rig;
+use super::fixture::Fixture;
 use super::run::{START_US, client, owner, request};
 use fairlock_core::{Acquire, Body, Kind, Mode, Op, Payload, Rules, Token};
 use fairlock_testkit::server::Generation;
@@ -114,45 +114,46 @@ fn leave(of: u64) -> Op {
 }
 
 /// Brings the lock to where a path begins. Says which token owner 0 has.
-fn prepare(rig: &mut Rig, kind: Kind, before: Before) -> Token {
-    rig.reset(START_US);
+fn prepare(fixture: &mut Fixture, kind: Kind, before: Before) -> Token {
+    fixture.reset(START_US);
     for number in 0..super::step::CLIENTS {
-        rig.inbox(client(number), true);
+        fixture.inbox(client(number), true);
     }
     let none = Token::new(1).expect("1 is a token");
     if matches!(before, Before::Nothing) {
         return none;
     }
-    let answer = rig.call(&Rules::default(), &acquire(kind, 0)).expect("free");
+    let answer = fixture.call(&Rules::default(), &acquire(kind, 0)).expect("free");
     let Body::Granted { token, .. } = answer.body else { panic!("{answer:?}") };
     match before {
         Before::Held(waiters) => {
             for of in 1..=waiters {
-                rig.call(&Rules::default(), &acquire(kind, of)).expect("queued");
+                fixture.call(&Rules::default(), &acquire(kind, of)).expect("queued");
             }
         }
         Before::Turns => {
-            rig.call(&Rules::default(), &acquire(kind, 1)).expect("queued");
-            rig.call(&Rules::default(), &release(kind, token, 0)).expect("handed to owner 1");
-            rig.call(&Rules::default(), &acquire(kind, 0)).expect("queued");
-            let granted = rig.messages().into_iter().find_map(|message| match message.payload {
-                Payload::Grant { grant, .. } => Some(grant.token),
-                _ => None,
-            });
+            fixture.call(&Rules::default(), &acquire(kind, 1)).expect("queued");
+            fixture.call(&Rules::default(), &release(kind, token, 0)).expect("handed to owner 1");
+            fixture.call(&Rules::default(), &acquire(kind, 0)).expect("queued");
+            let granted =
+                fixture.messages().into_iter().find_map(|message| match message.payload {
+                    Payload::Grant { grant, .. } => Some(grant.token),
+                    _ => None,
+                });
             let token = granted.expect("owner 1 was told");
             let back = Op::Release { kind, owner: owner(1), token, keep: 0, change: 1 };
-            rig.call(&Rules::default(), &back).expect("handed back");
+            fixture.call(&Rules::default(), &back).expect("handed back");
         }
         _ => {
-            rig.call(&Rules::default(), &release(kind, token, 0)).expect("released");
+            fixture.call(&Rules::default(), &release(kind, token, 0)).expect("released");
         }
     }
     token
 }
 
 /// How often the server has called which command, but for calls of a client's own.
-fn calls(rig: &mut Rig) -> BTreeMap<String, u64> {
-    let stats = rig.raw.call(&["INFO", "commandstats"]);
+fn calls(fixture: &mut Fixture) -> BTreeMap<String, u64> {
+    let stats = fixture.raw.call(&["INFO", "commandstats"]);
     let mut calls = BTreeMap::new();
     for line in stats.text().lines() {
         let Some((name, rest)) =
@@ -169,17 +170,17 @@ fn calls(rig: &mut Rig) -> BTreeMap<String, u64> {
 }
 
 /// One line for each path.
-fn measure(rig: &mut Rig) -> String {
+fn measure(fixture: &mut Fixture) -> String {
     let mut lines = HEAD.to_owned();
     for (path, kind, before, op) in PATHS {
-        let token = prepare(rig, kind, before);
+        let token = prepare(fixture, kind, before);
         let op = op(token);
-        rig.messages();
-        rig.raw.call(&["CONFIG", "RESETSTAT"]);
-        let answer = rig.call(&Rules::default(), &op).expect(path);
-        let calls = calls(rig);
+        fixture.messages();
+        fixture.raw.call(&["CONFIG", "RESETSTAT"]);
+        let answer = fixture.call(&Rules::default(), &op).expect(path);
+        let calls = calls(fixture);
         let grants =
-            rig.messages().into_iter().filter(|m| matches!(m.payload, Payload::Grant { .. }));
+            fixture.messages().into_iter().filter(|m| matches!(m.payload, Payload::Grant { .. }));
         let handed_on = matches!((op, before), (Op::Release { keep: 0, .. }, Before::Held(1..)));
         assert_eq!(grants.count(), usize::from(handed_on), "{path}: {answer:?}");
         let total: u64 = calls.values().sum();
@@ -195,8 +196,8 @@ fn measure(rig: &mut Rig) -> String {
 /// A path that calls one command more, or leaves its short way, is seen here, however fast the machine is.
 #[test]
 fn script_costs_are_those_on_record() {
-    let Some(mut rig) = Rig::start(Generation::Redis70) else { return };
-    let found = measure(&mut rig);
+    let Some(mut fixture) = Fixture::start(Generation::Redis70) else { return };
+    let found = measure(&mut fixture);
     let file = format!("{}/../../{RECORDED}", env!("CARGO_MANIFEST_DIR"));
     if std::env::var_os("FAIRLOCK_GUARD_RECORD").is_some() {
         std::fs::write(&file, &found).expect("the tree can be written");

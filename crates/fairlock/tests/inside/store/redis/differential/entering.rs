@@ -1,7 +1,7 @@
 //! Entering a queue while somebody holds the lock, which has a short way (`short_enter.lua`): what can be in the keys
 //! beside the usual, against the core: each alone on both ways, and with each other where the short way is there.
 
-use super::rig::Rig;
+use super::fixture::Fixture;
 use super::run::{Run, START_US, Seen, client, owner, request};
 use fairlock_core::{Acquire, Kind, Mode, Op, OwnerId, RequestId, Rules, Snapshot, SnapshotWaiter};
 use fairlock_testkit::server::Generation;
@@ -163,7 +163,7 @@ const OTHERS: [Other; 40] = [
 
 /// # Errors
 /// Where server and core differ, in the answer, a key or a message.
-fn enters(rig: &mut Rig, others: &[Other]) -> Result<(), String> {
+fn enters(fixture: &mut Fixture, others: &[Other]) -> Result<(), String> {
     let mut scene = usual();
     for (_, change) in others {
         change(&mut scene);
@@ -184,10 +184,10 @@ fn enters(rig: &mut Rig, others: &[Other]) -> Result<(), String> {
     if keys.hold.is_empty() {
         keys.hold_expires = None;
     }
-    rig.reset(START_US);
-    rig.write(&scene.keys);
+    fixture.reset(START_US);
+    fixture.write(&scene.keys);
     let mut seen = Seen::new();
-    let mut run = Run::new(rig, scene.rules, scene.keys, &mut seen);
+    let mut run = Run::new(fixture, scene.rules, scene.keys, &mut seen);
     if scene.given_up {
         run.both(&Op::Leave {
             kind: Kind::Fair,
@@ -203,10 +203,10 @@ fn enters(rig: &mut Rig, others: &[Other]) -> Result<(), String> {
 
 #[test]
 fn both_ways_into_a_queue_are_the_same() {
-    let Some(mut rig) = Rig::start(Generation::Redis70) else { return };
+    let Some(mut fixture) = Fixture::start(Generation::Redis70) else { return };
     let mut enter = |long_way, others: &[Other]| {
-        rig.long_way = long_way;
-        enters(&mut rig, others).unwrap_or_else(|story| {
+        fixture.long_way = long_way;
+        enters(&mut fixture, others).unwrap_or_else(|story| {
             let names: Vec<_> = others.iter().map(|(name, _)| *name).collect();
             panic!("{names:?}, long way {long_way}: {story}")
         });

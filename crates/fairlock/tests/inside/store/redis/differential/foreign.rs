@@ -2,7 +2,7 @@
 //! operation of every kind. It is refused with a typed error and nothing at all changes, or it is a hold of
 //! somebody and stays as it is, byte for byte and to the last ms of its TTL.
 
-use super::rig::Rig;
+use super::fixture::Fixture;
 use super::run::{START_US, owner, request};
 use super::step::HASHES;
 use super::wrong_type::ALL;
@@ -118,21 +118,21 @@ fn operations() -> Vec<Op> {
     all
 }
 
-fn put(rig: &mut Rig, shape: &Shape, key: &[u8], ttl: Option<u64>) {
+fn put(fixture: &mut Fixture, shape: &Shape, key: &[u8], ttl: Option<u64>) {
     let write: Vec<_> = shape
         .write
         .iter()
         .map(|word| if word == b"K" { key.to_vec() } else { word.clone() })
         .collect();
-    rig.raw.call(&write);
+    fixture.raw.call(&write);
     if let Some(ms) = ttl {
         let at = (START_US / 1_000 + ms).to_string();
-        assert_eq!(rig.raw.call(&[b"PEXPIREAT".as_slice(), key, at.as_bytes()]).int(), 1);
+        assert_eq!(fixture.raw.call(&[b"PEXPIREAT".as_slice(), key, at.as_bytes()]).int(), 1);
     }
 }
 
-fn everything(rig: &mut Rig) -> Value {
-    rig.raw.call(&["EVAL", ALL, "0"])
+fn everything(fixture: &mut Fixture) -> Value {
+    fixture.raw.call(&["EVAL", ALL, "0"])
 }
 
 fn entry(all: &Value, key: &[u8]) -> Option<Value> {
@@ -145,17 +145,17 @@ const TTLS: [Option<u64>; 2] = [None, Some(60_000)];
 #[test]
 fn d01_data_of_others_under_the_locks_name_stays_as_it_is() {
     for generation in [Generation::Redis62, Generation::Redis70, Generation::Valkey91] {
-        let Some(mut rig) = Rig::start(generation) else { continue };
-        let key = rig.keys.all()[0].clone();
+        let Some(mut fixture) = Fixture::start(generation) else { continue };
+        let key = fixture.keys.all()[0].clone();
         for shape in shapes() {
             for (number, op) in operations().iter().enumerate() {
                 for ttl in TTLS {
-                    rig.long_way = number % 2 == 0;
-                    rig.reset(START_US);
-                    put(&mut rig, &shape, &key, ttl);
-                    let before = everything(&mut rig);
-                    let found = rig.call(&Rules::default(), op);
-                    let after = everything(&mut rig);
+                    fixture.long_way = number % 2 == 0;
+                    fixture.reset(START_US);
+                    put(&mut fixture, &shape, &key, ttl);
+                    let before = everything(&mut fixture);
+                    let found = fixture.call(&Rules::default(), op);
+                    let after = everything(&mut fixture);
                     let is = if op.is_simple() { shape.strings } else { shape.hashes };
                     let story = || {
                         let words = String::from_utf8_lossy(&shape.write.join(&b' ')).into_owned();
@@ -172,7 +172,7 @@ fn d01_data_of_others_under_the_locks_name_stays_as_it_is() {
                         let named = found.as_ref().is_err_and(|error| error.contains(code));
                         assert!(named, "not {code}: {}", story());
                         assert_eq!(before, after, "refused, but changed: {}", story());
-                        assert_eq!(rig.messages(), [], "refused, but told: {}", story());
+                        assert_eq!(fixture.messages(), [], "refused, but told: {}", story());
                         continue;
                     }
                     assert!(found.is_ok(), "{}", story());
@@ -191,14 +191,14 @@ fn d01_data_of_others_under_the_locks_name_stays_as_it_is() {
 /// D1: a value that is gone by itself keeps nobody out, whatever it was.
 #[test]
 fn d01_data_of_others_that_has_expired_is_nothing() {
-    let Some(mut rig) = Rig::start(Generation::Redis70) else { return };
-    let key = rig.keys.all()[0].clone();
+    let Some(mut fixture) = Fixture::start(Generation::Redis70) else { return };
+    let key = fixture.keys.all()[0].clone();
     for shape in shapes() {
         for op in operations() {
-            rig.reset(START_US);
-            put(&mut rig, &shape, &key, Some(1));
-            rig.set_now(START_US + 2_000);
-            let found = rig.call(&Rules::default(), &op);
+            fixture.reset(START_US);
+            put(&mut fixture, &shape, &key, Some(1));
+            fixture.set_now(START_US + 2_000);
+            let found = fixture.call(&Rules::default(), &op);
             assert!(found.is_ok(), "{op:?}: {found:?}");
         }
     }
@@ -209,12 +209,12 @@ fn d01_data_of_others_that_has_expired_is_nothing() {
 #[test]
 fn d01_data_of_others_under_the_other_keys_stays_as_it_is() {
     for generation in [Generation::Redis62, Generation::Redis70, Generation::Valkey91] {
-        let Some(mut rig) = Rig::start(generation) else { continue };
+        let Some(mut fixture) = Fixture::start(generation) else { continue };
         // Queue, scores, token, order, state, beats.
         let right =
             [None, Some("RPUSH"), Some("ZADD"), None, Some("ZADD"), Some("HSET"), Some("ZADD")];
         for (at, right) in right.into_iter().enumerate().skip(1) {
-            let key = rig.keys.all()[at].clone();
+            let key = fixture.keys.all()[at].clone();
             for shape in shapes() {
                 let command = std::str::from_utf8(&shape.write[0]).expect("a command");
                 // A series that Java has begun: what is a number is a token.
@@ -226,20 +226,20 @@ fn d01_data_of_others_under_the_other_keys_stays_as_it_is() {
                     continue;
                 }
                 for (number, op) in operations().iter().enumerate() {
-                    rig.long_way = number % 2 == 0;
+                    fixture.long_way = number % 2 == 0;
                     let ttl = TTLS[number % TTLS.len()];
-                    rig.reset(START_US);
-                    put(&mut rig, &shape, &key, ttl);
-                    let before = everything(&mut rig);
-                    let found = rig.call(&Rules::default(), op);
-                    let after = everything(&mut rig);
+                    fixture.reset(START_US);
+                    put(&mut fixture, &shape, &key, ttl);
+                    let before = everything(&mut fixture);
+                    let found = fixture.call(&Rules::default(), op);
+                    let after = everything(&mut fixture);
                     let story = format!("key {at}, {command}, {ttl:?}, {op:?}: {found:?}");
                     if let Err(error) = &found {
                         let typed = error.contains("WRONGTYPE")
                             || at == 3 && error.contains("FAIRLOCK_TOKEN");
                         assert!(typed, "{story}");
                         assert_eq!(before, after, "{story}");
-                        assert_eq!(rig.messages(), [], "{story}");
+                        assert_eq!(fixture.messages(), [], "{story}");
                     } else {
                         assert_ne!(at, 3, "the token is always looked at: {story}");
                         assert_eq!(entry(&before, &key), entry(&after, &key), "{story}");

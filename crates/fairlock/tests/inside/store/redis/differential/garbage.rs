@@ -1,7 +1,7 @@
 //! Things that nobody who keeps to the protocol writes, in our own keys and in the queue: no operation fails for
 //! them, and whoever waits has its turn.
 
-use super::rig::Rig;
+use super::fixture::Fixture;
 use super::run::{START_US, client, owner, request};
 use fairlock_core::{Acquire, Body, Grant, Kind, Mode, Op, RequestId, Rules, Token};
 use fairlock_testkit::server::Generation;
@@ -78,50 +78,51 @@ struct Waiter {
     order: u64,
 }
 
-struct Bed<'a> {
-    rig: &'a mut Rig,
+struct Scene<'a> {
+    fixture: &'a mut Fixture,
     rules: Rules,
     waiters: Vec<Waiter>,
     token: Token,
     requests: u64,
 }
 
-impl<'a> Bed<'a> {
+impl<'a> Scene<'a> {
     /// One holds, two wait.
-    fn new(rig: &'a mut Rig) -> Self {
-        rig.reset(START_US);
+    fn new(fixture: &'a mut Fixture) -> Self {
+        fixture.reset(START_US);
         for number in 0..=COMES {
-            rig.inbox(client(number), true);
+            fixture.inbox(client(number), true);
         }
         let token = Token::new(1).expect("a token");
-        let mut bed =
-            Self { rig, rules: Rules::default(), waiters: Vec::new(), token, requests: 9 };
-        let Body::Granted { token, .. } = bed.call(&wants(HOLDS, request(HOLDS, 0), None)) else {
+        let mut scene =
+            Self { fixture, rules: Rules::default(), waiters: Vec::new(), token, requests: 9 };
+        let Body::Granted { token, .. } = scene.call(&wants(HOLDS, request(HOLDS, 0), None)) else {
             panic!("nobody has it")
         };
-        bed.token = token;
+        scene.token = token;
         for number in WAITS {
-            let Body::Queued { order, .. } = bed.call(&wants(number, request(number, 0), None))
+            let Body::Queued { order, .. } = scene.call(&wants(number, request(number, 0), None))
             else {
                 panic!("it is held")
             };
-            bed.waiters.push(Waiter { number, request: request(number, 0), order });
+            scene.waiters.push(Waiter { number, request: request(number, 0), order });
         }
-        bed
+        scene
     }
 
     #[track_caller]
     fn call(&mut self, op: &Op) -> Body {
-        match self.rig.call(&self.rules, op) {
+        match self.fixture.call(&self.rules, op) {
             Ok(answer) => answer.body,
             Err(error) => panic!("{op:?}: {error}"),
         }
     }
 
     fn write(&mut self, (key, words, _): &Garbage) {
-        let mut command = vec![words[0].clone().into_bytes(), self.rig.keys.all()[*key].clone()];
+        let mut command =
+            vec![words[0].clone().into_bytes(), self.fixture.keys.all()[*key].clone()];
         command.extend(words[1..].iter().map(|word| word.clone().into_bytes()));
-        self.rig.raw.call(&command);
+        self.fixture.raw.call(&command);
     }
 
     /// Heartbeats, returns and releases until nobody waits.
@@ -162,8 +163,8 @@ impl<'a> Bed<'a> {
             if self.waiters.is_empty() {
                 return;
             }
-            let now = self.rig.now_us();
-            self.rig.set_now(now + 2_000_000);
+            let now = self.fixture.now_us();
+            self.fixture.set_now(now + 2_000_000);
         }
         let left: Vec<_> = self.waiters.iter().map(|waiter| waiter.number).collect();
         panic!("{what}: {left:?} were not served");
@@ -224,23 +225,23 @@ fn firsts(token: Token) -> Vec<Op> {
 /// entry of ours without a score stayed for good.
 #[test]
 fn d13_garbage_stops_nobody() {
-    let Some(mut rig) = Rig::start(Generation::Redis70) else { return };
+    let Some(mut fixture) = Fixture::start(Generation::Redis70) else { return };
     let ops = firsts(Token::new(1).expect("a token")).len();
     for garbage in garbage() {
         for at in 0..ops {
-            let mut bed = Bed::new(&mut rig);
-            bed.write(&garbage);
-            let op = firsts(bed.token).swap_remove(at);
+            let mut scene = Scene::new(&mut fixture);
+            scene.write(&garbage);
+            let op = firsts(scene.token).swap_remove(at);
             let what = format!("{}, first {op:?}", garbage.2);
             println!("{what}");
-            let answer = bed.call(&op);
+            let answer = scene.call(&op);
             if matches!((&op, &answer), (Op::Acquire(a), Body::Queued { .. }) if a.owner == owner(COMES))
             {
                 let Op::Acquire(a) = op else { unreachable!("it matched") };
                 let Body::Queued { order, .. } = answer else { unreachable!("it matched") };
-                bed.waiters.push(Waiter { number: COMES, request: a.request, order });
+                scene.waiters.push(Waiter { number: COMES, request: a.request, order });
             }
-            bed.serve(&what);
+            scene.serve(&what);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! How long the token key lives (D17): a day from when the clock has passed the token, so that no series falls
 //! unless the clock goes back by more than that, and for as long as a hold is renewed.
 
-use super::rig::Rig;
+use super::fixture::Fixture;
 use super::run::{Run, START_US, Seen, owner, request};
 use fairlock_core::{Acquire, Body, Kind, Mode, Op, Rules, Snapshot, TOKEN_TTL_MS, Token};
 use fairlock_testkit::server::Generation;
@@ -36,13 +36,13 @@ fn ends(run: &Run<'_>) -> Option<u64> {
 }
 
 fn on_every_way(play: impl Fn(&mut Run<'_>, Kind)) {
-    let Some(mut rig) = Rig::start(Generation::Redis70) else { return };
+    let Some(mut fixture) = Fixture::start(Generation::Redis70) else { return };
     for kind in [Kind::Fair, Kind::Plain, Kind::Simple] {
         for long_way in [false, true] {
-            rig.reset(START_US);
-            rig.long_way = long_way;
+            fixture.reset(START_US);
+            fixture.long_way = long_way;
             let mut seen = Seen::new();
-            let mut run = Run::new(&mut rig, Rules::default(), Snapshot::default(), &mut seen);
+            let mut run = Run::new(&mut fixture, Rules::default(), Snapshot::default(), &mut seen);
             play(&mut run, kind);
         }
     }
@@ -56,7 +56,7 @@ fn d17_a_token_ends_a_day_after_its_time() {
         release(run, kind, token);
         let end = START_US / 1_000 + TOKEN_TTL_MS;
         assert_eq!((ends(run), TOKEN_TTL_MS), (Some(end), 86_400_000));
-        run.rig.set_now((end + 1) * 1_000);
+        run.fixture.set_now((end + 1) * 1_000);
         assert!(take(run, kind) > token);
     });
 }
@@ -68,13 +68,13 @@ fn d17_a_token_ahead_of_the_clock_outlives_that() {
     on_every_way(|run, kind| {
         let ahead = take(run, kind);
         release(run, kind, ahead);
-        run.rig.set_now(START_US - 20 * HOUR_US);
+        run.fixture.set_now(START_US - 20 * HOUR_US);
         run.adopt();
         let next = take(run, kind);
         assert_eq!(next.get(), ahead.get() + 1);
         release(run, kind, next);
         assert_eq!(ends(run), Some(next.get() / 1_000 + TOKEN_TTL_MS));
-        run.rig.set_now(START_US + 23 * HOUR_US);
+        run.fixture.set_now(START_US + 23 * HOUR_US);
         let last = take(run, kind);
         assert!(last > next, "{last} after {next}");
     });
@@ -91,12 +91,12 @@ fn the_last_token_is_that_of_the_hold_that_is_renewed() {
             // Its value names the token of each hold.
             return;
         }
-        let key = run.rig.keys.all()[3].clone();
+        let key = run.fixture.keys.all()[3].clone();
         let older = Token::new(token.get() - 1).unwrap();
         for lost in [false, true] {
-            run.rig.raw.call(&[b"SET".as_slice(), &key, older.to_string().as_bytes()]);
+            run.fixture.raw.call(&[b"SET".as_slice(), &key, older.to_string().as_bytes()]);
             if lost {
-                run.rig.raw.call(&[b"DEL".as_slice(), &key]);
+                run.fixture.raw.call(&[b"DEL".as_slice(), &key]);
             }
             run.adopt();
             let renew = Op::Renew { kind, owner: owner(0), token, ttl_ms: 30_000 };
@@ -115,17 +115,17 @@ fn d17_a_renewed_hold_keeps_its_token() {
     on_every_way(|run, kind| {
         let token = take(run, kind);
         for hours in [1, 11, 13, 24, 36, 47, 58, 70, 81, 92] {
-            run.rig.set_now(START_US + hours * HOUR_US);
+            run.fixture.set_now(START_US + hours * HOUR_US);
             let op = Op::Renew { kind, owner: owner(0), token, ttl_ms: 10 * 24 * 3_600_000 };
             assert_eq!(run.both(&op).unwrap().expect("an answer").body, Body::Renewed);
             let found = run.core().snapshot().token;
             assert_eq!(found, Some(token.get()), "after {hours} h");
         }
         // A series that Java began gets no end by it.
-        let key = run.rig.keys.all()[3].clone();
-        run.rig.raw.call(&[b"PERSIST".as_slice(), &key]);
+        let key = run.fixture.keys.all()[3].clone();
+        run.fixture.raw.call(&[b"PERSIST".as_slice(), &key]);
         run.adopt();
-        run.rig.set_now(START_US + 103 * HOUR_US);
+        run.fixture.set_now(START_US + 103 * HOUR_US);
         let op = Op::Renew { kind, owner: owner(0), token, ttl_ms: 10 * 24 * 3_600_000 };
         run.both(&op).unwrap();
         assert_eq!(ends(run), None);

@@ -1,7 +1,7 @@
 //! Values at their limits (F70, F73): typed errors or plain results, never a key that stays for
 //! ever.
 
-use super::rig::Rig;
+use super::fixture::Fixture;
 use super::run::{Run, START_US, Seen, owner, request};
 use fairlock_core::{
     Acquire, Body, Kind, MAX_HOLD_COUNT, MAX_LEASE_MS, Mode, Op, Rules, Snapshot, Token,
@@ -55,25 +55,25 @@ fn all_operations() -> Vec<Op> {
 /// A token that is no number below 2^53 refuses every operation, by name, and nothing changes.
 #[test]
 fn f73_a_token_that_is_none_refuses_every_operation() {
-    let Some(mut rig) = Rig::start(Generation::Redis70) else { return };
+    let Some(mut fixture) = Fixture::start(Generation::Redis70) else { return };
     let tokens = ["", "abc", "-1", "1.5", "1e3", "9007199254740992", "1234567890123456789"];
     for text in tokens {
         for op in all_operations() {
-            rig.reset(START_US);
-            let [lock, queue, scores, token, ..] = rig.keys.all();
+            fixture.reset(START_US);
+            let [lock, queue, scores, token, ..] = fixture.keys.all();
             let id = owner(0).to_bytes();
             let at = (START_US / 1_000 + 9_000).to_string().into_bytes();
-            rig.raw.call(&[b"HSET".as_slice(), &lock, &id, b"1"]);
-            rig.raw.call(&[b"PEXPIREAT".as_slice(), &lock, &at]);
-            rig.raw.call(&[b"RPUSH".as_slice(), &queue, b"somebody"]);
-            rig.raw.call(&[b"ZADD".as_slice(), &scores, &at, b"somebody"]);
-            rig.raw.call(&[b"SET".as_slice(), &token, text.as_bytes()]);
-            let before = rig.dump(&[request(0, 0)].into());
-            let found = rig.call(&Rules::default(), &op);
+            fixture.raw.call(&[b"HSET".as_slice(), &lock, &id, b"1"]);
+            fixture.raw.call(&[b"PEXPIREAT".as_slice(), &lock, &at]);
+            fixture.raw.call(&[b"RPUSH".as_slice(), &queue, b"somebody"]);
+            fixture.raw.call(&[b"ZADD".as_slice(), &scores, &at, b"somebody"]);
+            fixture.raw.call(&[b"SET".as_slice(), &token, text.as_bytes()]);
+            let before = fixture.dump(&[request(0, 0)].into());
+            let found = fixture.call(&Rules::default(), &op);
             let named = found.as_ref().is_err_and(|error| error.contains("FAIRLOCK_TOKEN"));
             assert!(named, "{text:?}, {op:?}: {found:?}");
-            assert_eq!(rig.messages(), [], "{text:?}, {op:?}");
-            assert_eq!(rig.dump(&[request(0, 0)].into()), before, "{text:?}, {op:?}");
+            assert_eq!(fixture.messages(), [], "{text:?}, {op:?}");
+            assert_eq!(fixture.dump(&[request(0, 0)].into()), before, "{text:?}, {op:?}");
         }
     }
 }
@@ -81,19 +81,19 @@ fn f73_a_token_that_is_none_refuses_every_operation() {
 /// The last token but one is granted, and the next acquisition refused: none is given twice.
 #[test]
 fn f73_the_series_ends_below_2_to_the_53() {
-    let Some(mut rig) = Rig::start(Generation::Redis70) else { return };
-    rig.reset(START_US);
-    let token = rig.keys.all()[3].clone();
-    rig.raw.call(&[b"SET".as_slice(), &token, b"9007199254740989"]);
-    let last = rig.call(&Rules::default(), &acquire(Kind::Fair, 1_000, false)).unwrap().body;
+    let Some(mut fixture) = Fixture::start(Generation::Redis70) else { return };
+    fixture.reset(START_US);
+    let token = fixture.keys.all()[3].clone();
+    fixture.raw.call(&[b"SET".as_slice(), &token, b"9007199254740989"]);
+    let last = fixture.call(&Rules::default(), &acquire(Kind::Fair, 1_000, false)).unwrap().body;
     let Body::Granted { token, .. } = last else { panic!("{last:?}") };
     assert_eq!(token.get(), 9_007_199_254_740_990);
     let release = Op::Release { kind: Kind::Fair, owner: owner(0), token, keep: 0, change: 1 };
-    assert_eq!(rig.call(&Rules::default(), &release).unwrap().body, Body::Released);
-    let next = rig.call(&Rules::default(), &acquire(Kind::Fair, 1_000, false)).unwrap().body;
+    assert_eq!(fixture.call(&Rules::default(), &release).unwrap().body, Body::Released);
+    let next = fixture.call(&Rules::default(), &acquire(Kind::Fair, 1_000, false)).unwrap().body;
     let Body::Granted { token, .. } = next else { panic!("{next:?}") };
     assert_eq!(token.get(), 9_007_199_254_740_991);
-    let end = rig.call(&Rules::default(), &acquire(Kind::Plain, 1_000, false));
+    let end = fixture.call(&Rules::default(), &acquire(Kind::Plain, 1_000, false));
     assert!(end.is_err_and(|error| error.contains("FAIRLOCK_TOKEN")));
 }
 
@@ -102,15 +102,15 @@ fn f73_the_series_ends_below_2_to_the_53() {
 /// waits is refused, and not handed a token that there is not.
 #[test]
 fn d14_the_last_token_of_all_is_renewed_and_released() {
-    let Some(mut rig) = Rig::start(Generation::Redis70) else { return };
+    let Some(mut fixture) = Fixture::start(Generation::Redis70) else { return };
     for kind in [Kind::Fair, Kind::Plain, Kind::Simple] {
         for long_way in [false, true] {
-            rig.reset(START_US);
-            rig.long_way = long_way;
-            let key = rig.keys.all()[3].clone();
-            rig.raw.call(&[b"SET".as_slice(), &key, b"9007199254740990"]);
+            fixture.reset(START_US);
+            fixture.long_way = long_way;
+            let key = fixture.keys.all()[3].clone();
+            fixture.raw.call(&[b"SET".as_slice(), &key, b"9007199254740990"]);
             let mut seen = Seen::new();
-            let mut run = Run::new(&mut rig, Rules::default(), Snapshot::default(), &mut seen);
+            let mut run = Run::new(&mut fixture, Rules::default(), Snapshot::default(), &mut seen);
             run.adopt();
             let answer = run.both(&acquire(kind, 30_000, false)).unwrap().unwrap();
             let Body::Granted { token, .. } = answer.body else { panic!("{answer:?}") };
@@ -133,17 +133,17 @@ fn d14_the_last_token_of_all_is_renewed_and_released() {
     }
     // A waiter that entered before is not served by the release, by the short way nor the long one.
     for long_way in [false, true] {
-        rig.reset(START_US);
-        rig.long_way = long_way;
-        rig.inbox(owner(1).client().unwrap(), true);
+        fixture.reset(START_US);
+        fixture.long_way = long_way;
+        fixture.inbox(owner(1).client().unwrap(), true);
         let mut seen = Seen::new();
-        let mut run = Run::new(&mut rig, Rules::default(), Snapshot::default(), &mut seen);
+        let mut run = Run::new(&mut fixture, Rules::default(), Snapshot::default(), &mut seen);
         run.both(&acquire(Kind::Fair, 30_000, false)).unwrap();
         let Op::Acquire(other) = acquire(Kind::Fair, 30_000, false) else { unreachable!() };
         let other = Acquire { owner: owner(1), request: request(1, 0), ..other };
         run.both(&Op::Acquire(other)).unwrap();
-        let key = run.rig.keys.all()[3].clone();
-        run.rig.raw.call(&[b"SET".as_slice(), &key, b"9007199254740991"]);
+        let key = run.fixture.keys.all()[3].clone();
+        run.fixture.raw.call(&[b"SET".as_slice(), &key, b"9007199254740991"]);
         run.adopt();
         let token = Token::new(9_007_199_254_740_991).unwrap();
         let release = Op::Release { kind: Kind::Fair, owner: owner(0), token, keep: 0, change: 1 };
@@ -156,13 +156,14 @@ fn d14_the_last_token_of_all_is_renewed_and_released() {
 /// lock's key and ours always end by themselves (the core's C8, compared key by key).
 #[test]
 fn f70_limits_leave_no_key_without_a_ttl() {
-    let Some(mut rig) = Rig::start(Generation::Redis70) else { return };
+    let Some(mut fixture) = Fixture::start(Generation::Redis70) else { return };
     for kind in [Kind::Fair, Kind::Plain] {
         for lease_ms in [1, MAX_LEASE_MS] {
             for shared_owner in [false, true] {
-                rig.reset(START_US);
+                fixture.reset(START_US);
                 let mut seen = Seen::new();
-                let mut run = Run::new(&mut rig, Rules::default(), Snapshot::default(), &mut seen);
+                let mut run =
+                    Run::new(&mut fixture, Rules::default(), Snapshot::default(), &mut seen);
                 let answer = run.both(&acquire(kind, lease_ms, shared_owner)).unwrap();
                 let Some(Body::Granted { token, ttl_ms }) = answer.map(|answer| answer.body) else {
                     panic!("{kind:?}, {lease_ms}: not granted");
@@ -191,21 +192,21 @@ fn f70_limits_leave_no_key_without_a_ttl() {
 /// operation, and is not a raw error of Lua.
 #[test]
 fn f70_any_text_as_a_count_is_borne() {
-    let Some(mut rig) = Rig::start(Generation::Redis70) else { return };
+    let Some(mut fixture) = Fixture::start(Generation::Redis70) else { return };
     for text in ["abc", "", "nan", "inf", "-inf", "0x10", "9223372036854775807", "1e400", "-1"] {
-        rig.reset(START_US);
+        fixture.reset(START_US);
         let rules = Rules::default();
-        let granted = rig.call(&rules, &acquire(Kind::Fair, 30_000, true)).unwrap().body;
+        let granted = fixture.call(&rules, &acquire(Kind::Fair, 30_000, true)).unwrap().body;
         let Body::Granted { token, .. } = granted else { panic!("{granted:?}") };
-        let lock = rig.keys.all()[0].clone();
-        rig.raw.call(&[b"HSET".as_slice(), &lock, &owner(0).to_bytes(), text.as_bytes()]);
+        let lock = fixture.keys.all()[0].clone();
+        fixture.raw.call(&[b"HSET".as_slice(), &lock, &owner(0).to_bytes(), text.as_bytes()]);
         for op in [
             Op::Inspect { kind: Kind::Fair, limit: 1 },
             acquire(Kind::Fair, 30_000, false),
             Op::Renew { kind: Kind::Fair, owner: owner(0), token, ttl_ms: 5_000 },
             Op::Release { kind: Kind::Fair, owner: owner(0), token, keep: 0, change: 1 },
         ] {
-            let found = rig.call(&rules, &op);
+            let found = fixture.call(&rules, &op);
             let named = found.as_ref().is_err_and(|error| error.contains("FAIRLOCK_KIND"));
             assert!(named, "{text:?}, {op:?}: {found:?}");
         }

@@ -13,13 +13,14 @@
 //! - `costs`: how many commands each path of a script calls, beside what is on record;
 //! - `vectors`: the golden vectors of `testing/vectors`, the scripts alone.
 //!
-//! The rest is the test bed: `rig` (a server and its connections), `dump` (keys to a `Snapshot`),
+//! The rest is what they share: `fixture` (a server and its connections), `dump` (keys to a `Snapshot`),
 //! `step`, `resolve`, `others` (what can happen), `run` (both sides), `host` (the third), `shrink`.
 
 mod attacks;
 mod costs;
 mod dump;
 mod entering;
+mod fixture;
 mod foreign;
 mod garbage;
 #[cfg(feature = "sqlite")]
@@ -31,7 +32,6 @@ mod pressure;
 mod random;
 mod regression;
 mod resolve;
-mod rig;
 mod rng;
 mod run;
 mod shrink;

@@ -1,13 +1,13 @@
 //! What happens to the keys beside our operations: Java, and whoever meddles.
 
-use super::rig::NAME;
+use super::fixture::NAME;
 use super::run::{Run, client, owner, request};
 use super::step::{End, Fault, JavaAct, Member, Written};
 use fairlock_core::OwnerId;
 
 impl Run<'_> {
     pub(super) fn java_owner(&self, waiter: u64) -> OwnerId {
-        let java = &self.rig.java[waiter as usize % 2];
+        let java = &self.fixture.java[waiter as usize % 2];
         OwnerId::parse(java.owner(1 + waiter as i64 / 2).as_bytes())
     }
 
@@ -16,7 +16,7 @@ impl Run<'_> {
             // Java's scripts fail there, as ours do.
             return;
         }
-        let java = &mut self.rig.java[waiter as usize % 2];
+        let java = &mut self.fixture.java[waiter as usize % 2];
         let (lock, thread) = (NAME, 1 + waiter as i64 / 2);
         match act {
             JavaAct::Acquire { wait_ms, lease_ms } => {
@@ -48,9 +48,9 @@ impl Run<'_> {
     }
 
     pub(super) fn meddle(&mut self, fault: Fault) {
-        let [lock, queue, scores, token, order, state, beats] = self.rig.keys.all();
-        let key = |at: usize| self.rig.keys.all()[at].clone();
-        let now_us = self.rig.now_us();
+        let [lock, queue, scores, token, order, state, beats] = self.fixture.keys.all();
+        let key = |at: usize| self.fixture.keys.all()[at].clone();
+        let now_us = self.fixture.now_us();
         let now_ms = now_us / 1_000;
         let text = |number: i64| number.to_string().into_bytes();
         let push = |end: End| match end {
@@ -161,7 +161,7 @@ impl Run<'_> {
             Fault::TokenIs(value) => vec![vec![word("SET"), token, word(value)]],
         };
         for command in commands {
-            self.rig.raw.call(&command);
+            self.fixture.raw.call(&command);
         }
         self.count("fault");
     }

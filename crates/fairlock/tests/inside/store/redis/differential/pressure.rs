@@ -1,7 +1,7 @@
 //! A server without free memory (F28, A3, A20): what frees or keeps works, what takes is refused
 //! and leaves nothing, and no grant is published without its hold.
 
-use super::rig::Rig;
+use super::fixture::Fixture;
 use super::rng::{Rng, seed};
 use super::run::{Found, Run, START_US, Seen};
 use super::step::{Named, Place, Plan, Step, Who};
@@ -19,9 +19,9 @@ impl Run<'_> {
     /// differ.
     fn without_memory(&mut self, op: &Op) -> Result<Option<Body>, String> {
         let before = self.ask_nothing();
-        self.rig.raw.call(&["CONFIG", "SET", "maxmemory", "1"]);
+        self.fixture.raw.call(&["CONFIG", "SET", "maxmemory", "1"]);
         let found = self.ask(op);
-        self.rig.raw.call(&["CONFIG", "SET", "maxmemory", "0"]);
+        self.fixture.raw.call(&["CONFIG", "SET", "maxmemory", "0"]);
         let refused = found.result.as_ref().is_err_and(|error| error.contains("OOM"));
         if !refused {
             return Ok(self.judge(op, found)?.map(|answer| answer.body));
@@ -36,7 +36,7 @@ impl Run<'_> {
 }
 
 fn random_histories(generation: Generation) {
-    let Some(mut rig) = Rig::start(generation) else { return };
+    let Some(mut fixture) = Fixture::start(generation) else { return };
     let mut seed = seed();
     println!("FAIRLOCK_SEED={seed} on {}", generation.name());
     let mut seen = Seen::new();
@@ -44,9 +44,9 @@ fn random_histories(generation: Generation) {
     while operations < OPERATIONS {
         let mut rng = Rng::new(seed);
         let plan = Plan::draw(seed);
-        rig.long_way = seed.is_multiple_of(3);
-        rig.reset(START_US);
-        let mut run = Run::new(&mut rig, plan.rules.clone(), Snapshot::default(), &mut seen);
+        fixture.long_way = seed.is_multiple_of(3);
+        fixture.reset(START_US);
+        let mut run = Run::new(&mut fixture, plan.rules.clone(), Snapshot::default(), &mut seen);
         for step in &plan.steps {
             let result = if step.is_operation() && !run.is_garbage() && rng.chance(30) {
                 operations += 1;
@@ -99,10 +99,10 @@ fn acquire(owner: u64) -> Step {
 fn a03_a20_a_lock_lives_through_a_server_without_memory() {
     use fairlock_core::Body::*;
     for generation in Generation::ALL {
-        let Some(mut rig) = Rig::start(generation) else { continue };
-        rig.reset(START_US);
+        let Some(mut fixture) = Fixture::start(generation) else { continue };
+        fixture.reset(START_US);
         let mut seen = Seen::new();
-        let mut run = Run::new(&mut rig, Rules::default(), Snapshot::default(), &mut seen);
+        let mut run = Run::new(&mut fixture, Rules::default(), Snapshot::default(), &mut seen);
         run.step(&acquire(0)).unwrap();
         run.step(&acquire(1)).unwrap();
         run.step(&Step::Time(1_000_000)).unwrap();

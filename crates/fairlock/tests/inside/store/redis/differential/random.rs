@@ -1,6 +1,6 @@
 //! Random histories. `FAIRLOCK_SEED` replays one, `FAIRLOCK_DIFF_OPS` says how many operations.
 
-use super::rig::Rig;
+use super::fixture::Fixture;
 use super::rng::seed;
 use super::run::{Seen, run};
 use super::shrink::shrink;
@@ -52,7 +52,7 @@ const EXPECTED: [&str; 37] = [
 ];
 
 fn agree(generation: Generation, default_operations: usize) {
-    let Some(mut rig) = Rig::start(generation) else { return };
+    let Some(mut fixture) = Fixture::start(generation) else { return };
     let wanted = match std::env::var("FAIRLOCK_DIFF_OPS") {
         Ok(text) => text.parse().expect("FAIRLOCK_DIFF_OPS is a number"),
         Err(_) => default_operations,
@@ -64,9 +64,9 @@ fn agree(generation: Generation, default_operations: usize) {
     let mut seed = first;
     while operations < wanted {
         let plan = Plan::draw(seed);
-        rig.long_way = seed.is_multiple_of(3);
-        if let Err(mismatch) = run(&mut rig, &plan, &mut seen) {
-            let (plan, mismatch) = shrink(&mut rig, &plan, mismatch);
+        fixture.long_way = seed.is_multiple_of(3);
+        if let Err(mismatch) = run(&mut fixture, &plan, &mut seen) {
+            let (plan, mismatch) = shrink(&mut fixture, &plan, mismatch);
             panic!(
                 "FAIRLOCK_SEED={seed} on {}, {:?}\n{:#?}\n{}",
                 generation.name(),

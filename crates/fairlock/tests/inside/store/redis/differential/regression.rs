@@ -1,6 +1,6 @@
 //! Differences that the random histories found, each as short as it got, under its story.
 
-use super::rig::Rig;
+use super::fixture::Fixture;
 use super::run::{Run, START_US, Seen, owner, run};
 use super::step::{End, Fault, JavaAct, Member, Named, Place, Plan, Step, Who};
 use fairlock_core::{Kind, MAX_LEASE_MS, MENDED_MAX, Mode, OwnerId, Rules, Snapshot};
@@ -8,9 +8,9 @@ use fairlock_testkit::server::Generation;
 
 #[track_caller]
 fn agree(rules: Rules, steps: &[Step]) {
-    let Some(mut rig) = Rig::start(Generation::Redis70) else { return };
+    let Some(mut fixture) = Fixture::start(Generation::Redis70) else { return };
     let plan = Plan { rules, steps: steps.to_vec() };
-    if let Err(mismatch) = run(&mut rig, &plan, &mut Seen::new()) {
+    if let Err(mismatch) = run(&mut fixture, &plan, &mut Seen::new()) {
         panic!("step {}: {}", mismatch.at, mismatch.story);
     }
 }
@@ -51,11 +51,11 @@ fn an_acquire_never_removes_its_own_caller() {
 /// minute in which nobody waited: the cancellation driver found a key left.
 #[test]
 fn a_heartbeat_after_everybody_left_leaves_nothing() {
-    let Some(mut rig) = Rig::start(Generation::Redis70) else { return };
+    let Some(mut fixture) = Fixture::start(Generation::Redis70) else { return };
     let steps = [Step::Beat { client: 1, waiters: vec![1] }];
-    rig.reset(START_US);
+    fixture.reset(START_US);
     let mut seen = Seen::new();
-    let mut run = Run::new(&mut rig, Rules::default(), Snapshot::default(), &mut seen);
+    let mut run = Run::new(&mut fixture, Rules::default(), Snapshot::default(), &mut seen);
     for step in &steps {
         run.step(step).unwrap();
     }
@@ -66,14 +66,14 @@ fn a_heartbeat_after_everybody_left_leaves_nothing() {
 /// queue stays as it is, on both sides the same.
 #[test]
 fn d33_a_queue_is_mended_up_to_a_bound() {
-    let Some(mut rig) = Rig::start(Generation::Redis70) else { return };
+    let Some(mut fixture) = Fixture::start(Generation::Redis70) else { return };
     for (members, mended) in [(MENDED_MAX, true), (MENDED_MAX + 1, false)] {
-        rig.reset(START_US);
+        fixture.reset(START_US);
         let queue = (0..members).map(|n| OwnerId::parse(format!("stranger:{n}").as_bytes()));
         let start = Snapshot { queue: queue.collect(), ..Snapshot::default() };
-        rig.write(&start);
+        fixture.write(&start);
         let mut seen = Seen::new();
-        let mut run = Run::new(&mut rig, Rules::default(), start, &mut seen);
+        let mut run = Run::new(&mut fixture, Rules::default(), start, &mut seen);
         run.step(&Step::Beat { client: 1, waiters: vec![1] }).unwrap();
         assert_eq!(run.core().snapshot().scores.len() == members, mended);
     }
@@ -278,12 +278,12 @@ fn a_key_without_a_ttl_is_borne_and_mended() {
 /// and they were dropped alive.
 #[test]
 fn a_head_that_java_dropped_hides_no_foreign_waiter() {
-    let Some(mut rig) = Rig::start(Generation::Redis70) else { return };
-    rig.reset(START_US);
+    let Some(mut fixture) = Fixture::start(Generation::Redis70) else { return };
+    fixture.reset(START_US);
     let rules = Rules { presence: false, ..Rules::default() };
     let wait = JavaAct::Acquire { wait_ms: 300_000, lease_ms: 30_000 };
     let mut seen = Seen::new();
-    let mut run = Run::new(&mut rig, rules.clone(), Snapshot::default(), &mut seen);
+    let mut run = Run::new(&mut fixture, rules.clone(), Snapshot::default(), &mut seen);
     for step in [
         acquire(0, Mode::Wait, Place::New),
         acquire(3, Mode::Wait, Place::New),
@@ -306,12 +306,12 @@ fn a_head_that_java_dropped_hides_no_foreign_waiter() {
 /// spared for as long as a head that nobody hears; then it is dropped, and ours behind it served.
 #[test]
 fn a_stale_java_head_that_listens_is_spared_for_a_while() {
-    let Some(mut rig) = Rig::start(Generation::Redis70) else { return };
-    rig.reset(START_US);
+    let Some(mut fixture) = Fixture::start(Generation::Redis70) else { return };
+    fixture.reset(START_US);
     let rules = Rules { presence: false, ..Rules::default() };
     let wait = JavaAct::Acquire { wait_ms: 300_000, lease_ms: 30_000 };
     let mut seen = Seen::new();
-    let mut run = Run::new(&mut rig, rules, Snapshot::default(), &mut seen);
+    let mut run = Run::new(&mut fixture, rules, Snapshot::default(), &mut seen);
     let stale = |k: &Snapshot| k.queue.iter().any(|owner| !owner.is_ours());
     for (step, is_spared) in [
         (acquire(0, Mode::Wait, Place::New), false),
@@ -336,10 +336,10 @@ fn a_stale_java_head_that_listens_is_spared_for_a_while() {
 /// The score of owner 1 after these steps, in ms ahead of the beginning, as core and Lua have it.
 #[track_caller]
 fn score_of_1(rules: Rules, steps: &[Step]) -> Option<i64> {
-    let mut rig = Rig::start(Generation::Redis70)?;
-    rig.reset(START_US);
+    let mut fixture = Fixture::start(Generation::Redis70)?;
+    fixture.reset(START_US);
     let mut seen = Seen::new();
-    let mut run = Run::new(&mut rig, rules, Snapshot::default(), &mut seen);
+    let mut run = Run::new(&mut fixture, rules, Snapshot::default(), &mut seen);
     for step in steps {
         run.step(step).unwrap_or_else(|story| panic!("{step:?}: {story}"));
     }
@@ -441,11 +441,11 @@ fn a_state_that_is_made_anew_has_a_new_ttl() {
 
 /// What the server and the core know after `steps`, in which they agree.
 fn after(steps: &[Step]) -> Option<Snapshot> {
-    let mut rig = Rig::start(Generation::Redis70)?;
-    rig.reset(START_US);
+    let mut fixture = Fixture::start(Generation::Redis70)?;
+    fixture.reset(START_US);
     let mut seen = Seen::new();
     let rules = Rules { presence: false, ..Rules::default() };
-    let mut run = Run::new(&mut rig, rules, Snapshot::default(), &mut seen);
+    let mut run = Run::new(&mut fixture, rules, Snapshot::default(), &mut seen);
     for step in steps {
         run.step(step).unwrap_or_else(|story| panic!("{step:?}: {story}"));
     }

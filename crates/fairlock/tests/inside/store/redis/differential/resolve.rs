@@ -31,12 +31,12 @@ impl Run<'_> {
         match step {
             Step::Acquire { kind, owner: who, request: number, lease_ms, mode, .. } => {
                 let Step::Acquire { place, late, sure, shared, .. } = step else { unreachable!() };
-                let now_ms = self.rig.now_us() / 1_000;
+                let now_ms = self.fixture.now_us() / 1_000;
                 let id = owner(*who);
                 let order = match place {
                     Place::New => None,
                     Place::Old => self.orders.get(&id).copied(),
-                    Place::Ago(us) => Some(self.rig.now_us() - us),
+                    Place::Ago(us) => Some(self.fixture.now_us() - us),
                 };
                 Op::Acquire(Acquire {
                     kind: *kind,

@@ -1,7 +1,7 @@
 //! One run: every step against the server and against the core, and the first difference.
 
 use super::dump::Dump;
-use super::rig::Rig;
+use super::fixture::Fixture;
 use super::step::{Plan, Step};
 use fairlock_core::{
     Answer, ClientId, CoreError, Effect, LockState, Op, OwnerId, RequestId, Rules, Snapshot,
@@ -34,7 +34,7 @@ pub(super) struct Found {
 
 /// A run under way.
 pub(super) struct Run<'a> {
-    pub(super) rig: &'a mut Rig,
+    pub(super) fixture: &'a mut Fixture,
     rules: Rules,
     pub(super) core: LockState,
     /// The token key holds no number: the core cannot say what happens.
@@ -51,9 +51,9 @@ pub(super) struct Run<'a> {
 ///
 /// # Errors
 /// The first difference.
-pub(super) fn run(rig: &mut Rig, plan: &Plan, seen: &mut Seen) -> Result<(), Mismatch> {
-    rig.reset(START_US);
-    let mut run = Run::new(rig, plan.rules.clone(), Snapshot::default(), seen);
+pub(super) fn run(fixture: &mut Fixture, plan: &Plan, seen: &mut Seen) -> Result<(), Mismatch> {
+    fixture.reset(START_US);
+    let mut run = Run::new(fixture, plan.rules.clone(), Snapshot::default(), seen);
     for (at, step) in plan.steps.iter().enumerate() {
         run.step(step).map_err(|story| Mismatch { at, story })?;
     }
@@ -76,11 +76,16 @@ pub(super) fn request(owner: u64, number: u64) -> RequestId {
 
 impl<'a> Run<'a> {
     /// Goes on from `start`, which the server already has.
-    pub(super) fn new(rig: &'a mut Rig, rules: Rules, start: Snapshot, seen: &'a mut Seen) -> Self {
+    pub(super) fn new(
+        fixture: &'a mut Fixture,
+        rules: Rules,
+        start: Snapshot,
+        seen: &'a mut Seen,
+    ) -> Self {
         #[cfg(feature = "sqlite")]
-        rig.host.set(rig.now_us(), &start);
+        fixture.host.set(fixture.now_us(), &start);
         Self {
-            rig,
+            fixture,
             rules,
             core: LockState::from_snapshot(start),
             garbage: false,
@@ -96,7 +101,7 @@ impl<'a> Run<'a> {
         if let Op::Leave { request, bury: true, .. } = op {
             self.burials.insert(*request);
         }
-        self.rig.call(&self.rules, op)
+        self.fixture.call(&self.rules, op)
     }
 
     /// Whether the token key holds no number, so that the core cannot say what happens.
@@ -106,7 +111,7 @@ impl<'a> Run<'a> {
 
     /// All that is stored.
     pub(super) fn ask_nothing(&mut self) -> Dump {
-        self.rig.dump(&self.burials)
+        self.fixture.dump(&self.burials)
     }
 
     pub(super) fn core(&self) -> &LockState {
@@ -121,17 +126,17 @@ impl<'a> Run<'a> {
                     // server may have dropped it already, or not yet.
                     self.adopt();
                 }
-                let now = self.rig.now_us().checked_add_signed(*by).expect("within reason");
-                self.rig.set_now(now.max(1_000_000_000_000));
+                let now = self.fixture.now_us().checked_add_signed(*by).expect("within reason");
+                self.fixture.set_now(now.max(1_000_000_000_000));
             }
             Step::RoundTime(unit) => {
-                let now = self.rig.now_us();
-                self.rig.set_now((now / unit + 1) * unit);
+                let now = self.fixture.now_us();
+                self.fixture.set_now((now / unit + 1) * unit);
             }
-            Step::Inbox { client: number, on } => self.rig.inbox(client(*number), *on),
+            Step::Inbox { client: number, on } => self.fixture.inbox(client(*number), *on),
             Step::JavaListens { waiter, on } => {
                 let owner = self.java_owner(*waiter);
-                self.rig.listens(&owner, *on);
+                self.fixture.listens(&owner, *on);
             }
             Step::Java { waiter, act } => {
                 self.java(*waiter, *act);
@@ -164,8 +169,8 @@ impl<'a> Run<'a> {
     /// Lets the server do `op`, and looks at all that can be seen of it.
     pub(super) fn ask(&mut self, op: &Op) -> Found {
         let result = self.call(op);
-        let heard = self.rig.messages();
-        let dump = self.rig.dump(&self.burials);
+        let heard = self.fixture.messages();
+        let dump = self.fixture.dump(&self.burials);
         Found { result, heard, dump }
     }
 
@@ -174,8 +179,8 @@ impl<'a> Run<'a> {
     /// # Errors
     /// Both sides, where they differ.
     pub(super) fn judge(&mut self, op: &Op, found: Found) -> Result<Option<Answer>, String> {
-        let now_us = self.rig.now_us();
-        let world = self.rig.present.clone();
+        let now_us = self.fixture.now_us();
+        let world = self.fixture.present.clone();
         let before = self.core.snapshot().clone();
         let core = &mut self.core;
         let rules = &self.rules;
@@ -184,7 +189,7 @@ impl<'a> Run<'a> {
             format!("{op:?}\nat {now_us} us\nbefore {before:#?}\nthe core panics: {}", says(&panic))
         })?;
         #[cfg(feature = "sqlite")]
-        self.rig
+        self.fixture
             .host
             .check(now_us, op, rules, &world, &expected, core.snapshot())
             .map_err(|story| format!("{story}\nat {now_us} us\nbefore {before:#?}"))?;
@@ -244,7 +249,7 @@ impl<'a> Run<'a> {
 
     /// A token that is no number: the call is refused and nothing changes.
     fn refused(&mut self, op: &Op) -> Result<(), String> {
-        let before = self.rig.dump(&self.burials);
+        let before = self.fixture.dump(&self.burials);
         if before.garbage.is_none() {
             // It has expired meanwhile.
             self.adopt();
@@ -305,11 +310,11 @@ impl<'a> Run<'a> {
 
     /// What others did to the keys becomes the core's state.
     pub(super) fn adopt(&mut self) {
-        self.rig.messages();
-        let dump = self.rig.dump(&self.burials);
+        self.fixture.messages();
+        let dump = self.fixture.dump(&self.burials);
         self.garbage = dump.garbage.is_some();
         #[cfg(feature = "sqlite")]
-        self.rig.host.set(self.rig.now_us(), &dump.snapshot);
+        self.fixture.host.set(self.fixture.now_us(), &dump.snapshot);
         self.core = LockState::from_snapshot(dump.snapshot);
     }
 }

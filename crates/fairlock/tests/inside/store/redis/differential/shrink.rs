@@ -1,12 +1,12 @@
 //! A failing run made short: steps are left out as long as it still fails.
 
-use super::rig::Rig;
+use super::fixture::Fixture;
 use super::run::{Mismatch, Seen, run};
 use super::step::Plan;
 
 /// The shortest failing run that leaving out steps leads to, and its difference. Any difference
 /// counts, not only the first one found.
-pub(super) fn shrink(rig: &mut Rig, plan: &Plan, first: Mismatch) -> (Plan, Mismatch) {
+pub(super) fn shrink(fixture: &mut Fixture, plan: &Plan, first: Mismatch) -> (Plan, Mismatch) {
     let mut best = plan.clone();
     let mut failure = first;
     best.steps.truncate(failure.at + 1);
@@ -18,7 +18,7 @@ pub(super) fn shrink(rig: &mut Rig, plan: &Plan, first: Mismatch) -> (Plan, Mism
             let to = (from + chunk).min(best.steps.len());
             let mut trial = best.clone();
             trial.steps.drain(from..to);
-            match run(rig, &trial, &mut Seen::new()) {
+            match run(fixture, &trial, &mut Seen::new()) {
                 Err(mismatch) => {
                     trial.steps.truncate(mismatch.at + 1);
                     (best, failure) = (trial, mismatch);

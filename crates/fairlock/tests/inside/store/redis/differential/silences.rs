@@ -3,7 +3,7 @@
 //! first try after the deadline of the dead, and no key is without a TTL. On the core alone, on a server (beside the
 //! core), and in the file of the host store.
 
-use super::rig::Rig;
+use super::fixture::Fixture;
 use super::rng::{Rng, seed};
 use super::run::{Run, START_US, Seen, client};
 use super::step::Step;
@@ -19,8 +19,8 @@ const LEASE: u64 = 30_000;
 /// Of a history; fewer than one call looks at, so that no reply says MORE.
 const STEPS: u64 = 60;
 
-/// Where users come.
-trait Bed {
+/// What is tested: the core, a server or a file, and how time passes there.
+trait Subject {
     fn rules(&self) -> &Rules;
     fn pass(&mut self, ms: u64);
     /// # Errors
@@ -81,7 +81,7 @@ fn without(mut keys: Snapshot, which: usize) -> Snapshot {
     keys
 }
 
-impl Bed for Core {
+impl Subject for Core {
     fn rules(&self) -> &Rules {
         &self.rules
     }
@@ -118,7 +118,7 @@ struct Server<'a> {
     rules: Rules,
 }
 
-impl Bed for Server<'_> {
+impl Subject for Server<'_> {
     fn rules(&self) -> &Rules {
         &self.rules
     }
@@ -177,7 +177,7 @@ impl File {
 }
 
 #[cfg(feature = "sqlite")]
-impl Bed for File {
+impl Subject for File {
     fn rules(&self) -> &Rules {
         &self.core.rules
     }
@@ -236,7 +236,7 @@ impl User {
 }
 
 struct Users<'a, B> {
-    bed: &'a mut B,
+    subject: &'a mut B,
     rng: Rng,
     now_ms: u64,
     came: u64,
@@ -249,10 +249,10 @@ struct Users<'a, B> {
     owed: u64,
 }
 
-impl<'a, B: Bed> Users<'a, B> {
-    fn new(bed: &'a mut B, seed: u64) -> Self {
+impl<'a, B: Subject> Users<'a, B> {
+    fn new(subject: &'a mut B, seed: u64) -> Self {
         Self {
-            bed,
+            subject,
             rng: Rng::new(seed),
             now_ms: START_US / 1_000,
             came: 0,
@@ -293,7 +293,7 @@ impl<'a, B: Bed> Users<'a, B> {
             66..74 => self.releases(),
             74..78 => {
                 let which = self.rng.below(4) as usize;
-                self.bed.lose(which);
+                self.subject.lose(which);
                 Ok(())
             }
             78..90 => {
@@ -323,14 +323,14 @@ impl<'a, B: Bed> Users<'a, B> {
     fn dies(&mut self, user: &User) {
         // Else it hangs, and its connections stay.
         if self.rng.chance(50) {
-            self.bed.is_killed(user.number);
+            self.subject.is_killed(user.number);
         }
     }
 
     /// An operation of somebody who waits or holds: a sign of life.
     fn call(&mut self, op: &Op) -> Result<Body, String> {
         let body = self.ask(op)?;
-        let rules = self.bed.rules();
+        let rules = self.subject.rules();
         let silence = if rules.ages { rules.dead_ms } else { 10 * MINUTE };
         self.due_ms = self.now_ms + silence + rules.beat_ms;
         self.hold_ends_ms = self.hold_ends();
@@ -339,11 +339,11 @@ impl<'a, B: Bed> Users<'a, B> {
 
     fn ask(&mut self, op: &Op) -> Result<Body, String> {
         let due = self.is_due();
-        let body = self.bed.call(op)?;
+        let body = self.subject.call(op)?;
         if !due {
             self.hold_ends_ms = self.hold_ends();
         }
-        let k = self.bed.keys();
+        let k = self.subject.keys();
         let endless = [
             ("lock", k.hold.is_empty(), k.hold_expires),
             ("queue", k.queue.is_empty(), k.queue_expires),
@@ -360,7 +360,7 @@ impl<'a, B: Bed> Users<'a, B> {
     }
 
     fn hold_ends(&self) -> u64 {
-        self.bed.keys().hold_expires.unwrap_or(0)
+        self.subject.keys().hold_expires.unwrap_or(0)
     }
 
     fn is_due(&self) -> bool {
@@ -371,7 +371,7 @@ impl<'a, B: Bed> Users<'a, B> {
         self.came += 1;
         self.requests += 1;
         let request = RequestId::from_random(u128::from(self.requests));
-        self.bed.comes(self.came);
+        self.subject.comes(self.came);
         User { number: self.came, request, order: 0, token: None }
     }
 
@@ -392,7 +392,7 @@ impl<'a, B: Bed> Users<'a, B> {
     fn tries(&mut self, lets_go: bool) -> Result<(), String> {
         let mut user = self.newcomer();
         let due = self.is_due();
-        let before = self.bed.keys();
+        let before = self.subject.keys();
         let op = self.wants(&user, Mode::Try, None);
         let Body::Granted { token, .. } = self.ask(&op)? else {
             return match due {
@@ -459,16 +459,16 @@ impl<'a, B: Bed> Users<'a, B> {
     /// Time goes on, with the heartbeats and renewals of those who live.
     fn pass(&mut self, ms: u64) -> Result<(), String> {
         let end = self.now_ms + ms;
-        let period = self.bed.rules().beat_ms;
+        let period = self.subject.rules().beat_ms;
         while self.now_ms < end {
             let step = if self.alive.is_empty() { ms } else { period.min(end - self.now_ms) };
             self.now_ms += step;
-            self.bed.pass(step);
+            self.subject.pass(step);
             for at in 0..self.alive.len() {
                 self.shows_life(at)?;
             }
             // Whose hold was lost does not go on.
-            let k = self.bed.keys();
+            let k = self.subject.keys();
             self.alive.retain(|user| user.token.is_none() || k.hold.contains_key(&user.owner()));
         }
         Ok(())
@@ -497,8 +497,8 @@ impl<'a, B: Bed> Users<'a, B> {
     }
 }
 
-/// Plays histories in beds that `make` makes.
-fn histories<B: Bed>(count: u64, mut make: impl FnMut() -> B) {
+/// Plays histories on subjects that `make` makes.
+fn histories<B: Subject>(count: u64, mut make: impl FnMut() -> B) {
     let first = seed();
     println!("FAIRLOCK_SEED={first}");
     let mut owed = 0;
@@ -531,18 +531,18 @@ fn whoever_tries_after_a_silence_gets_a_free_lock_from_the_host_store() {
 }
 
 fn on_a_server(generation: Generation) {
-    let Some(mut rig) = Rig::start(generation) else { return };
+    let Some(mut fixture) = Fixture::start(generation) else { return };
     for rules in servers_rules() {
         let first = seed();
         println!("FAIRLOCK_SEED={first}");
         let mut owed = 0;
         for at in 0..60 {
-            rig.reset(START_US);
+            fixture.reset(START_US);
             let mut seen = Seen::new();
-            let run = Run::new(&mut rig, rules.clone(), Snapshot::default(), &mut seen);
-            let mut bed = Server { run, rules: rules.clone() };
+            let run = Run::new(&mut fixture, rules.clone(), Snapshot::default(), &mut seen);
+            let mut subject = Server { run, rules: rules.clone() };
             let seed = first.wrapping_add(at);
-            let played = Users::new(&mut bed, seed).play();
+            let played = Users::new(&mut subject, seed).play();
             owed += played.unwrap_or_else(|story| panic!("FAIRLOCK_SEED={seed}: {story}"));
         }
         assert!(owed >= 60, "{owed} tries were owed the lock: too few");

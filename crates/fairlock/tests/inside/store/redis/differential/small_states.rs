@@ -2,7 +2,7 @@
 //! sides agree on what the next operation makes of it, and a live waiter of ours gets the lock
 //! soon. `FAIRLOCK_DIFF_MEMBERS` says how long the queues may be.
 
-use super::rig::Rig;
+use super::fixture::Fixture;
 use super::run::{Run, START_US, Seen, client, owner, request};
 use super::step::{JavaAct, Step};
 use fairlock_core::{
@@ -220,21 +220,21 @@ fn returns(owner: &OwnerId, now_ms: u64) -> Op {
 ///
 /// # Errors
 /// Where the sides differ, or nobody alive is served.
-fn live_through(rig: &mut Rig, case: &Case) -> Result<(), String> {
-    rig.reset(START_US);
-    rig.inbox(client(0), true);
+fn live_through(fixture: &mut Fixture, case: &Case) -> Result<(), String> {
+    fixture.reset(START_US);
+    fixture.inbox(client(0), true);
     let mut seen = Seen::new();
     let (mut s, waiting) = {
-        let run = Run::new(rig, Rules::default(), Snapshot::default(), &mut seen);
+        let run = Run::new(fixture, Rules::default(), Snapshot::default(), &mut seen);
         start(case, &[0, 1, 2, 3].map(|waiter| run.java_owner(waiter)))
     };
     if s.hold.is_empty() && s.queue.is_empty() {
         // Nothing to hand on: only what is left over must not be in the way.
         s.hold_expires = None;
     }
-    rig.write(&s);
+    fixture.write(&s);
     let op = first(case, &s, &waiting);
-    let mut run = Run::new(rig, Rules::default(), s, &mut seen);
+    let mut run = Run::new(fixture, Rules::default(), s, &mut seen);
     run.both(&op)?;
 
     let rounds = rounds_max(case.members.len());
@@ -259,7 +259,7 @@ fn live_through(rig: &mut Rig, case: &Case) -> Result<(), String> {
         let Some(Body::Beaten { held: None, queued, .. }) = answer else { continue };
         for waiter in waiting.iter().zip(queued).filter(|(_, stands)| !stands).map(|(w, _)| w) {
             // It was taken out, learns that, and returns to its place.
-            let now_ms = run.rig.now_us() / 1_000;
+            let now_ms = run.fixture.now_us() / 1_000;
             run.both(&returns(waiter, now_ms))?;
         }
         run.both(&Op::Nudge)?;
@@ -269,7 +269,7 @@ fn live_through(rig: &mut Rig, case: &Case) -> Result<(), String> {
 }
 
 fn all_are_healed(generation: Generation, members_max: usize) {
-    let Some(mut rig) = Rig::start(generation) else { return };
+    let Some(mut fixture) = Fixture::start(generation) else { return };
     let members = match std::env::var("FAIRLOCK_DIFF_MEMBERS") {
         Ok(text) => text.parse().expect("FAIRLOCK_DIFF_MEMBERS is a number"),
         Err(_) => members_max,
@@ -277,7 +277,7 @@ fn all_are_healed(generation: Generation, members_max: usize) {
     let cases = cases(members);
     println!("{} cases", cases.len());
     for case in &cases {
-        if let Err(story) = live_through(&mut rig, case) {
+        if let Err(story) = live_through(&mut fixture, case) {
             panic!("{case:?}\n{story}");
         }
     }

@@ -1,7 +1,7 @@
 //! A key of a wrong type (F37): a call that meets it is refused with WRONGTYPE, and then nothing
 //! at all has changed; a call that goes through has left it as it was.
 
-use super::rig::Rig;
+use super::fixture::Fixture;
 use super::rng::{Rng, seed};
 use super::run::{Run, START_US, Seen};
 use super::step::{Plan, Step};
@@ -30,8 +30,8 @@ const RIGHT: [usize; 7] = [2, 1, 3, 0, 3, 2, 3];
 
 const NAMES: [&str; 7] = ["lock", "queue", "scores", "token", "order", "state", "beats"];
 
-fn everything(rig: &mut Rig) -> Value {
-    rig.raw.call(&["EVAL", ALL, "0"])
+fn everything(fixture: &mut Fixture) -> Value {
+    fixture.raw.call(&["EVAL", ALL, "0"])
 }
 
 /// The operation as the table of results names it.
@@ -51,22 +51,22 @@ fn with_wrong_type(run: &mut Run<'_>, op: &Op, at: usize, rng: &mut Rng) -> Resu
     const ASIDE: &str = "aside";
     // What has expired is gone before the comparison begins.
     run.adopt();
-    let key = run.rig.keys.all()[at].clone();
-    let had = run.rig.raw.call(&[b"EXISTS".as_slice(), &key]).int() == 1;
+    let key = run.fixture.keys.all()[at].clone();
+    let had = run.fixture.raw.call(&[b"EXISTS".as_slice(), &key]).int() == 1;
     if had {
-        run.rig.raw.call(&[b"RENAME".as_slice(), &key, ASIDE.as_bytes()]);
+        run.fixture.raw.call(&[b"RENAME".as_slice(), &key, ASIDE.as_bytes()]);
     }
     // The key of a simple lock is a string.
     let right = if at == 0 && op.is_simple() { 0 } else { RIGHT[at] };
     let other = (right + 1 + rng.below(3) as usize) % OTHERS.len();
     let mut command = vec![OTHERS[other][0].as_bytes(), &key];
     command.extend(OTHERS[other][1..].iter().map(|word| word.as_bytes()));
-    run.rig.raw.call(&command);
+    run.fixture.raw.call(&command);
 
-    let before = everything(run.rig);
+    let before = everything(run.fixture);
     let found = run.call(op);
-    let heard = run.rig.messages();
-    let after = everything(run.rig);
+    let heard = run.fixture.messages();
+    let after = everything(run.fixture);
     let refused = match &found {
         Err(error) if !error.contains("WRONGTYPE") => return Err(error.clone()),
         Err(_) => {
@@ -85,18 +85,18 @@ fn with_wrong_type(run: &mut Run<'_>, op: &Op, at: usize, rng: &mut Rng) -> Resu
             false
         }
     };
-    run.rig.raw.call(&[b"DEL".as_slice(), &key]);
+    run.fixture.raw.call(&[b"DEL".as_slice(), &key]);
     if had {
-        run.rig.raw.call(&[b"RENAME".as_slice(), ASIDE.as_bytes(), &key]);
+        run.fixture.raw.call(&[b"RENAME".as_slice(), ASIDE.as_bytes(), &key]);
     }
     run.adopt();
     Ok(refused)
 }
 
 fn refused_without_a_trace(generation: Generation) {
-    let Some(mut rig) = Rig::start(generation) else { return };
+    let Some(mut fixture) = Fixture::start(generation) else { return };
     // Small hashes keep their order of fields; in a table it may change without any write.
-    let reply = rig.raw.call(&["CONFIG", "SET", "hash-max-ziplist-value", "4096"]);
+    let reply = fixture.raw.call(&["CONFIG", "SET", "hash-max-ziplist-value", "4096"]);
     assert_eq!(reply.text(), "OK");
     let mut seed = seed();
     println!("FAIRLOCK_SEED={seed} on {}", generation.name());
@@ -105,9 +105,9 @@ fn refused_without_a_trace(generation: Generation) {
     while tried < TRIES {
         let mut rng = Rng::new(seed);
         let plan = Plan::draw(seed);
-        rig.long_way = seed.is_multiple_of(3);
-        rig.reset(START_US);
-        let mut run = Run::new(&mut rig, plan.rules.clone(), Snapshot::default(), &mut seen);
+        fixture.long_way = seed.is_multiple_of(3);
+        fixture.reset(START_US);
+        let mut run = Run::new(&mut fixture, plan.rules.clone(), Snapshot::default(), &mut seen);
         for step in plan.steps.iter().filter(|step| !matches!(step, Step::Meddle(_))) {
             if step.is_operation() && rng.chance(60) {
                 let op = run.resolve(step);

@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 /// The lock that everything happens to.
 pub(super) const NAME: &str = "job";
 
-pub(super) struct Rig {
+pub(super) struct Fixture {
     pub(super) server: Server,
     pub(super) name: LockName,
     pub(super) keys: Keys,
@@ -54,7 +54,7 @@ impl World for Present {
     }
 }
 
-impl Rig {
+impl Fixture {
     /// Starts a server; `None`, loudly, when it is not installed.
     pub(super) fn start(generation: Generation) -> Option<Self> {
         Self::over(Server::builder(generation).clock_shim(true).start()?)
