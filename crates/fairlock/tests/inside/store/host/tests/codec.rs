@@ -1,5 +1,5 @@
 use super::super::codec::{decode, encode};
-use super::bed::{client, name, owner, request};
+use super::fixture::{client, name, owner, request};
 use fairlock_core::{
     ClientId, LockName, OwnerId, SimpleValue, Snapshot, SnapshotRecord, SnapshotWaiter, Token,
     Watch,

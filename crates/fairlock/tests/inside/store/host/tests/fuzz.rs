@@ -2,7 +2,7 @@
 
 use super::super::codec::{checksum, decode};
 use super::super::wake_up::Message;
-use super::bed::*;
+use super::fixture::*;
 use crate::ErrorKind;
 use fairlock_core::{Mode, Snapshot};
 use fairlock_testkit::fuzz::{cases, input, noise};
@@ -17,15 +17,15 @@ fn encode(snapshot: &Snapshot) -> Vec<u8> {
 
 /// A file that is in use, and the row of a lock with waiters in it.
 fn real() -> (Vec<u8>, Vec<u8>) {
-    let bed = Bed::new();
-    let mut file = bed.open();
+    let fixture = Fixture::new();
+    let mut file = fixture.open();
     take(&mut file, "job", 1);
     for waiter in 2..6 {
         body(&mut file, "job", &acquire(waiter, Mode::Wait));
     }
     let row = row(&file, "job").1;
     drop(file);
-    (fs::read(bed.path()).unwrap(), row)
+    (fs::read(fixture.path()).unwrap(), row)
 }
 
 #[test]
@@ -63,14 +63,17 @@ fn messages() {
 fn files() {
     let (whole, _) = real();
     let foreign = {
-        let bed = Bed::new();
-        Connection::open(bed.path()).unwrap().execute_batch("CREATE TABLE lock (name)").unwrap();
-        fs::read(bed.path()).unwrap()
+        let fixture = Fixture::new();
+        Connection::open(fixture.path())
+            .unwrap()
+            .execute_batch("CREATE TABLE lock (name)")
+            .unwrap();
+        fs::read(fixture.path()).unwrap()
     };
     let corpus = [whole.clone(), whole, foreign];
     let (mut refused, mut used) = (0, 0);
     cases("files", 60, |rng| {
-        let bed = Bed::new();
+        let fixture = Fixture::new();
         let mut bytes = input(rng, &corpus);
         if rng.chance(30) {
             // In the part that says what the file is.
@@ -78,8 +81,8 @@ fn files() {
             let end = noise.len().min(bytes.len());
             bytes[..end].copy_from_slice(&noise[..end]);
         }
-        fs::write(bed.path(), &bytes).unwrap();
-        let result = open(&bed.path()).and_then(|mut file| {
+        fs::write(fixture.path(), &bytes).unwrap();
+        let result = open(&fixture.path()).and_then(|mut file| {
             for op in [inspect(), acquire(9, Mode::Try), acquire(1, Mode::Try)] {
                 apply(&mut file, "job", &op).map_err(|failure| failure.error)?;
             }

@@ -1,6 +1,6 @@
 //! A crash at any moment leaves the file whole.
 
-use super::bed::*;
+use super::fixture::*;
 use super::worker::{LOCKS, Worker};
 use fairlock_core::Snapshot;
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,12 +14,12 @@ const WORKERS: u64 = 3;
 /// twice or is above what the file knows.
 #[test]
 fn two_hundred_kills_leave_the_file_whole() {
-    let bed = Bed::new();
-    drop(bed.open());
+    let fixture = Fixture::new();
+    drop(fixture.open());
     let mut seed = 0;
     let mut start = || {
         seed += 1;
-        Worker::start(&format!("spin {seed}"), &bed.path())
+        Worker::start(&format!("spin {seed}"), &fixture.path())
     };
     let mut workers: Vec<_> = (0..WORKERS).map(|_| start()).collect();
     // Lock and token to who got it: it may hear of it more than once.
@@ -45,7 +45,7 @@ fn two_hundred_kills_leave_the_file_whole() {
             vec![workers.swap_remove((pause % WORKERS) as usize)]
         };
         dead.iter_mut().for_each(Worker::kill);
-        judge(&bed, kill);
+        judge(&fixture, kill);
         for worker in &mut dead {
             granted = hear(worker);
             workers.push(start());
@@ -55,7 +55,7 @@ fn two_hundred_kills_leave_the_file_whole() {
     for worker in &mut workers {
         granted = hear(worker);
     }
-    let mut file = bed.open();
+    let mut file = fixture.open();
     for line in told.keys() {
         let (at, token) = line.split_once(' ').unwrap();
         let last = state(&mut file, &format!("lock {at}")).token.unwrap();
@@ -68,8 +68,8 @@ fn two_hundred_kills_leave_the_file_whole() {
     assert!(granted > KILLS as usize * 10, "hardly anything went on: {granted} grants");
 }
 
-fn judge(bed: &Bed, kill: u64) {
-    let mut file = bed.open();
+fn judge(fixture: &Fixture, kill: u64) {
+    let mut file = fixture.open();
     let said: String = file.db.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
     assert_eq!(said, "ok", "after kill {kill}");
     for at in 0..LOCKS {

@@ -10,10 +10,10 @@
 //! - `views`: mounts, removed and replaced parts, changed modes: what one process sees and another does not;
 //! - `kills`: processes that are killed at random moments.
 //!
-//! `bed` opens files; `worker` is a process of its own: this test binary once more.
+//! `fixture` opens files; `worker` is a process of its own: this test binary once more.
 
-mod bed;
 mod codec;
+mod fixture;
 mod fuzz;
 mod kills;
 mod places;

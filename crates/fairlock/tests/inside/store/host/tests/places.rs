@@ -1,4 +1,4 @@
-use super::bed::*;
+use super::fixture::*;
 use super::worker::{self, Worker};
 use crate::ErrorKind;
 use std::fs::{self, Permissions};
@@ -33,8 +33,8 @@ pub(super) fn as_root() -> Option<()> {
 
 #[test]
 fn what_is_no_ordinary_file_is_refused() {
-    let bed = Bed::new();
-    let path = bed.path();
+    let fixture = Fixture::new();
+    let path = fixture.path();
     fs::create_dir(&path).unwrap();
     refused(&path, ErrorKind::Misuse, "folder");
     fs::remove_dir(&path).unwrap();
@@ -53,7 +53,7 @@ fn what_is_no_ordinary_file_is_refused() {
     fs::remove_file(&path).unwrap();
     fs::write(&path, "").unwrap();
     refused(&path.join("locks"), ErrorKind::Misuse, "locks");
-    fs::hard_link(&path, bed.dir.path().join("twin")).unwrap();
+    fs::hard_link(&path, fixture.dir.path().join("twin")).unwrap();
     refused(&path, ErrorKind::Misuse, "hard links");
     refused(Path::new("/proc/locks/x"), ErrorKind::Misuse, "/proc/locks");
 }
@@ -61,12 +61,12 @@ fn what_is_no_ordinary_file_is_refused() {
 /// The folder may be reached through symbolic links: all names of it lead to one file.
 #[test]
 fn a_folder_behind_a_link_is_the_same_folder() {
-    let bed = Bed::new();
-    let inner = bed.dir.path().join("inner");
+    let fixture = Fixture::new();
+    let inner = fixture.dir.path().join("inner");
     fs::create_dir(&inner).unwrap();
     set_mode(&inner, 0o700);
-    symlink(&inner, bed.dir.path().join("link")).unwrap();
-    let mut one = open(&bed.dir.path().join("link/locks")).unwrap();
+    symlink(&inner, fixture.dir.path().join("link")).unwrap();
+    let mut one = open(&fixture.dir.path().join("link/locks")).unwrap();
     let mut two = open(&inner.join("locks")).unwrap();
     assert_eq!(one.path(), two.path());
     take(&mut one, "job", 1);
@@ -75,8 +75,8 @@ fn a_folder_behind_a_link_is_the_same_folder() {
 
 #[test]
 fn what_others_can_write_to_is_refused() {
-    let bed = Bed::new();
-    let folder = bed.dir.path().join("folder");
+    let fixture = Fixture::new();
+    let folder = fixture.dir.path().join("folder");
     let path = folder.join("locks");
     drop(open(&path).unwrap());
     assert_eq!((mode(&folder), mode(&path)), (0o700, 0o600));
@@ -96,17 +96,17 @@ fn what_others_can_write_to_is_refused() {
     set_mode(&path, 0o644);
     drop(open(&path).unwrap());
     // A folder above, in which anybody can rename what is below.
-    set_mode(bed.dir.path(), 0o777);
+    set_mode(fixture.dir.path(), 0o777);
     refused(&path, ErrorKind::Denied, "everybody");
-    set_mode(bed.dir.path(), 0o700);
+    set_mode(fixture.dir.path(), 0o700);
 }
 
 /// Whatever the umask: nobody else can read the files, and this user can.
 #[test]
 fn the_umask_decides_nothing() {
     for umask in ["000", "022", "777"] {
-        let bed = Bed::new();
-        let folder = bed.dir.path().join("new");
+        let fixture = Fixture::new();
+        let folder = fixture.dir.path().join("new");
         let path = folder.join("locks");
         let script = format!("umask {umask} && exec \"$0\" \"$@\"");
         let mut command = worker::command_under("sh", &["-c", &script], "block", &path);
@@ -133,10 +133,10 @@ const GROUP: u32 = 64_201;
 #[test]
 fn other_users_are_kept_out_unless_a_group_shares_the_file() {
     let Some(()) = as_root() else { return };
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     // The folder around lets others through.
-    set_mode(bed.dir.path(), 0o755);
-    let folder = bed.dir.path().join("shared");
+    set_mode(fixture.dir.path(), 0o755);
+    let folder = fixture.dir.path().join("shared");
     let path = folder.join("locks");
     fs::create_dir(&folder).unwrap();
     chown(&folder, Some(64_001), Some(GROUP)).unwrap();
@@ -180,9 +180,9 @@ fn other_users_are_kept_out_unless_a_group_shares_the_file() {
 #[test]
 fn a_read_only_place_is_refused() {
     let Some(()) = as_root() else { return };
-    let bed = Bed::new();
-    set_mode(bed.dir.path(), 0o755);
-    let folder = bed.dir.path().join("own");
+    let fixture = Fixture::new();
+    set_mode(fixture.dir.path(), 0o755);
+    let folder = fixture.dir.path().join("own");
     let path = folder.join("locks");
     fs::create_dir(&folder).unwrap();
     chown(&folder, Some(64_001), Some(64_001)).unwrap();
@@ -195,7 +195,7 @@ fn a_read_only_place_is_refused() {
         assert!(said.starts_with("Denied"), "{folder_mode:o} {file_mode:o}: {said}");
     }
     // And where the folder cannot be made.
-    let path = bed.dir.path().join("new/locks");
+    let path = fixture.dir.path().join("new/locks");
     let said = worker_as("open", &path, 64_001, 64_001).says().unwrap();
     assert!(said.starts_with("Denied"), "{said}");
 }

@@ -1,5 +1,5 @@
 use super::super::boot::Boot;
-use super::bed::*;
+use super::fixture::*;
 use super::worker::{self, Worker};
 use crate::ErrorKind;
 use crate::settings::client_info::ClientInfo;
@@ -23,8 +23,8 @@ fn wall_us() -> u64 {
 
 #[test]
 fn a_reboot_frees_everything_but_the_tokens() {
-    let bed = Bed::new();
-    let mut file = bed.open();
+    let fixture = Fixture::new();
+    let mut file = fixture.open();
     let token = take(&mut file, "job", 1);
     body(&mut file, "job", &acquire(2, Mode::Wait));
     let old = take(&mut file, "idle", 1);
@@ -33,7 +33,7 @@ fn a_reboot_frees_everything_but_the_tokens() {
     file.announce(client(1), &ClientInfo::here(&config, SystemTime::now())).unwrap();
     drop(file);
 
-    let mut file = open_in(&bed.path(), &restarted("next")).unwrap();
+    let mut file = open_in(&fixture.path(), &restarted("next")).unwrap();
     let kept = state(&mut file, "job");
     assert_eq!(kept.token, Some(kept.token.unwrap().max(token.get())));
     assert_eq!(kept, super::super::file::after_reboot(&kept));
@@ -52,8 +52,8 @@ fn a_reboot_frees_everything_but_the_tokens() {
 /// A battery is empty, and the wall clock behind: host time goes on from where it was, and tokens rise.
 #[test]
 fn a_reboot_with_the_wall_clock_behind_does_not_turn_back_time() {
-    let bed = Bed::new();
-    let mut file = bed.open();
+    let fixture = Fixture::new();
+    let mut file = fixture.open();
     let ahead = file.now_us() + 10 * DAY_US;
     file.stopped_us = Some(ahead);
     let token = take(&mut file, "job", 1);
@@ -63,7 +63,7 @@ fn a_reboot_with_the_wall_clock_behind_does_not_turn_back_time() {
     let gone = take(&mut file, "gone", 1);
     file.db.execute("DELETE FROM lock WHERE name = ?1", [b"gone"]).unwrap();
     drop(file);
-    let mut file = open_in(&bed.path(), &restarted("next")).unwrap();
+    let mut file = open_in(&fixture.path(), &restarted("next")).unwrap();
     assert!(file.now_us() > ahead);
     assert!(take(&mut file, "job", 1) > token);
     assert!(take(&mut file, "gone", 1) > gone);
@@ -74,21 +74,21 @@ fn a_reboot_with_the_wall_clock_behind_does_not_turn_back_time() {
 /// what was there stays as it was.
 #[test]
 fn a_wall_clock_of_another_century_is_refused_before_it_is_believed() {
-    let bed = Bed::new();
-    let Some(clock) = ClockHandle::new(bed.dir.path()) else { return };
-    let mut file = bed.open();
+    let fixture = Fixture::new();
+    let Some(clock) = ClockHandle::new(fixture.dir.path()) else { return };
+    let mut file = fixture.open();
     let token = take(&mut file, "job", 1);
     drop(file);
     // As if the machine had been started since.
-    drop(open_in(&bed.path(), &restarted("former")).unwrap());
+    drop(open_in(&fixture.path(), &restarted("former")).unwrap());
     clock.set_offset((300 * 365 * DAY_US).cast_signed());
-    let new = bed.dir.path().join("new");
-    for path in [bed.path(), new.clone()] {
+    let new = fixture.dir.path().join("new");
+    for path in [fixture.path(), new.clone()] {
         let mut worker = Worker::run(worker::command("open", &path).envs(clock.environment()));
         let said = worker.says().unwrap();
         assert!(said.contains("Unavailable") && said.contains("clock"), "{said}");
     }
-    for path in [bed.path(), new] {
+    for path in [fixture.path(), new] {
         let mut file = open(&path).unwrap();
         assert!(wall_us().abs_diff(file.now_us()) < DAY_US, "{}", file.now_us());
         assert!(take(&mut file, "job", 2) > token);
@@ -105,42 +105,43 @@ fn a_wall_clock_of_another_century_is_refused_before_it_is_believed() {
 /// those who use the file.
 #[test]
 fn another_boot_beside_a_living_one_is_refused() {
-    let bed = Bed::new();
-    let mut file = bed.open();
+    let fixture = Fixture::new();
+    let mut file = fixture.open();
     take(&mut file, "job", 1);
-    let error = open_in(&bed.path(), &restarted("a-container")).err().expect("opened").error;
+    let error = open_in(&fixture.path(), &restarted("a-container")).err().expect("opened").error;
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(error.to_string().contains("boot_id"), "{error}");
     assert_eq!(state(&mut file, "job").hold.len(), 1);
     drop(file);
-    open_in(&bed.path(), &restarted("a-container")).unwrap();
+    open_in(&fixture.path(), &restarted("a-container")).unwrap();
 }
 
 /// The same for what goes on without having the file open: a command that outlives its `fairlock run`.
 #[test]
 fn another_boot_beside_a_living_command_is_refused() {
-    let bed = Bed::new();
-    take(&mut bed.open(), "job", 1);
-    let clients = bed.dir.path().join("locks-clients");
+    let fixture = Fixture::new();
+    take(&mut fixture.open(), "job", 1);
+    let clients = fixture.dir.path().join("locks-clients");
     let alive = std::fs::File::create(clients.join("somebody.alive")).unwrap();
     std::fs::write(clients.join("another.alive"), "").unwrap();
     let next = restarted("a-container");
     let lock = rustix::fs::FlockOperation::NonBlockingLockExclusive;
     rustix::fs::flock(&alive, lock).unwrap();
-    assert!(open_in(&bed.path(), &next).is_err());
-    assert_eq!(state(&mut bed.open(), "job").hold.len(), 1);
+    assert!(open_in(&fixture.path(), &next).is_err());
+    assert_eq!(state(&mut fixture.open(), "job").hold.len(), 1);
     drop(alive);
-    assert!(state(&mut open_in(&bed.path(), &next).unwrap(), "job").hold.is_empty());
+    assert!(state(&mut open_in(&fixture.path(), &next).unwrap(), "job").hold.is_empty());
 }
 
 /// All that start at once after a reboot agree on one epoch.
 #[test]
 fn many_that_start_at_once_agree() {
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     for round in 0..10 {
         let boot = restarted(&format!("boot-{round}"));
         let epochs: Vec<_> = std::thread::scope(|scope| {
-            let open = || open_in(&bed.path(), &boot).map(|file| file.now_us() - boot.since_us());
+            let open =
+                || open_in(&fixture.path(), &boot).map(|file| file.now_us() - boot.since_us());
             let threads: Vec<_> = (0..8).map(|_| scope.spawn(open)).collect();
             threads.into_iter().map(|thread| thread.join().unwrap().unwrap()).collect()
         });
@@ -155,8 +156,8 @@ fn many_that_start_at_once_agree() {
 #[test]
 fn many_processes_make_one_file() {
     for _ in 0..5 {
-        let bed = Bed::new();
-        let mut workers: Vec<_> = (0..8).map(|_| Worker::start("open", &bed.path())).collect();
+        let fixture = Fixture::new();
+        let mut workers: Vec<_> = (0..8).map(|_| Worker::start("open", &fixture.path())).collect();
         for worker in &mut workers {
             assert_eq!(worker.says().as_deref(), Some("opened"));
         }
@@ -167,11 +168,11 @@ fn many_processes_make_one_file() {
 /// others open it: nobody's lease ends, nobody's lasts longer, and all see one time.
 #[test]
 fn a_wall_clock_that_moves_by_a_day_moves_nothing() {
-    let bed = Bed::new();
-    let Some(clock) = ClockHandle::new(bed.dir.path()) else { return };
+    let fixture = Fixture::new();
+    let Some(clock) = ClockHandle::new(fixture.dir.path()) else { return };
     let start = || {
         let mut worker =
-            Worker::run(worker::command("time", &bed.path()).envs(clock.environment()));
+            Worker::run(worker::command("time", &fixture.path()).envs(clock.environment()));
         assert_eq!(worker.says().as_deref(), Some("ready"));
         worker
     };
@@ -181,7 +182,7 @@ fn a_wall_clock_that_moves_by_a_day_moves_nothing() {
         let (host, wall) = said.split_once(' ').unwrap();
         (host.parse::<u64>().unwrap(), wall.parse::<u64>().unwrap())
     };
-    let mut file = bed.open();
+    let mut file = fixture.open();
     take(&mut file, "job", 1);
     let mut first = start();
     let close = |a: u64, b: u64| a.abs_diff(b) < 5_000_000;
@@ -202,15 +203,15 @@ fn a_wall_clock_that_moves_by_a_day_moves_nothing() {
 /// A time namespace shows another time since boot; host time is the same.
 #[test]
 fn a_time_namespace_has_the_same_host_time() {
-    let bed = Bed::new();
-    let file = bed.open();
+    let fixture = Fixture::new();
+    let file = fixture.open();
     let mut probe = Command::new("unshare");
     probe.args(["--time", "--boottime", "1000000", "--fork", "true"]);
     if !probe.output().is_ok_and(|output| output.status.success()) {
         return fairlock_testkit::skip("the right to make a time namespace (unshare --time)");
     }
     let args = ["--time", "--boottime", "1000000", "--fork", "--kill-child"];
-    let mut command = worker::command_under("unshare", &args, "time", &bed.path());
+    let mut command = worker::command_under("unshare", &args, "time", &fixture.path());
     let mut worker = Worker::run(&mut command);
     assert_eq!(worker.says().as_deref(), Some("ready"));
     worker.tell();

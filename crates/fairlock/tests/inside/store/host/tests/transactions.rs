@@ -1,5 +1,5 @@
 use super::super::HostFile;
-use super::bed::*;
+use super::fixture::*;
 use crate::ErrorKind;
 use crate::settings::client_info::ClientInfo;
 use fairlock_core::{Body, Channel, Kind, Mode, Op, OwnerId, Rules, SimpleValue, Snapshot, Token};
@@ -8,8 +8,8 @@ use std::time::SystemTime;
 /// Two connections to one file are two clients of one store.
 #[test]
 fn what_one_does_the_other_sees() {
-    let bed = Bed::new();
-    let (mut one, mut two) = (bed.open(), bed.open());
+    let fixture = Fixture::new();
+    let (mut one, mut two) = (fixture.open(), fixture.open());
     let token = take(&mut one, "job", 1);
     let Body::Queued { order, length: 1, .. } = body(&mut two, "job", &acquire(2, Mode::Wait))
     else {
@@ -36,8 +36,8 @@ fn what_one_does_the_other_sees() {
 /// finds its turn.
 #[test]
 fn a_quiet_heartbeat_writes_nothing() {
-    let bed = Bed::new();
-    let (mut one, mut two) = (bed.open(), bed.open());
+    let fixture = Fixture::new();
+    let (mut one, mut two) = (fixture.open(), fixture.open());
     let rules = Rules { ages: false, ..Rules::default() };
     let job = name("job");
     let token = take(&mut one, "job", 1);
@@ -64,8 +64,8 @@ fn a_quiet_heartbeat_writes_nothing() {
 /// The core's refusals come with the lock's name, and leave the row as it was.
 #[test]
 fn a_refusal_changes_nothing() {
-    let bed = Bed::new();
-    let mut file = bed.open();
+    let fixture = Fixture::new();
+    let mut file = fixture.open();
     take(&mut file, "job", 1);
     let before = row(&file, "job");
     let error = apply(&mut file, "job", &Op::Force { kind: Kind::Simple }).unwrap_err();
@@ -96,8 +96,8 @@ fn d01_a_row_that_is_no_lock_is_refused_and_stays() {
         (hash(&[("visits", 2_147_483_648)]), "no hold count"),
         (Snapshot { value: Some(counter), ..Snapshot::default() }, "a number without a TTL"),
     ] {
-        let bed = Bed::new();
-        let mut file = bed.open();
+        let fixture = Fixture::new();
+        let mut file = fixture.open();
         file.put(&name("job"), &state).unwrap();
         let before = row(&file, "job");
         let token = Token::new(5).unwrap();
@@ -136,8 +136,8 @@ fn a_panic_takes_its_transaction_with_it() {
             panic!("as a bug would");
         }
     }
-    let bed = Bed::new();
-    let mut file = bed.open();
+    let fixture = Fixture::new();
+    let mut file = fixture.open();
     let token = take(&mut file, "job", 1);
     let mut wait = acquire(2, Mode::Wait);
     if let Op::Acquire(acquire) = &mut wait {
@@ -155,8 +155,8 @@ fn a_panic_takes_its_transaction_with_it() {
 
 #[test]
 fn names_come_a_page_at_a_time() {
-    let bed = Bed::new();
-    let mut file = bed.open();
+    let fixture = Fixture::new();
+    let mut file = fixture.open();
     let mut all = Vec::new();
     for at in 0..25 {
         let lock = format!("lock {at:02}");
@@ -182,19 +182,19 @@ fn names_come_a_page_at_a_time() {
 /// Who may write to the file, as members of a group may, can put code of SQL into it. It is not run.
 #[test]
 fn triggers_in_the_file_do_nothing() {
-    let bed = Bed::new();
-    drop(bed.open());
-    let db = rusqlite::Connection::open(bed.path()).unwrap();
+    let fixture = Fixture::new();
+    drop(fixture.open());
+    let db = rusqlite::Connection::open(fixture.path()).unwrap();
     db.execute_batch("CREATE TRIGGER t AFTER INSERT ON lock BEGIN DELETE FROM lock; END").unwrap();
-    take(&mut bed.open(), "job", 1);
-    assert_eq!(state(&mut bed.open(), "job").hold.len(), 1);
+    take(&mut fixture.open(), "job", 1);
+    assert_eq!(state(&mut fixture.open(), "job").hold.len(), 1);
 }
 
 /// A name can be any bytes, and long.
 #[test]
 fn any_legal_name_is_a_lock_of_its_own() {
-    let bed = Bed::new();
-    let mut file = bed.open();
+    let fixture = Fixture::new();
+    let mut file = fixture.open();
     let long = [b'x'; fairlock_core::MAX_NAME_BYTES];
     let names: [&[u8]; 6] = [b"a", b"A", b"a\0", b"\xff\xfe", b"'; DROP TABLE lock; --", &long];
     for (number, bytes) in names.iter().enumerate() {
@@ -208,8 +208,8 @@ fn any_legal_name_is_a_lock_of_its_own() {
 
 #[test]
 fn clients_say_who_they_are_until_they_leave() {
-    let bed = Bed::new();
-    let (mut one, mut two) = (bed.open(), bed.open());
+    let fixture = Fixture::new();
+    let (mut one, mut two) = (fixture.open(), fixture.open());
     let config = crate::Config::memory().label("nightly");
     let info = ClientInfo::here(&config, SystemTime::now());
     one.announce(client(1), &info).unwrap();
@@ -234,8 +234,8 @@ fn clients_say_who_they_are_until_they_leave() {
 /// Names that are used once do not stay for ever, and those in use do.
 #[test]
 fn idle_locks_are_forgotten_and_the_series_rises_all_the_same() {
-    let bed = Bed::new();
-    let mut file = bed.open();
+    let fixture = Fixture::new();
+    let mut file = fixture.open();
     let mut now_us = file.now_us() / 32 * 32;
     let mut tokens = Vec::new();
     let rows = |file: &HostFile| -> i64 {

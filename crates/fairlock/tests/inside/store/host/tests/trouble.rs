@@ -1,5 +1,5 @@
 use super::super::{HostFile, OpenOptions};
-use super::bed::*;
+use super::fixture::*;
 use super::places::{as_root, worker_as};
 use super::worker::Worker;
 use crate::ErrorKind;
@@ -14,12 +14,12 @@ use std::time::{Duration, Instant};
 /// error that says so, and certain to have done nothing. Looking goes on.
 #[test]
 fn a_stopped_writer_is_waited_for_so_long_and_no_longer() {
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     let busy = Duration::from_millis(300);
     let options = OpenOptions { busy, ..options() };
-    let mut file = HostFile::open(&bed.path(), &options).unwrap();
+    let mut file = HostFile::open(&fixture.path(), &options).unwrap();
     let token = take(&mut file, "job", 1);
-    let mut worker = Worker::start("block", &bed.path());
+    let mut worker = Worker::start("block", &fixture.path());
     assert_eq!(worker.says().as_deref(), Some("blocks"));
     worker.signal(Signal::STOP);
     let began = Instant::now();
@@ -40,15 +40,15 @@ fn a_stopped_writer_is_waited_for_so_long_and_no_longer() {
 /// one store.
 #[test]
 fn a_file_that_was_replaced_is_noticed() {
-    let bed = Bed::new();
-    let mut file = bed.open();
+    let fixture = Fixture::new();
+    let mut file = fixture.open();
     let token = take(&mut file, "job", 1);
-    let aside = bed.dir.path().join("aside");
-    fs::rename(bed.path(), &aside).unwrap();
+    let aside = fixture.dir.path().join("aside");
+    fs::rename(fixture.path(), &aside).unwrap();
     for remade in [false, true] {
         if remade {
             // As the next program would.
-            fs::write(bed.path(), "").unwrap();
+            fs::write(fixture.path(), "").unwrap();
         }
         for op in [release(1, token), inspect()] {
             let error = apply(&mut file, "job", &op).unwrap_err();
@@ -57,7 +57,7 @@ fn a_file_that_was_replaced_is_noticed() {
             assert!(error.error.to_string().contains("replaced"), "{}", error.error);
         }
     }
-    fs::rename(&aside, bed.path()).unwrap();
+    fs::rename(&aside, fixture.path()).unwrap();
     assert_eq!(body(&mut file, "job", &release(1, token)), Body::Released);
 }
 
@@ -65,9 +65,9 @@ fn a_file_that_was_replaced_is_noticed() {
 /// released. The first operation after there is space again works.
 #[test]
 fn a_full_disk_loses_nothing() {
-    let bed = Bed::new();
-    let Some(disk) = Disk::mount(bed.dir.path(), "1m") else { return };
-    let mut file = bed.open();
+    let fixture = Fixture::new();
+    let Some(disk) = Disk::mount(fixture.dir.path(), "1m") else { return };
+    let mut file = fixture.open();
     let token = take(&mut file, "job", 1);
     body(&mut file, "job", &acquire(2, Mode::Wait));
     let filler = disk.fill();
@@ -113,34 +113,34 @@ fn a_full_disk_loses_nothing() {
     let said: String = file.db.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
     assert_eq!(said, "ok");
     drop(file);
-    assert_eq!(state(&mut bed.open(), &lock).hold.len(), 1);
+    assert_eq!(state(&mut fixture.open(), &lock).hold.len(), 1);
     drop(disk);
 }
 
 /// A file that cannot be made for want of space is made when there is some.
 #[test]
 fn a_full_disk_gets_its_file_later() {
-    let bed = Bed::new();
-    let Some(disk) = Disk::mount(bed.dir.path(), "1m") else { return };
+    let fixture = Fixture::new();
+    let Some(disk) = Disk::mount(fixture.dir.path(), "1m") else { return };
     let filler = disk.fill();
     for _ in 0..2 {
-        let error = open(&bed.path()).err().expect("it was opened");
+        let error = open(&fixture.path()).err().expect("it was opened");
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
         assert!(error.to_string().contains("disk is full"), "{error}");
     }
     fs::remove_file(filler).unwrap();
-    take(&mut bed.open(), "job", 1);
+    take(&mut fixture.open(), "job", 1);
     drop(disk);
 }
 
 /// Not even root writes there.
 #[test]
 fn a_disk_that_is_read_only_is_refused() {
-    let bed = Bed::new();
-    let Some(disk) = Disk::mount(bed.dir.path(), "1m") else { return };
-    take(&mut bed.open(), "job", 1);
+    let fixture = Fixture::new();
+    let Some(disk) = Disk::mount(fixture.dir.path(), "1m") else { return };
+    take(&mut fixture.open(), "job", 1);
     disk.read_only();
-    let error = open(&bed.path()).err().expect("opened");
+    let error = open(&fixture.path()).err().expect("opened");
     assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
     assert!(error.to_string().contains("Read-only"), "{error}");
     drop(disk);
@@ -151,9 +151,9 @@ fn a_disk_that_is_read_only_is_refused() {
 #[test]
 fn d41_a_client_outlives_a_lack_of_threads() {
     let Some(()) = as_root() else { return };
-    let bed = Bed::new();
-    fs::set_permissions(bed.dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
-    let folder = bed.dir.path().join("own");
+    let fixture = Fixture::new();
+    fs::set_permissions(fixture.dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let folder = fixture.dir.path().join("own");
     fs::create_dir(&folder).unwrap();
     chown(&folder, Some(64_041), Some(64_041)).unwrap();
     let mut worker = worker_as("threads", &folder.join("locks"), 64_041, 64_041);
@@ -164,8 +164,8 @@ fn d41_a_client_outlives_a_lack_of_threads() {
 /// file, and began a log of its own beside theirs.
 #[test]
 fn d41_want_of_descriptors_is_no_proof_of_death() {
-    let bed = Bed::new();
-    let mut worker = Worker::start("descriptors", &bed.path());
+    let fixture = Fixture::new();
+    let mut worker = Worker::start("descriptors", &fixture.path());
     for what in ["lived in", "in use", "not swept"] {
         assert_eq!(worker.says(), Some(format!("{what}: true")));
     }

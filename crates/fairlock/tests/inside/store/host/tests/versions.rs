@@ -1,6 +1,6 @@
 use super::super::boot::Boot;
 use super::super::schema::{CURRENT, Schema};
-use super::bed::*;
+use super::fixture::*;
 use crate::ErrorKind;
 use fairlock_core::Body;
 use rusqlite::Connection;
@@ -16,30 +16,30 @@ const NEXT: Schema = Schema {
 
 /// Opening must fail with `kind` and say `word`, and leave the file as it was.
 #[track_caller]
-fn refused(bed: &Bed, kind: ErrorKind, word: &str) {
-    let before = fs::read(bed.path()).unwrap();
-    let error = open(&bed.path()).err().expect("it was opened");
+fn refused(fixture: &Fixture, kind: ErrorKind, word: &str) {
+    let before = fs::read(fixture.path()).unwrap();
+    let error = open(&fixture.path()).err().expect("it was opened");
     assert_eq!(error.kind(), kind, "{error}");
     let said = error.to_string();
-    assert!(said.contains(word) && said.contains(bed.path().to_str().unwrap()), "{said}");
-    assert!(fs::read(bed.path()).unwrap() == before, "the file was changed");
+    assert!(said.contains(word) && said.contains(fixture.path().to_str().unwrap()), "{said}");
+    assert!(fs::read(fixture.path()).unwrap() == before, "the file was changed");
 }
 
 #[test]
 fn what_is_no_database_is_refused_and_left_alone() {
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     for content in ["xy".to_owned(), "some text\n".repeat(2_000), "SQLite format 3\0".to_owned()] {
-        fs::write(bed.path(), content).unwrap();
-        refused(&bed, ErrorKind::Protocol, "no file of fairlock");
+        fs::write(fixture.path(), content).unwrap();
+        refused(&fixture, ErrorKind::Protocol, "no file of fairlock");
     }
 }
 
 /// `--url sqlite:/etc/passwd` was told to move that file away.
 #[test]
 fn d29_a_file_of_another_program_is_not_to_be_moved() {
-    let bed = Bed::new();
-    fs::write(bed.path(), "root:x:0:0:root:/root:/bin/sh\n".repeat(40)).unwrap();
-    let said = open(&bed.path()).err().expect("it was opened").to_string();
+    let fixture = Fixture::new();
+    fs::write(fixture.path(), "root:x:0:0:root:/root:/bin/sh\n".repeat(40)).unwrap();
+    let said = open(&fixture.path()).err().expect("it was opened").to_string();
     assert!(said.contains("Name another file") && !said.contains("Move"), "{said}");
 }
 
@@ -51,32 +51,32 @@ fn a_database_of_another_program_is_refused_and_left_alone() {
         "PRAGMA user_version = 1",
         "PRAGMA journal_mode = WAL; CREATE TABLE lock (name, change, idle_ms, state)",
     ] {
-        let bed = Bed::new();
-        let db = Connection::open(bed.path()).unwrap();
+        let fixture = Fixture::new();
+        let db = Connection::open(fixture.path()).unwrap();
         db.execute_batch(sql).unwrap();
         drop(db);
-        refused(&bed, ErrorKind::Protocol, "another program");
+        refused(&fixture, ErrorKind::Protocol, "another program");
     }
 }
 
 /// An empty file is what a crash right after its creation leaves.
 #[test]
 fn an_empty_file_is_as_good_as_none() {
-    let bed = Bed::new();
-    fs::write(bed.path(), "").unwrap();
-    take(&mut bed.open(), "job", 1);
-    assert_eq!(state(&mut bed.open(), "job").hold.len(), 1);
+    let fixture = Fixture::new();
+    fs::write(fixture.path(), "").unwrap();
+    take(&mut fixture.open(), "job", 1);
+    assert_eq!(state(&mut fixture.open(), "job").hold.len(), 1);
 }
 
 /// The step to the next version keeps all locks; who still has the file open with the older version
 /// is told at the next operation, before it writes anything.
 #[test]
 fn two_versions_on_one_file() {
-    let bed = Bed::new();
-    let mut old = bed.open();
+    let fixture = Fixture::new();
+    let mut old = fixture.open();
     let first = take(&mut old, "job", 1);
     let here = || Boot::here().unwrap();
-    let mut new = open_as(&bed.path(), here(), NEXT).unwrap();
+    let mut new = open_as(&fixture.path(), here(), NEXT).unwrap();
     let Body::Inspected(seen) = body(&mut new, "job", &inspect()) else { panic!() };
     assert_eq!(seen.holder.unwrap().owner, owner(1), "the hold is kept");
 
@@ -88,7 +88,7 @@ fn two_versions_on_one_file() {
         assert!(said.contains("9.9.9") && said.contains("schema 2"), "{said}");
     }
     let before = row(&new, "job");
-    let error = open(&bed.path()).err().expect("the older version opened it");
+    let error = open(&fixture.path()).err().expect("the older version opened it");
     assert_eq!(error.kind(), ErrorKind::Protocol);
     assert!(error.to_string().contains("9.9.9") && error.to_string().contains("newer"), "{error}");
     assert_eq!(row(&new, "job"), before);
@@ -97,18 +97,18 @@ fn two_versions_on_one_file() {
     assert!(take(&mut new, "job", 2) > first);
     // Once more: nothing is left to do.
     drop(new);
-    open_as(&bed.path(), here(), NEXT).unwrap();
+    open_as(&fixture.path(), here(), NEXT).unwrap();
 }
 
 /// A step that fails leaves the file as it was.
 #[test]
 fn a_step_happens_whole_or_not_at_all() {
-    let bed = Bed::new();
-    let first = take(&mut bed.open(), "job", 1);
+    let fixture = Fixture::new();
+    let first = take(&mut fixture.open(), "job", 1);
     const BROKEN: &str = "ALTER TABLE lock ADD COLUMN note TEXT; ALTER TABLE nothing ADD COLUMN x";
     let schema = Schema { steps: &[(1, BROKEN)], ..NEXT };
-    assert!(open_as(&bed.path(), Boot::here().unwrap(), schema).is_err());
-    let mut file = bed.open();
+    assert!(open_as(&fixture.path(), Boot::here().unwrap(), schema).is_err());
+    let mut file = fixture.open();
     assert_eq!(body(&mut file, "job", &release(1, first)), Body::Released);
     let columns: i64 = file
         .db
@@ -120,10 +120,10 @@ fn a_step_happens_whole_or_not_at_all() {
 /// From a version before all that this one knows the way from.
 #[test]
 fn too_old_a_version_is_refused() {
-    let bed = Bed::new();
-    drop(bed.open());
+    let fixture = Fixture::new();
+    drop(fixture.open());
     let schema = Schema { version: 4, written_by: "10.0.0", create: "", steps: &[(3, "")] };
-    let error = open_as(&bed.path(), Boot::here().unwrap(), schema).err().unwrap().error;
+    let error = open_as(&fixture.path(), Boot::here().unwrap(), schema).err().unwrap().error;
     assert_eq!(error.kind(), ErrorKind::Protocol);
     assert!(error.to_string().contains(CURRENT.written_by), "{error}");
     assert!(error.to_string().contains("older"), "{error}");
@@ -132,8 +132,8 @@ fn too_old_a_version_is_refused() {
 /// A damaged row is an error of its lock, and of that lock alone; nothing is written over it.
 #[test]
 fn a_damaged_row_is_an_error_of_its_lock() {
-    let bed = Bed::new();
-    let mut file = bed.open();
+    let fixture = Fixture::new();
+    let mut file = fixture.open();
     let token = take(&mut file, "job", 1);
     take(&mut file, "other", 1);
     let (_, mut state) = row(&file, "job");
@@ -145,7 +145,11 @@ fn a_damaged_row_is_an_error_of_its_lock() {
         let error = apply(&mut file, "job", &op).unwrap_err();
         assert_eq!(error.error.kind(), ErrorKind::Protocol);
         assert_eq!(error.error.lock(), Some(&name("job")));
-        assert!(error.error.to_string().contains(bed.path().to_str().unwrap()), "{}", error.error);
+        assert!(
+            error.error.to_string().contains(fixture.path().to_str().unwrap()),
+            "{}",
+            error.error
+        );
         assert!(!error.doubt && !error.passing);
     }
     assert_eq!(row(&file, "job"), before);
@@ -155,7 +159,7 @@ fn a_damaged_row_is_an_error_of_its_lock() {
     // Not over a reboot either: a token that was lost could be given again.
     drop(file);
     let next = Boot { id: "another-boot".into(), ..Boot::here().unwrap() };
-    let mut file = open_in(&bed.path(), &next).unwrap();
+    let mut file = open_in(&fixture.path(), &next).unwrap();
     assert_eq!(row(&file, "job"), before);
     assert!(apply(&mut file, "job", &inspect()).is_err());
     take(&mut file, "other", 2);
@@ -164,14 +168,14 @@ fn a_damaged_row_is_an_error_of_its_lock() {
 /// One flipped bit anywhere in the file: a typed error, or no consequence. Never another answer.
 #[test]
 fn flipped_bits_are_found_or_mean_nothing() {
-    let bed = Bed::new();
-    let mut file = bed.open();
+    let fixture = Fixture::new();
+    let mut file = fixture.open();
     let token = Some(take(&mut file, "a lock that is held", 1));
     for lock in ["b", "c"] {
         take(&mut file, lock, 1);
     }
     drop(file);
-    let whole = fs::read(bed.path()).unwrap();
+    let whole = fs::read(fixture.path()).unwrap();
     let held = b"a lock that is held";
     let named: Vec<_> = whole.windows(held.len()).enumerate().filter(|(_, w)| w == held).collect();
     let named: Vec<_> = named.into_iter().flat_map(|(at, _)| at..at + held.len()).collect();
@@ -181,11 +185,11 @@ fn flipped_bits_are_found_or_mean_nothing() {
     for at in places.step_by(3) {
         let mut bytes = whole.clone();
         bytes[at] ^= 1 << (at % 8);
-        fs::write(bed.path(), &bytes).unwrap();
+        fs::write(fixture.path(), &bytes).unwrap();
         for beside in ["-wal", "-shm", "-boot", "-users"] {
-            let _ = fs::remove_file(bed.dir.path().join(format!("locks{beside}")));
+            let _ = fs::remove_file(fixture.dir.path().join(format!("locks{beside}")));
         }
-        let error = match open(&bed.path()) {
+        let error = match open(&fixture.path()) {
             Err(error) => error,
             Ok(mut file) => match apply(&mut file, "a lock that is held", &inspect()) {
                 Err(error) => error.error,
@@ -212,8 +216,8 @@ fn flipped_bits_are_found_or_mean_nothing() {
 /// What docs/host.md shows for the shell of SQLite works on a file that is in use, opened read-only.
 #[test]
 fn the_statements_in_the_documentation_work() {
-    let bed = Bed::new();
-    let mut file = bed.open();
+    let fixture = Fixture::new();
+    let mut file = fixture.open();
     take(&mut file, "job", 1);
     let info = crate::ClientInfo::here(&crate::Config::memory(), std::time::SystemTime::now());
     file.announce(client(1), &info).unwrap();
@@ -222,7 +226,7 @@ fn the_statements_in_the_documentation_work() {
     let (_, rest) = text.split_once("```sql\n").expect("an example");
     let (sql, _) = rest.split_once("```").unwrap();
     let flags = rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY;
-    let db = Connection::open_with_flags(bed.path(), flags).unwrap();
+    let db = Connection::open_with_flags(fixture.path(), flags).unwrap();
     let mut shown = Vec::new();
     for statement in sql.split(";\n").filter(|statement| !statement.trim().is_empty()) {
         let mut prepared = db.prepare(statement).unwrap();

@@ -5,7 +5,7 @@
 //! two holders.
 
 use super::super::{HostFile, OpenOptions};
-use super::bed::*;
+use super::fixture::*;
 use super::worker::{self, Worker};
 use crate::ErrorKind;
 use fairlock_core::Body;
@@ -38,13 +38,13 @@ fn in_a_namespace(script: &str, order: &str, path: &Path) -> Option<Worker> {
 /// two holders, and then a damaged file. The same for each part. Refused, before anything is made.
 #[test]
 fn d02_what_is_mounted_by_itself_is_refused() {
-    let bed = Bed::new();
-    let mut file = bed.open();
+    let fixture = Fixture::new();
+    let mut file = fixture.open();
     take(&mut file, "job", 1);
     for ending in ["", "-wal", "-shm", "-boot", "-users", "-clients"] {
-        let inside = bed.dir.path().join(format!("inside{ending}"));
+        let inside = fixture.dir.path().join(format!("inside{ending}"));
         fs::create_dir(&inside).unwrap();
-        let (outer, inner) = (named(&bed.path(), ending), named(&inside.join("locks"), ending));
+        let (outer, inner) = (named(&fixture.path(), ending), named(&inside.join("locks"), ending));
         if ending == "-clients" {
             fs::create_dir(&inner).unwrap();
         } else {
@@ -65,11 +65,11 @@ fn d02_what_is_mounted_by_itself_is_refused() {
 /// The folder, on the other hand, is the same one wherever it is mounted; also read at another place.
 #[test]
 fn d02_a_folder_that_is_mounted_elsewhere_is_the_same_folder() {
-    let bed = Bed::new();
-    let folder = bed.dir.path().join("outside");
+    let fixture = Fixture::new();
+    let folder = fixture.dir.path().join("outside");
     let mut file = open(&folder.join("locks")).unwrap();
     take(&mut file, "job", 1);
-    let inside = bed.dir.path().join("inside");
+    let inside = fixture.dir.path().join("inside");
     fs::create_dir(&inside).unwrap();
     let script = format!("mount --bind {} {}", folder.display(), inside.display());
     let Some(mut worker) = in_a_namespace(&script, "held", &inside.join("locks")) else { return };
@@ -118,12 +118,12 @@ fn d03_a_log_that_is_removed_or_replaced_ends_its_users() {
         ("-shm", Blow::Copied),
     ] {
         let what = format!("{ending} {blow:?}");
-        let bed = Bed::new();
-        let path = bed.path();
-        let mut file = bed.open();
+        let fixture = Fixture::new();
+        let path = fixture.path();
+        let mut file = fixture.open();
         let token = take(&mut file, "job", 1);
         assert_eq!(says("held", &path), "holds: 1", "{what}");
-        let (part, aside) = (named(&path, ending), bed.dir.path().join("aside"));
+        let (part, aside) = (named(&path, ending), fixture.dir.path().join("aside"));
         strike(blow, &part, &aside);
         // Another process, and this one: in that, SQLite would join the old index with the new log.
         let others = [says("held", &path), open(&path).err().expect("it was opened").to_string()];
@@ -158,7 +158,7 @@ fn d03_a_log_that_is_removed_or_replaced_ends_its_users() {
         // SQLite had the right ones to the end, so nothing was lost.
         assert_eq!(says("held", &path), "holds: 1", "{what}");
         let said: String =
-            bed.open().db.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
+            fixture.open().db.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
         assert_eq!(said, "ok", "{what}");
     }
 }
@@ -168,21 +168,21 @@ fn d03_a_log_that_is_removed_or_replaced_ends_its_users() {
 fn d03_a_log_that_is_removed_with_what_says_so_is_missed_all_the_same() {
     for gone in [&["-wal", "-users"][..], &["-shm", "-users"], &["-wal", "-shm", "-users", "-boot"]]
     {
-        let bed = Bed::new();
-        let mut file = bed.open();
+        let fixture = Fixture::new();
+        let mut file = fixture.open();
         take(&mut file, "job", 1);
         // A client of the file, without a store on top of it.
         let alive =
-            fs::File::create(named(&bed.path(), "-clients").join("somebody.alive")).unwrap();
+            fs::File::create(named(&fixture.path(), "-clients").join("somebody.alive")).unwrap();
         rustix::fs::flock(&alive, rustix::fs::FlockOperation::NonBlockingLockExclusive).unwrap();
         for ending in gone {
-            fs::remove_file(named(&bed.path(), ending)).unwrap();
+            fs::remove_file(named(&fixture.path(), ending)).unwrap();
         }
-        let said = says("held", &bed.path());
+        let said = says("held", &fixture.path());
         assert!(said.contains("removed or replaced"), "{gone:?}: {said}");
         assert!(apply(&mut file, "job", &inspect()).is_err(), "{gone:?}");
         drop((file, alive));
-        assert_eq!(says("held", &bed.path()), "holds: 1", "{gone:?}");
+        assert_eq!(says("held", &fixture.path()), "holds: 1", "{gone:?}");
     }
 }
 
@@ -190,92 +190,93 @@ fn d03_a_log_that_is_removed_with_what_says_so_is_missed_all_the_same() {
 /// and there were two holders. SQLite's own lock on the file tells.
 #[test]
 fn all_that_lies_beside_the_file_is_missed_while_somebody_has_it_open() {
-    let bed = Bed::new();
-    let mut file = bed.open();
+    let fixture = Fixture::new();
+    let mut file = fixture.open();
     take(&mut file, "job", 1);
     for ending in ["-wal", "-shm", "-users", "-boot"] {
-        fs::remove_file(named(&bed.path(), ending)).unwrap();
+        fs::remove_file(named(&fixture.path(), ending)).unwrap();
     }
-    fs::remove_dir_all(named(&bed.path(), "-clients")).unwrap();
+    fs::remove_dir_all(named(&fixture.path(), "-clients")).unwrap();
     // Another process, and this one.
-    for said in [says("held", &bed.path()), open(&bed.path()).err().unwrap().to_string()] {
+    for said in [says("held", &fixture.path()), open(&fixture.path()).err().unwrap().to_string()] {
         assert!(said.contains("removed or replaced") && said.contains("-wal"), "{said}");
     }
-    assert!(!named(&bed.path(), "-wal").exists(), "something was made");
+    assert!(!named(&fixture.path(), "-wal").exists(), "something was made");
     assert!(apply(&mut file, "job", &inspect()).is_err());
     drop(file);
-    assert_eq!(says("held", &bed.path()), "holds: 1");
+    assert_eq!(says("held", &fixture.path()), "holds: 1");
 }
 
 /// What a killed user leaves looks the same, and keeps its holds; and once nobody lives, what somebody removed
 /// is made anew.
 #[test]
 fn d03_nobody_is_kept_out_by_what_the_killed_leave() {
-    let bed = Bed::new();
-    drop(bed.open());
-    let mut worker = Worker::start("spin 1", &bed.path());
+    let fixture = Fixture::new();
+    drop(fixture.open());
+    let mut worker = Worker::start("spin 1", &fixture.path());
     assert_eq!(worker.says().as_deref(), Some("ready"));
     let _ = worker.says().expect("a token");
     worker.kill();
-    assert!(named(&bed.path(), "-wal").exists());
-    assert!(says("held", &bed.path()).starts_with("holds"));
-    let mut worker = Worker::start("spin 2", &bed.path());
+    assert!(named(&fixture.path(), "-wal").exists());
+    assert!(says("held", &fixture.path()).starts_with("holds"));
+    let mut worker = Worker::start("spin 2", &fixture.path());
     assert_eq!(worker.says().as_deref(), Some("ready"));
     worker.kill();
     for ending in ["-wal", "-shm"] {
-        fs::remove_file(named(&bed.path(), ending)).unwrap();
+        fs::remove_file(named(&fixture.path(), ending)).unwrap();
     }
-    assert!(says("held", &bed.path()).starts_with("holds"));
+    assert!(says("held", &fixture.path()).starts_with("holds"));
 }
 
 /// A command that outlives its killed `fairlock run` lives on its hold, and that is in the log. Without the log
 /// nobody may begin, until it has ended.
 #[test]
 fn d03_a_log_that_is_removed_beside_a_living_command_is_missed() {
-    let bed = Bed::new();
-    drop(bed.open());
-    let mut worker = Worker::start("spin 1", &bed.path());
+    let fixture = Fixture::new();
+    drop(fixture.open());
+    let mut worker = Worker::start("spin 1", &fixture.path());
     assert_eq!(worker.says().as_deref(), Some("ready"));
     worker.kill();
-    let alive = fs::File::create(named(&bed.path(), "-clients").join("somebody.alive")).unwrap();
+    let alive =
+        fs::File::create(named(&fixture.path(), "-clients").join("somebody.alive")).unwrap();
     rustix::fs::flock(&alive, rustix::fs::FlockOperation::NonBlockingLockExclusive).unwrap();
-    let log = named(&bed.path(), "-wal");
-    let aside = bed.dir.path().join("aside");
+    let log = named(&fixture.path(), "-wal");
+    let aside = fixture.dir.path().join("aside");
     fs::rename(&log, &aside).unwrap();
-    let said = says("held", &bed.path());
+    let said = says("held", &fixture.path());
     assert!(said.contains("removed or replaced") && said.contains("-wal"), "{said}");
     fs::rename(&aside, &log).unwrap();
-    assert!(says("held", &bed.path()).starts_with("holds"));
+    assert!(says("held", &fixture.path()).starts_with("holds"));
     // That one has left in order, as the last one, with the log in the file: none has to be there any more.
     assert!(!log.exists());
-    assert!(says("held", &bed.path()).starts_with("holds"));
+    assert!(says("held", &fixture.path()).starts_with("holds"));
 }
 
 /// An older version does not know `FILE-users`. It is no obstacle, whoever comes first, and it is not
 /// mistaken for somebody who has removed something.
 #[test]
 fn d03_an_older_version_beside_is_no_obstacle() {
-    let bed = Bed::new();
-    let mut file = bed.open();
+    let fixture = Fixture::new();
+    let mut file = fixture.open();
     take(&mut file, "job", 1);
     // As if it was one: it has the lock on `FILE-boot`, and the log.
-    fs::remove_file(named(&bed.path(), "-users")).unwrap();
-    assert_eq!(says("held", &bed.path()), "holds: 1");
-    let mut beside = bed.open();
+    fs::remove_file(named(&fixture.path(), "-users")).unwrap();
+    assert_eq!(says("held", &fixture.path()), "holds: 1");
+    let mut beside = fixture.open();
     assert_eq!(state(&mut beside, "job").hold.len(), 1);
     drop(file);
     assert_eq!(state(&mut beside, "job").hold.len(), 1);
     drop(beside);
-    assert_eq!(says("held", &bed.path()), "holds: 1");
+    assert_eq!(says("held", &fixture.path()), "holds: 1");
 }
 
 /// The last user that leaves in order removes log and index, and leaves no reason to look for them.
 #[test]
 fn d03_the_last_one_that_leaves_removes_the_log() {
-    let bed = Bed::new();
-    let (mut one, two) = (bed.open(), bed.open());
+    let fixture = Fixture::new();
+    let (mut one, two) = (fixture.open(), fixture.open());
     take(&mut one, "job", 1);
-    let there = || ["-wal", "-shm"].map(|ending| named(&bed.path(), ending).exists());
+    let there = || ["-wal", "-shm"].map(|ending| named(&fixture.path(), ending).exists());
     one.close();
     one.close();
     assert_eq!(there(), [true; 2]);
@@ -283,7 +284,7 @@ fn d03_the_last_one_that_leaves_removes_the_log() {
     assert_eq!(error.error.kind(), ErrorKind::Closed);
     drop((one, two));
     assert_eq!(there(), [false; 2]);
-    assert_eq!(says("held", &bed.path()), "holds: 1");
+    assert_eq!(says("held", &fixture.path()), "holds: 1");
     assert_eq!(there(), [false; 2]);
 }
 
@@ -291,20 +292,22 @@ fn d03_the_last_one_that_leaves_removes_the_log() {
 #[test]
 fn d28_a_removed_file_is_said_to_be_removed() {
     for users_too in [false, true] {
-        let bed = Bed::new();
-        let mut file = bed.open();
+        let fixture = Fixture::new();
+        let mut file = fixture.open();
         take(&mut file, "job", 1);
-        fs::remove_file(bed.path()).unwrap();
+        fs::remove_file(fixture.path()).unwrap();
         if users_too {
             // As beside an older version: then the file is made before it is noticed.
-            fs::remove_file(named(&bed.path(), "-users")).unwrap();
+            fs::remove_file(named(&fixture.path(), "-users")).unwrap();
         }
-        for said in [says("held", &bed.path()), open(&bed.path()).err().unwrap().to_string()] {
+        for said in
+            [says("held", &fixture.path()), open(&fixture.path()).err().unwrap().to_string()]
+        {
             assert!(said.contains("removed or replaced") && said.contains("End them"), "{said}");
         }
-        assert_eq!(bed.path().exists(), users_too);
+        assert_eq!(fixture.path().exists(), users_too);
         drop(file);
-        assert_eq!(says("held", &bed.path()), "holds: 0");
+        assert_eq!(says("held", &fixture.path()), "holds: 0");
     }
 }
 
@@ -314,12 +317,12 @@ fn d28_a_removed_file_is_said_to_be_removed() {
 fn d04_parts_that_others_can_write_to_are_refused() {
     let root = rustix::process::geteuid().is_root();
     for ending in ["-clients", "-wal", "-shm", "-boot", "-users"] {
-        let bed = Bed::new();
-        let _file = bed.open();
-        let part = named(&bed.path(), ending);
+        let fixture = Fixture::new();
+        let _file = fixture.open();
+        let part = named(&fixture.path(), ending);
         let before = fs::metadata(&part).unwrap().permissions().mode() & 0o777;
         let refused = |word: &str| {
-            let error = open(&bed.path()).err().expect("it was opened");
+            let error = open(&fixture.path()).err().expect("it was opened");
             assert_eq!(error.kind(), ErrorKind::Denied, "{ending}: {error}");
             let said = error.to_string();
             assert!(
@@ -332,7 +335,7 @@ fn d04_parts_that_others_can_write_to_are_refused() {
             refused(word);
         }
         fs::set_permissions(&part, Permissions::from_mode(before)).unwrap();
-        drop(bed.open());
+        drop(fixture.open());
         if root {
             chown(&part, Some(64_001), None).unwrap();
             refused("belongs to user 64001");
@@ -345,9 +348,9 @@ fn d04_parts_that_others_can_write_to_are_refused() {
 #[test]
 fn d18_a_disk_that_is_too_small_is_said_to_be_full() {
     for size in ["16k", "24k", "32k", "40k", "48k", "64k"] {
-        let bed = Bed::new();
-        let Some(disk) = Disk::mount(bed.dir.path(), size) else { return };
-        let Err(error) = open(&bed.path()) else { continue };
+        let fixture = Fixture::new();
+        let Some(disk) = Disk::mount(fixture.dir.path(), size) else { return };
+        let Err(error) = open(&fixture.path()) else { continue };
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{size}: {error}");
         assert!(error.to_string().contains("disk is full"), "{size}: {error}");
         drop(disk);
@@ -357,16 +360,16 @@ fn d18_a_disk_that_is_too_small_is_said_to_be_full() {
 /// A look at a store that is not there made it, and its folder, and said that all locks are free.
 #[test]
 fn d20_a_look_makes_no_store() {
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     let look = OpenOptions { create: false, ..options() };
-    for path in [bed.path(), bed.dir.path().join("folder/that/is/not/there")] {
+    for path in [fixture.path(), fixture.dir.path().join("folder/that/is/not/there")] {
         let error = HostFile::open(&path, &look).err().expect("it was opened");
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
         let said = error.to_string();
         assert!(said.contains(&format!("there is no store at {}", path.display())), "{said}");
     }
-    assert_eq!(fs::read_dir(bed.dir.path()).unwrap().count(), 0);
-    let mut file = bed.open();
+    assert_eq!(fs::read_dir(fixture.dir.path()).unwrap().count(), 0);
+    let mut file = fixture.open();
     take(&mut file, "job", 1);
-    assert_eq!(state(&mut HostFile::open(&bed.path(), &look).unwrap(), "job").hold.len(), 1);
+    assert_eq!(state(&mut HostFile::open(&fixture.path(), &look).unwrap(), "job").hold.len(), 1);
 }

@@ -1,6 +1,6 @@
 //! A process of its own that uses the file: this test binary, told by its environment to run one test.
 
-use super::bed::*;
+use super::fixture::*;
 use fairlock_core::{Body, Channel, ClientId, Kind, Mode, Op, OwnerId, Payload, RequestId, Rules};
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::path::Path;

@@ -29,11 +29,11 @@ impl World for Everybody {
     }
 }
 
-pub(super) struct Bed {
+pub(super) struct Fixture {
     pub(super) dir: TempDir,
 }
 
-impl Bed {
+impl Fixture {
     pub(super) fn new() -> Self {
         Self { dir: TempDir::new() }
     }
