@@ -102,9 +102,9 @@ impl Actor {
         match self.rng.below(10) {
             0..3 => {
                 let peer = self.peer;
-                let want = self.world.with(|state| state.book.want(peer, name));
+                let want = self.world.with(|state| state.oracle.want(peer, name));
                 let guard = lock.lock().await;
-                self.world.with(|state| state.book.unwant(want));
+                self.world.with(|state| state.oracle.unwant(want));
                 guard.map(Some)
             }
             3 => lock.try_lock().await,
@@ -143,10 +143,10 @@ impl Actor {
         let (world, peer) = (Arc::clone(&self.world), self.peer);
         let done = lock.with(|held| async move {
             let (name, token) = (held.name().clone(), held.token());
-            world.with(|state| state.book.seen(&name, token.get()));
+            world.with(|state| state.oracle.seen(&name, token.get()));
             sleep(time).await;
             if held.ensure_valid().is_ok() {
-                world.with(|state| state.book.write(peer, &name, token));
+                world.with(|state| state.oracle.write(peer, &name, token));
             }
         });
         match done.await {
@@ -169,10 +169,10 @@ impl Actor {
                 break;
             }
             let (name, token) = (guard.name(), guard.token());
-            self.world.with(|state| state.book.write(self.peer, name, token));
+            self.world.with(|state| state.oracle.write(self.peer, name, token));
         }
         drop(inner);
-        let calm = self.world.with(|state| state.book.gave_back(&hold));
+        let calm = self.world.with(|state| state.oracle.gave_back(&hold));
         match self.rng.below(4) {
             0 => drop(guard),
             1 => drop(given(self.rng.below(2), guard.release()).await),
@@ -182,7 +182,7 @@ impl Actor {
                 if calm && counted && !fine {
                     self.world.with(|state| {
                         let what = format!("{}: {released:?} at the end of a calm hold", hold.name);
-                        state.book.violation(what);
+                        state.oracle.violation(what);
                     });
                 }
             }
@@ -192,11 +192,11 @@ impl Actor {
     fn failed(&self, began: Instant, error: &Error) {
         let peer = self.peer;
         self.world.with(|state| {
-            state.book.note(|| format!("client {peer}: {error}"));
+            state.oracle.note(|| format!("client {peer}: {error}"));
             // An owner that holds already may not queue for the same lock again.
             let misuse = error.kind() == crate::ErrorKind::Misuse;
-            if state.book.is_calm(peer, began) && !misuse {
-                state.book.violation(format!("client {peer} was not disturbed: {error}"));
+            if state.oracle.is_calm(peer, began) && !misuse {
+                state.oracle.violation(format!("client {peer} was not disturbed: {error}"));
             }
         });
     }

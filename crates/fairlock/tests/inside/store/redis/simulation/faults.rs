@@ -88,8 +88,8 @@ pub(super) async fn strike(world: &Arc<World>, kind: Kind, rng: &mut Rng) -> Wis
     let peer = rng.pick(&living);
     let length = length(rng);
     world.with(|state| {
-        state.book.counts.faults += 1;
-        state.book.note(|| format!("{kind:?} at client {peer} for {length:?}"));
+        state.oracle.counts.faults += 1;
+        state.oracle.note(|| format!("{kind:?} at client {peer} for {length:?}"));
     });
     match kind {
         Kind::Mute | Kind::Deaf | Kind::CutOff => {
@@ -97,29 +97,29 @@ pub(super) async fn strike(world: &Arc<World>, kind: Kind, rng: &mut Rng) -> Wis
         }
         Kind::Slow => {
             world.with(|state| {
-                state.book.disturb(Some(peer));
+                state.oracle.disturb(Some(peer));
                 state.peers[peer].slow_ms = 20 << rng.below(8);
             });
             sleep(length).await;
             world.with(|state| {
                 state.peers[peer].slow_ms = 0;
-                state.book.calm_down(Some(peer));
+                state.oracle.calm_down(Some(peer));
             });
         }
         Kind::Reset | Kind::ResetInbox => world.with(|state| {
             state.reset(Some(peer), kind == Kind::ResetInbox);
-            state.book.disturb(Some(peer));
-            state.book.calm_down(Some(peer));
+            state.oracle.disturb(Some(peer));
+            state.oracle.calm_down(Some(peer));
         }),
         Kind::LoseReplies => {
             world.with(|state| {
-                state.book.disturb(Some(peer));
+                state.oracle.disturb(Some(peer));
                 state.peers[peer].lose_replies = rng.between(1, 4) as u32;
             });
             sleep(length).await;
             world.with(|state| {
                 state.peers[peer].lose_replies = 0;
-                state.book.calm_down(Some(peer));
+                state.oracle.calm_down(Some(peer));
             });
         }
         Kind::SwallowMessages | Kind::RepeatMessages => {
@@ -141,7 +141,7 @@ pub(super) async fn strike(world: &Arc<World>, kind: Kind, rng: &mut Rng) -> Wis
         Kind::RestartServer | Kind::FailOver => restart(world, kind, length, rng).await,
         Kind::Stall => {
             world.with(|state| {
-                state.book.disturb(None);
+                state.oracle.disturb(None);
                 for conn in state.server.conns.values() {
                     conn.to_server.hold(true);
                 }
@@ -151,7 +151,7 @@ pub(super) async fn strike(world: &Arc<World>, kind: Kind, rng: &mut Rng) -> Wis
                 for peer in 0..state.peers.len() {
                     state.apply(peer);
                 }
-                state.book.calm_down(None);
+                state.oracle.calm_down(None);
             });
         }
         Kind::StepClock => step_clock(world, rng),
@@ -163,7 +163,7 @@ pub(super) async fn strike(world: &Arc<World>, kind: Kind, rng: &mut Rng) -> Wis
 
 async fn partition(world: &World, kind: Kind, peer: usize, length: Duration, resets: bool) {
     world.with(|state| {
-        state.book.disturb(Some(peer));
+        state.oracle.disturb(Some(peer));
         state.peers[peer].mute |= kind != Kind::Deaf;
         state.peers[peer].deaf |= kind != Kind::Mute;
         state.apply(peer);
@@ -179,7 +179,7 @@ async fn partition(world: &World, kind: Kind, peer: usize, length: Duration, res
             state.reset(Some(peer), false);
         }
         state.apply(peer);
-        state.book.calm_down(Some(peer));
+        state.oracle.calm_down(Some(peer));
     });
     world.reachable_again();
 }
@@ -193,7 +193,7 @@ async fn restart(world: &World, kind: Kind, length: Duration, rng: &mut Rng) {
         sleep(behind).await;
     }
     world.with(|state| {
-        state.book.disturb(None);
+        state.oracle.disturb(None);
         if state.server.is_up {
             state.stop_server(silent);
         }
@@ -206,10 +206,10 @@ async fn restart(world: &World, kind: Kind, length: Duration, rng: &mut Rng) {
             _ => std::mem::take(&mut state.server.model),
         };
         if kind == Kind::FailOver || loses_all {
-            state.book.state_lost();
+            state.oracle.state_lost();
         }
         state.start_server(data);
-        state.book.calm_down(None);
+        state.oracle.calm_down(None);
     });
     world.reachable_again();
 }
@@ -223,11 +223,11 @@ fn step_clock(world: &World, rng: &mut Rng) {
         } else {
             -(rng.between(1, BACK_MAX_MS) as i64)
         };
-        state.book.clock_stepped(step);
+        state.oracle.clock_stepped(step);
         state.clock_ms += step;
-        state.book.note(|| format!("the server's clock goes by {step} ms"));
-        state.book.disturb(None);
-        state.book.calm_down(None);
+        state.oracle.note(|| format!("the server's clock goes by {step} ms"));
+        state.oracle.disturb(None);
+        state.oracle.calm_down(None);
     });
 }
 
@@ -253,8 +253,8 @@ pub(super) fn heal(world: &World) {
             *of = Peer { tasks: std::mem::take(&mut of.tasks), ..Peer::default() };
             state.apply(peer);
         }
-        state.book.all_calm();
-        state.book.note(|| "all is well".into());
+        state.oracle.all_calm();
+        state.oracle.note(|| "all is well".into());
     });
     world.reachable_again();
 }

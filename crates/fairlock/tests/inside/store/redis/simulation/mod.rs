@@ -7,7 +7,7 @@
 //! thread, so a seed always makes the same run, to the millisecond and to the byte: a seed that fails
 //! is played again with a trace.
 //!
-//! `actors` are the applications, `faults` what befalls them, `book` what must not be: two valid
+//! `actors` are the applications, `faults` what befalls them, `oracle` what must not be: two valid
 //! guards, one that is relied on for longer than its hold lasts, a token that falls, a waiter overtaken or
 //! forgotten, a grant that runs out unheard, a loss that is not told, a future that
 //! never ends, anything left behind.
@@ -15,8 +15,8 @@
 //! `scripts/simulate [SECONDS] [--seed N]` runs it for longer.
 
 mod actors;
-mod book;
 mod faults;
+mod oracle;
 mod regression;
 mod run;
 mod server;

@@ -112,7 +112,7 @@ impl Scene {
         let told = Instant::now();
         while self.queue() != queue {
             if told.elapsed() >= TOLD_WITHIN {
-                let lines = self.world.with(|state| state.book.lines.take());
+                let lines = self.world.with(|state| state.oracle.lines.take());
                 let (is, lines) = (self.queue(), lines.unwrap_or_default().join("\n"));
                 panic!("{story}: {is:?}, and not {queue:?}\n{lines}");
             }
@@ -324,7 +324,7 @@ fn a_guard_by_a_late_message_ends_before_its_hold() {
         let guard = woken.expect("no panic").expect("granted");
         let violations = scene.world.with(|state| {
             state.took(1, &guard.hold());
-            std::mem::take(&mut state.book.violations)
+            std::mem::take(&mut state.oracle.violations)
         });
         assert!(violations.is_empty(), "{violations:?}");
     });

@@ -1,8 +1,8 @@
 //! One run: a world, clients with applications, faults, and what must be true in the end.
 
 use super::actors::{Actor, LOCKS};
-use super::book::{Counts, LEASE_MAX};
 use super::faults::{self, Wish};
+use super::oracle::{Counts, LEASE_MAX};
 use super::world::{self, START_MS, State, World};
 use crate::base::clock;
 use crate::base::random::{random_bits, seeded};
@@ -86,13 +86,13 @@ pub(super) fn play(seed: u64, replay: bool) -> Report {
     seeded::set(None);
     violations.extend(PANICS.take());
     world.with(|state| {
-        violations.append(&mut state.book.violations);
+        violations.append(&mut state.oracle.violations);
         Report {
             seed,
             violations,
-            counts: state.book.counts,
-            hash: state.book.hash(),
-            lines: state.book.lines.take(),
+            counts: state.oracle.counts,
+            hash: state.oracle.hash(),
+            lines: state.oracle.lines.take(),
         }
     })
 }
@@ -212,7 +212,7 @@ impl Run {
         if !self.actors.is_empty() {
             let left = self.actors.len();
             self.world.with(|state| {
-                state.book.violation(format!("{left} futures do not end"));
+                state.oracle.violation(format!("{left} futures do not end"));
             });
             return;
         }
@@ -224,7 +224,7 @@ impl Run {
             }
             if Instant::now() >= until {
                 self.world.with(|state| {
-                    left.into_iter().for_each(|what| state.book.violation(what));
+                    left.into_iter().for_each(|what| state.oracle.violation(what));
                 });
                 return;
             }

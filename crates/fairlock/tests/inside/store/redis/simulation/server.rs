@@ -1,6 +1,6 @@
 //! The simulated server: the core behind the commands that the client sends.
 
-use super::book::Book;
+use super::oracle::Oracle;
 use super::wire::Pipe;
 use super::words::{self, Call, Reply};
 use fairlock_core::{
@@ -100,14 +100,14 @@ impl Server {
         conn: u64,
         now_us: u64,
         words: &[Vec<u8>],
-        book: &mut Book,
+        oracle: &mut Oracle,
     ) -> Vec<Output> {
         let word = |at: usize| words.get(at).map_or(&b""[..], Vec::as_slice);
         let command = word(0).to_ascii_uppercase();
         let reply = match command.as_slice() {
             b"EVALSHA" => {
                 match words::script_by_hash(word(1)).filter(|script| self.known.contains(script)) {
-                    Some(script) => return self.call(conn, now_us, script, &words[2..], book),
+                    Some(script) => return self.call(conn, now_us, script, &words[2..], oracle),
                     None => Reply::default().line("-NOSCRIPT No matching script."),
                 }
             }
@@ -115,7 +115,7 @@ impl Server {
                 match words::script_by_text(word(1)) {
                     Some(script) => {
                         self.known.insert(script);
-                        return self.call(conn, now_us, script, &words[2..], book);
+                        return self.call(conn, now_us, script, &words[2..], oracle);
                     }
                     // What the user may not do: nothing is denied.
                     None if word(2) == b"0" => Reply::default().array(0),
@@ -170,7 +170,7 @@ impl Server {
         now_us: u64,
         script: &str,
         words: &[Vec<u8>],
-        book: &mut Book,
+        oracle: &mut Oracle,
     ) -> Vec<Output> {
         let call = Call::read(script, words);
         let Call { name, op, rules, .. } = &call;
@@ -186,8 +186,8 @@ impl Server {
             Err(error) => panic!("{error}"),
         };
         let by = self.conns.get(&conn).map(|conn| conn.peer);
-        book.note(|| format!("client {by:?}: {script} {name} {:?}", answer.body));
-        book.after(name, op, &answer, &keys);
+        oracle.note(|| format!("client {by:?}: {script} {name} {:?}", answer.body));
+        oracle.after(name, op, &answer, &keys);
         let mut outputs = Vec::new();
         for effect in &effects {
             let (channel, text) = call.message(effect);

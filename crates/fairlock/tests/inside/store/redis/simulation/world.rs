@@ -2,7 +2,7 @@
 
 use super::super::keys::Publishing;
 use super::super::script::{self, By};
-use super::book::Book;
+use super::oracle::Oracle;
 use super::server::{Conn, Output, Server};
 use super::wire::{End, Pipe, Stream};
 use crate::base::clock::lock;
@@ -62,7 +62,7 @@ pub(super) struct State {
     pub(super) clock_ms: i64,
     pub(super) peers: Vec<Peer>,
     pub(super) server: Server,
-    pub(super) book: Book,
+    pub(super) oracle: Oracle,
     next_conn: u64,
 }
 
@@ -89,15 +89,15 @@ impl World {
     /// Must be called in the paused runtime of the run.
     pub(super) fn begin(seed: u64, replay: bool) -> Arc<Self> {
         let began = Instant::now();
-        let mut book = Book::default();
-        book.begin(began, replay);
+        let mut oracle = Oracle::default();
+        oracle.begin(began, replay);
         let state = State {
             rng: Rng::new(seed),
             began,
             clock_ms: 0,
             peers: Vec::new(),
             server: Server::default(),
-            book,
+            oracle,
             next_conn: 0,
         };
         let world = Arc::new(Self { state: Mutex::new(state), changed: Notify::new() });
@@ -118,7 +118,7 @@ impl World {
     pub(super) fn add_client(&self, id: ClientId) -> usize {
         self.with(|state| {
             state.peers.push(Peer::default());
-            state.book.add_client(id)
+            state.oracle.add_client(id)
         })
     }
 
@@ -190,7 +190,7 @@ impl State {
     pub(super) fn look(&mut self) {
         let now_us = self.now_us();
         let server = &self.server;
-        self.book.look(|name: &LockName| server.standing(name, now_us).map(|hold| hold.token));
+        self.oracle.look(|name: &LockName| server.standing(name, now_us).map(|hold| hold.token));
         self.compare();
     }
 
@@ -198,12 +198,12 @@ impl State {
     fn compare(&mut self) {
         let now_us = self.now_us();
         let server = &self.server;
-        self.book.compare(|name: &LockName| server.standing(name, now_us));
+        self.oracle.compare(|name: &LockName| server.standing(name, now_us));
     }
 
     /// An application got a guard.
     pub(super) fn took(&mut self, peer: usize, hold: &Arc<Hold>) {
-        self.book.took(peer, hold);
+        self.oracle.took(peer, hold);
         self.compare();
     }
 
@@ -263,7 +263,7 @@ impl State {
             }
             conn.to_client.hold(true);
         }
-        self.book.crashed(peer);
+        self.oracle.crashed(peer);
     }
 
     /// An operator takes the lock away, by a connection of its own.
@@ -279,9 +279,9 @@ impl State {
                 _ => panic!("only SCAN has a cursor"),
             })
             .collect();
-        self.book.forced(name);
+        self.oracle.forced(name);
         let now_us = self.now_us();
-        for output in self.server.execute(OPERATOR, now_us, &words, &mut self.book) {
+        for output in self.server.execute(OPERATOR, now_us, &words, &mut self.oracle) {
             self.put(output);
         }
     }
@@ -292,7 +292,7 @@ impl State {
         let now_us = self.now_us();
         // Before it as well: a renewal would hide what was relied on until now.
         self.compare();
-        let outputs = self.server.execute(id, now_us, words, &mut self.book);
+        let outputs = self.server.execute(id, now_us, words, &mut self.oracle);
         self.compare();
         let is_call = words[0].starts_with(b"EVAL");
         let loses = is_call && self.peers[peer].lose_replies > 0;
@@ -303,7 +303,7 @@ impl State {
         }
         if loses {
             self.peers[peer].lose_replies -= 1;
-            self.book.note(|| format!("client {peer} loses a reply"));
+            self.oracle.note(|| format!("client {peer} loses a reply"));
             let now = Instant::now();
             if let Some(conn) = self.server.conns.remove(&id) {
                 conn.to_client.end(now, End::Reset);
@@ -322,10 +322,10 @@ impl State {
             _ => 1,
         };
         if copies == 0 {
-            self.book.swallowed(peer);
+            self.oracle.swallowed(peer);
         }
         if copies != 1 {
-            self.book.note(|| format!("a message to client {peer} comes {copies} times"));
+            self.oracle.note(|| format!("a message to client {peer} comes {copies} times"));
         }
         for _ in 0..copies {
             self.server.conns[&output.to].to_client.send(due, &output.bytes);
@@ -340,7 +340,7 @@ async fn serve(world: Arc<World>, id: u64, mut stream: Stream) {
     impl Drop for Alive<'_> {
         fn drop(&mut self) {
             if std::thread::panicking() {
-                self.0.with(|state| state.book.violation("the server has panicked".into()));
+                self.0.with(|state| state.oracle.violation("the server has panicked".into()));
             }
         }
     }

@@ -1,4 +1,4 @@
-//! The observer's book of a run: what the server did, what applications were told, and what must not be.
+//! The oracle of a run: what the server did, what applications were told, and what must not be.
 
 use super::server::Standing;
 use crate::state::hold::Hold;
@@ -30,7 +30,7 @@ const MARGIN: Duration = Duration::from_millis(8);
 const LINES_MAX: usize = 4_000;
 
 #[derive(Default)]
-pub(super) struct Book {
+pub(super) struct Oracle {
     clients: BTreeMap<ClientId, usize>,
     /// Of each client.
     calm: Vec<Calm>,
@@ -40,7 +40,7 @@ pub(super) struct Book {
     /// Both together, and its tokens may begin again: time carries them over a loss.
     has_lost_state: bool,
     clock_went_back: bool,
-    locks: BTreeMap<LockName, LockBook>,
+    locks: BTreeMap<LockName, LockHistory>,
     /// Tasks of applications that wait for a lock without a bound, by a number of their own.
     wants: BTreeMap<u64, Want>,
     next_want: u64,
@@ -82,7 +82,7 @@ pub(super) struct Counts {
 }
 
 #[derive(Default)]
-struct LockBook {
+struct LockHistory {
     waiting: Vec<Waiting>,
     holder: Option<(OwnerId, u64)>,
     highest: u64,
@@ -122,7 +122,7 @@ struct Kept {
     gone: Option<Instant>,
 }
 
-impl Book {
+impl Oracle {
     pub(super) fn begin(&mut self, now: Instant, replay: bool) {
         self.began = Some(now);
         self.lines = replay.then(Vec::new);
@@ -299,7 +299,7 @@ impl Book {
     fn granted(
         &mut self,
         name: &LockName,
-        lock: &mut LockBook,
+        lock: &mut LockHistory,
         owner: &OwnerId,
         token: u64,
         now: Instant,
@@ -469,7 +469,7 @@ impl Book {
     }
 }
 
-impl Book {
+impl Oracle {
     /// No guard may believe for longer than the server's hold lasts, to the millisecond: not for one in
     /// which somebody else could get the lock. What the server has lost it may believe in for a lease.
     pub(super) fn compare(&mut self, standing: impl Fn(&LockName) -> Option<Standing>) {
@@ -536,7 +536,7 @@ impl Book {
 }
 
 /// Whether the operation ends the hold, instead of finding that it has ended.
-fn gives_up(op: &Op, lock: &LockBook) -> bool {
+fn gives_up(op: &Op, lock: &LockHistory) -> bool {
     let by = match op {
         Op::Force { .. } => return true,
         Op::Leave { owner, .. } | Op::Release { owner, .. } => owner,
@@ -562,30 +562,30 @@ mod tests {
     /// than all that followed: those were called too late for ever, not only while two guards may be valid.
     #[tokio::test(start_paused = true)]
     async fn what_was_written_before_tokens_began_again_comes_before_all_that_follows() {
-        let mut book = Book::default();
-        book.begin(Instant::now(), false);
-        let peer = book.add_client(ClientId::from_random(1));
+        let mut oracle = Oracle::default();
+        oracle.begin(Instant::now(), false);
+        let peer = oracle.add_client(ClientId::from_random(1));
         let name = LockName::new(b"job").expect("a name");
-        let grant = |book: &mut Book, token| {
-            let (owner, mut lock) = (OwnerId::parse(b"one"), book.locks.remove(&name));
+        let grant = |oracle: &mut Oracle, token| {
+            let (owner, mut lock) = (OwnerId::parse(b"one"), oracle.locks.remove(&name));
             let lock = lock.get_or_insert_default();
-            book.granted(&name, lock, &owner, token, Instant::now());
-            book.locks.insert(name.clone(), std::mem::take(lock));
+            oracle.granted(&name, lock, &owner, token, Instant::now());
+            oracle.locks.insert(name.clone(), std::mem::take(lock));
         };
-        let write = |book: &mut Book, token| {
-            book.write(peer, &name, Token::new(token).expect("a token"));
-            std::mem::take(&mut book.violations).len()
+        let write = |oracle: &mut Oracle, token| {
+            oracle.write(peer, &name, Token::new(token).expect("a token"));
+            std::mem::take(&mut oracle.violations).len()
         };
-        grant(&mut book, 100);
-        book.clock_stepped(-5_000);
-        book.state_lost();
-        assert_eq!(write(&mut book, 100), 0, "it is valid still");
-        grant(&mut book, 50);
+        grant(&mut oracle, 100);
+        oracle.clock_stepped(-5_000);
+        oracle.state_lost();
+        assert_eq!(write(&mut oracle, 100), 0, "it is valid still");
+        grant(&mut oracle, 50);
         tokio::time::advance(LEASE_MAX + TOLD_WITHIN + Duration::from_secs(1)).await;
-        assert_eq!(write(&mut book, 50), 0, "the first after it");
-        assert_eq!(write(&mut book, 100), 1, "and is over now");
-        grant(&mut book, 60);
-        assert_eq!((write(&mut book, 60), write(&mut book, 50)), (0, 1));
+        assert_eq!(write(&mut oracle, 50), 0, "the first after it");
+        assert_eq!(write(&mut oracle, 100), 1, "and is over now");
+        grant(&mut oracle, 60);
+        assert_eq!((write(&mut oracle, 60), write(&mut oracle, 50)), (0, 1));
     }
 
     /// Who had to return to its place and got the lock at once, because it was the first by its old number, was said to
@@ -593,12 +593,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn who_returns_as_the_first_overtakes_nobody() {
         for (returning, violations) in [(Some(10), 0), (Some(30), 1), (None, 1)] {
-            let mut book = Book::default();
-            book.begin(Instant::now(), false);
+            let mut oracle = Oracle::default();
+            oracle.begin(Instant::now(), false);
             let ids = [1, 2].map(ClientId::from_random);
             let [first, second] = ids.map(|id| OwnerId::ours(id, 1).expect("a number"));
             for id in ids {
-                book.add_client(id);
+                oracle.add_client(id);
             }
             tokio::time::advance(GRACE + Duration::from_secs(1)).await;
             let name = LockName::new(b"job").expect("a name");
@@ -617,7 +617,12 @@ mod tests {
                     sure: true,
                     shared_owner: false,
                 });
-                book.after(&name, &op, &Answer { now_ms: 1, more: false, removed: 0, body }, keys);
+                oracle.after(
+                    &name,
+                    &op,
+                    &Answer { now_ms: 1, more: false, removed: 0, body },
+                    keys,
+                );
             };
             let granted = |token| {
                 let token = Token::new(token).expect("a token");
@@ -630,7 +635,12 @@ mod tests {
             keys.hold = [(first.clone(), 1)].into();
             keys.token = Some(7);
             asks(&first, returning, granted(7), &keys);
-            assert_eq!(book.violations.len(), violations, "{returning:?}: {:?}", book.violations);
+            assert_eq!(
+                oracle.violations.len(),
+                violations,
+                "{returning:?}: {:?}",
+                oracle.violations
+            );
         }
     }
 }
