@@ -15,6 +15,7 @@
 //! `scripts/simulate [SECONDS] [--seed N]` runs it for longer.
 
 mod actors;
+mod codec;
 mod faults;
 mod oracle;
 mod regression;
@@ -22,7 +23,6 @@ mod run;
 mod server;
 mod twins;
 mod wire;
-mod words;
 mod world;
 
 pub(super) use world::{is_simulated, stream_to};

@@ -1,8 +1,8 @@
 //! The simulated server: the core behind the commands that the client sends.
 
+use super::codec::{self, Call, Reply};
 use super::oracle::Oracle;
 use super::wire::Pipe;
-use super::words::{self, Call, Reply};
 use fairlock_core::{
     ClientId, CoreError, LockName, LockState, Model, OwnerId, SimpleValue, World as Presence,
 };
@@ -106,13 +106,13 @@ impl Server {
         let command = word(0).to_ascii_uppercase();
         let reply = match command.as_slice() {
             b"EVALSHA" => {
-                match words::script_by_hash(word(1)).filter(|script| self.known.contains(script)) {
+                match codec::script_by_hash(word(1)).filter(|script| self.known.contains(script)) {
                     Some(script) => return self.call(conn, now_us, script, &words[2..], oracle),
                     None => Reply::default().line("-NOSCRIPT No matching script."),
                 }
             }
             b"EVAL" => {
-                match words::script_by_text(word(1)) {
+                match codec::script_by_text(word(1)) {
                     Some(script) => {
                         self.known.insert(script);
                         return self.call(conn, now_us, script, &words[2..], oracle);
@@ -198,7 +198,7 @@ impl Server {
                 outputs.push(Output { to: *to, bytes: bytes.clone(), is_message: true });
             }
         }
-        outputs.push(Output { to: conn, bytes: words::answer(&answer), is_message: false });
+        outputs.push(Output { to: conn, bytes: codec::answer(&answer), is_message: false });
         outputs
     }
 }

@@ -1,5 +1,5 @@
-//! What goes over the wire, seen from the server: commands to operations, answers to replies. It is
-//! the other half of `script.rs` and `reply.rs`, and shares nothing with them but `keys.rs`.
+//! The wire codec of the simulated server: commands to operations, answers to replies. It is the other half of
+//! `script.rs` and `reply.rs`, and shares nothing with them but `keys.rs` and the texts of the scripts.
 
 use super::super::script;
 use fairlock_core::{
