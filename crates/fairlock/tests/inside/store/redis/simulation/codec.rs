@@ -1,5 +1,5 @@
 //! The wire codec of the simulated server: commands to operations, answers to replies. It is the other half of
-//! `script.rs` and `reply.rs`, and shares nothing with them but `keys.rs` and the texts of the scripts.
+//! `script.rs` and `reply.rs`, and shares nothing with them but the texts of the scripts.
 
 use super::super::script;
 use fairlock_core::{
