@@ -246,6 +246,36 @@ fn no_loose_ends() {
     }
 }
 
+/// Whether a module declares the file `path`, which is below `tests/inside` of the crate `of`: there, or in its sources.
+fn is_attached(of: &str, path: &str, all: &[Source]) -> bool {
+    let module = path.trim_end_matches(".rs").trim_end_matches("/mod");
+    let (parent, name) = module.rsplit_once('/').unwrap_or(("main", module));
+    let (declares, names) = (format!("mod {name};"), format!("/tests/inside/{path}\"]"));
+    all.iter().any(|source| {
+        let within = source.path.strip_prefix(of).and_then(|path| path.strip_prefix('/'));
+        let within = within.map(|path| path.trim_end_matches(".rs").trim_end_matches("/mod"));
+        let is = |folder: &str| {
+            within.and_then(|path| path.strip_prefix(folder)).is_some_and(|path| path == parent)
+        };
+        let beside = is("tests/inside/");
+        (beside || is("src/") && source.text.contains(&names)) && source.text.contains(&declares)
+    })
+}
+
+/// A file that no module declares is not compiled, and its tests do not run.
+#[test]
+fn tests_of_what_is_not_public_are_compiled() {
+    for of in ["fairlock", "fairlock-cli"] {
+        let folder = format!("{of}/tests/inside");
+        let tests = sources(&folder, ".rs");
+        let all = [sources(&format!("{of}/src"), ".rs"), tests.clone()].concat();
+        let paths = tests.iter().map(|source| &source.path[folder.len() + 1..]);
+        let apart = paths.filter(|path| !is_attached(of, path, &all));
+        none("no module declares it", apart.map(str::to_owned).collect());
+        assert!(!is_attached(of, "nowhere.rs", &all));
+    }
+}
+
 #[test]
 fn files_are_short() {
     let mut long = Vec::new();
