@@ -16,7 +16,8 @@
 mod args;
 mod base;
 mod commands;
-#[cfg(test)]
+#[cfg(all(test, feature = "_testkit"))]
+#[path = "../tests/inside/fuzz.rs"]
 mod fuzz;
 mod help;
 mod locks;

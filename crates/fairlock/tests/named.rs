@@ -35,6 +35,12 @@ pub(crate) fn names(cell: &str) -> Vec<&str> {
 /// Where a name like `contract::plain::expiry` points to: the file, and what is left of the path.
 fn resolve(name: &str) -> Option<(String, Vec<&str>)> {
     let path: Vec<_> = name.split("::").collect();
+    // Tests of what is not public are modules of the library or the program, and their files have the modules' paths.
+    let inside = match path[0] {
+        "src" => Some("fairlock/tests/inside"),
+        "cli-src" => Some("fairlock-cli/tests/inside"),
+        _ => None,
+    };
     let (root, path) = match path[0] {
         "exits" | "torture" | "bench" => {
             let main = crates().join(format!("fairlock-{}/tests/main.rs", path[0]));
@@ -51,8 +57,11 @@ fn resolve(name: &str) -> Option<(String, Vec<&str>)> {
         _ => (crates().join("fairlock/tests"), &path[..]),
     };
     (1..path.len()).rev().find_map(|length| {
-        let file = root.join(path[..length].join("/")).with_extension("rs");
-        Some((fs::read_to_string(file).ok()?, path[length..].to_vec()))
+        let file = Path::new(&path[..length].join("/")).with_extension("rs");
+        let apart = inside.map(|folder| crates().join(folder).join(&file));
+        let mut roots = apart.into_iter().chain([root.join(&file)]);
+        let text = roots.find_map(|file| fs::read_to_string(file).ok())?;
+        Some((text, path[length..].to_vec()))
     })
 }
 

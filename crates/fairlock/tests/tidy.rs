@@ -17,12 +17,17 @@ impl Source {
     /// Its lines with their numbers, without comments and without the unit tests at its end.
     fn code(&self) -> impl Iterator<Item = (usize, &str)> {
         let comment = if self.path.ends_with(".lua") { "--" } else { "//" };
-        let tests = |line: &&str| line.trim() == "#[cfg(test)]";
-        // A module of its own may be declared for tests in the middle of a file.
+        let tests = |line: &&str| {
+            let line = line.trim();
+            line == "#[cfg(test)]" || line.starts_with("#[cfg(all(test, ")
+        };
+        // What is declared for tests in the middle of a file has its body elsewhere, or is a function.
+        let is_module = |line: &&str| line.contains("mod ") && line.ends_with('{');
         let lines: Vec<_> = self.text.lines().collect();
-        let inline = lines.iter().enumerate().position(|(at, line)| {
-            tests(line) && lines.get(at + 1).is_some_and(|next| next.ends_with('{'))
-        });
+        let inline = lines
+            .iter()
+            .enumerate()
+            .position(|(at, line)| tests(line) && lines.get(at + 1).is_some_and(is_module));
         let end = inline.unwrap_or(lines.len());
         let mut code = Vec::new();
         for (at, line) in lines[..end].iter().enumerate() {
@@ -92,12 +97,7 @@ fn none(what: &str, found: Vec<String>) {
 
 /// Is it a file of tests as a whole?
 fn is_test(source: &Source) -> bool {
-    let path = &source.path;
-    path.ends_with("tests.rs")
-        || path.ends_with("/fuzz.rs")
-        || path.contains("/tests/")
-        || path.contains("/differential/")
-        || path.contains("/simulation/")
+    source.path.ends_with("/tests.rs")
 }
 
 #[test]
@@ -243,6 +243,36 @@ fn no_loose_ends() {
         let mut all = sources(folder, ".rs");
         all.retain(|source| !is_test(source));
         none("loose ends", uses(&all, &["todo!", "unimplemented!", "dbg!", ".unwrap()", "FIXME"]));
+    }
+}
+
+/// Whether a module declares the file `path`, which is below `tests/inside` of the crate `of`: there, or in its sources.
+fn is_attached(of: &str, path: &str, all: &[Source]) -> bool {
+    let module = path.trim_end_matches(".rs").trim_end_matches("/mod");
+    let (parent, name) = module.rsplit_once('/').unwrap_or(("main", module));
+    let (declares, names) = (format!("mod {name};"), format!("/tests/inside/{path}\"]"));
+    all.iter().any(|source| {
+        let within = source.path.strip_prefix(of).and_then(|path| path.strip_prefix('/'));
+        let within = within.map(|path| path.trim_end_matches(".rs").trim_end_matches("/mod"));
+        let is = |folder: &str| {
+            within.and_then(|path| path.strip_prefix(folder)).is_some_and(|path| path == parent)
+        };
+        let beside = is("tests/inside/");
+        (beside || is("src/") && source.text.contains(&names)) && source.text.contains(&declares)
+    })
+}
+
+/// A file that no module declares is not compiled, and its tests do not run.
+#[test]
+fn tests_of_what_is_not_public_are_compiled() {
+    for of in ["fairlock", "fairlock-cli"] {
+        let folder = format!("{of}/tests/inside");
+        let tests = sources(&folder, ".rs");
+        let all = [sources(&format!("{of}/src"), ".rs"), tests.clone()].concat();
+        let paths = tests.iter().map(|source| &source.path[folder.len() + 1..]);
+        let apart = paths.filter(|path| !is_attached(of, path, &all));
+        none("no module declares it", apart.map(str::to_owned).collect());
+        assert!(!is_attached(of, "nowhere.rs", &all));
     }
 }
 

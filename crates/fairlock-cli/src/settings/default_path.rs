@@ -144,7 +144,7 @@ fn advice(made_by_root: &Path, account: &Account) -> String {
     )
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "_testkit"))]
 mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 

@@ -26,7 +26,7 @@ impl Moment {
     fn real_now() -> Self {
         let t = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
         let since_boot = (t.tv_sec as u64).saturating_mul(1_000_000_000) + t.tv_nsec as u64;
-        #[cfg(test)]
+        #[cfg(all(test, feature = "_testkit"))]
         let since_boot =
             since_boot + suspended_tests::SLEPT_NS.load(std::sync::atomic::Ordering::Relaxed);
         Self(since_boot)
@@ -76,7 +76,7 @@ impl Moment {
 
 /// This machine's wall clock, in milliseconds since 1970.
 fn wall_ms() -> u64 {
-    #[cfg(all(test, feature = "test-util"))]
+    #[cfg(all(test, feature = "_testkit"))]
     if let Some(wall_ms) = virtual_time::wall_ms() {
         return wall_ms;
     }
@@ -85,7 +85,7 @@ fn wall_ms() -> u64 {
 
 #[cfg(feature = "test-util")]
 pub(crate) use virtual_time::follow as follow_tokio;
-#[cfg(all(test, feature = "test-util"))]
+#[cfg(all(test, feature = "_testkit"))]
 pub(crate) use virtual_time::start_at;
 
 /// Tokio's time, which tests can pause, in the runtimes of sandboxes and nowhere else: clients that
@@ -108,7 +108,7 @@ mod virtual_time {
         tokio: Instant,
         ours: Moment,
         /// What the wall clock showed then, where it is not the real one.
-        #[cfg(test)]
+        #[cfg(all(test, feature = "_testkit"))]
         wall_ms: Option<u64>,
     }
 
@@ -120,7 +120,7 @@ mod virtual_time {
                 runtime,
                 tokio,
                 ours: Moment::real_now(),
-                #[cfg(test)]
+                #[cfg(all(test, feature = "_testkit"))]
                 wall_ms: None,
             }));
         }
@@ -128,14 +128,14 @@ mod virtual_time {
 
     /// The same, from an hour after boot on, and with the wall clock in tokio's time, too: nothing is left
     /// of the real ones.
-    #[cfg(test)]
+    #[cfg(all(test, feature = "_testkit"))]
     pub(crate) fn start_at(wall_ms: u64) {
         let (runtime, tokio) = (Handle::current().id(), Instant::now());
         let (ours, wall_ms) = (Moment(0).plus_ms(3_600_000), Some(wall_ms));
         FOLLOWED.set(Some(Followed { runtime, tokio, ours, wall_ms }));
     }
 
-    #[cfg(test)]
+    #[cfg(all(test, feature = "_testkit"))]
     pub(super) fn wall_ms() -> Option<u64> {
         let now = now()?;
         let followed = FOLLOWED.get()?;
@@ -211,7 +211,8 @@ impl ServerClock {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "_testkit"))]
+#[path = "../../tests/inside/base/clock/suspended_tests.rs"]
 mod suspended_tests;
 
 /// Locks a mutex of ours. None is held across code that can panic, and the data is whole after

@@ -28,7 +28,7 @@ pub(crate) fn random_u32() -> Result<u32, Error> {
 /// The only place where chance comes in. All else is decided in the order of the code: `select!` is biased,
 /// and what is gone through is not in the order of a hash. So a simulated run can be repeated.
 fn fill(bytes: &mut [u8]) -> Result<(), Error> {
-    #[cfg(test)]
+    #[cfg(all(test, feature = "_testkit"))]
     if seeded::fill(bytes) {
         return Ok(());
     }
@@ -80,29 +80,9 @@ impl Requests {
     }
 }
 
-/// In place of the operating system, on threads that simulate.
-#[cfg(test)]
-pub(crate) mod seeded {
-    use fairlock_testkit::rng::Rng;
-    use std::cell::RefCell;
-
-    thread_local! {
-        static HERE: RefCell<Option<Rng>> = const { RefCell::new(None) };
-    }
-
-    /// From now on chance has this seed on this thread; without one it is chance again.
-    pub(crate) fn set(seed: Option<u64>) {
-        HERE.set(seed.map(Rng::new));
-    }
-
-    pub(super) fn fill(bytes: &mut [u8]) -> bool {
-        HERE.with_borrow_mut(|here| {
-            let Some(rng) = here else { return false };
-            bytes.fill_with(|| rng.below(256) as u8);
-            true
-        })
-    }
-}
+#[cfg(all(test, feature = "_testkit"))]
+#[path = "../../tests/inside/base/random/seeded.rs"]
+pub(crate) mod seeded;
 
 #[cfg(test)]
 mod tests {

@@ -170,7 +170,7 @@ impl Context {
     }
 
     /// What is there of locks, while nobody has or wants one.
-    #[cfg(test)]
+    #[cfg(all(test, feature = "_testkit"))]
     pub(crate) fn leftovers(&self) -> Vec<String> {
         let ((waiters, queues), holds) = (self.waiters.waiting(), self.watchdog.holds());
         let counts = [

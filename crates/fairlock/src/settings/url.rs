@@ -389,7 +389,8 @@ fn decode(text: &str, what: &str) -> Result<String, Error> {
     String::from_utf8(bytes).map_err(|_| bad())
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "_testkit"))]
+#[path = "../../tests/inside/settings/url/fuzz.rs"]
 mod fuzz;
 
 #[cfg(test)]

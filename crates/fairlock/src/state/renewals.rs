@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::Notify;
 
-#[cfg(test)]
-#[cfg(feature = "test-util")]
+#[cfg(all(test, feature = "_testkit"))]
+#[path = "../../tests/inside/state/renewals/sleeping_tests.rs"]
 mod sleeping_tests;
 
 /// Renewals under way at once by one way, as a rule a connection: enough to fill a round trip, few enough to bound
@@ -187,7 +187,7 @@ impl Watchdog {
     }
 
     /// How many holds it cares for.
-    #[cfg(test)]
+    #[cfg(all(test, feature = "_testkit"))]
     pub(crate) fn holds(&self) -> usize {
         lock(&self.state).holds.len()
     }

@@ -378,7 +378,7 @@ impl Waiters {
     }
 
     /// How many wait, and for how many locks something runs for them.
-    #[cfg(test)]
+    #[cfg(all(test, feature = "_testkit"))]
     pub(crate) fn waiting(&self) -> (usize, usize) {
         let state = lock(&self.state);
         let waits = |(request, entry): &(&RequestId, &Arc<Entry>)| entry.request() == **request;

@@ -32,11 +32,11 @@ fn source() -> Source {
     source
 }
 
-/// `default = ["redis"]` of the section `[features]`.
+/// `default = ["redis"]` of the section `[features]`, but for private ones: their names begin with `_`.
 fn features() -> BTreeSet<String> {
     let manifest = fs::read_to_string(root().join("crates/fairlock/Cargo.toml")).unwrap();
     let section = manifest.split("[features]\n").nth(1).unwrap().split("\n[").next().unwrap();
-    let lines = section.lines().filter(|line| !line.starts_with('#') && !line.is_empty());
+    let lines = section.lines().filter(|line| !line.starts_with(['#', '_']) && !line.is_empty());
     lines.map(|line| format!("feature {}", line.split(" = ").next().unwrap())).collect()
 }
 

@@ -191,7 +191,8 @@ fn condition(attribute: &Attribute) -> Option<String> {
 }
 
 pub(crate) fn is_test(attributes: &[Attribute]) -> bool {
-    attributes.iter().filter_map(condition).any(|condition| condition == "test")
+    let mut conditions = attributes.iter().filter_map(condition);
+    conditions.any(|text| text == "test" || text.replace(' ', "").starts_with("all(test,"))
 }
 
 /// The features that the attributes ask for, and other conditions as they are written.

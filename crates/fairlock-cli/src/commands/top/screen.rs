@@ -101,5 +101,6 @@ fn give_back_on_panic() {
     }));
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "_testkit"))]
+#[path = "../../../tests/inside/commands/top/screen/tests.rs"]
 mod tests;

@@ -87,7 +87,7 @@ pub(crate) struct HostFile {
     /// The disk was full when this transaction was written.
     full: Cell<bool>,
     /// Host time, where a test has stopped it.
-    #[cfg(test)]
+    #[cfg(all(test, feature = "_testkit"))]
     pub(crate) stopped_us: Option<u64>,
 }
 
@@ -158,7 +158,7 @@ impl HostFile {
             busy,
             cache: HashMap::new(),
             full: Cell::new(false),
-            #[cfg(test)]
+            #[cfg(all(test, feature = "_testkit"))]
             stopped_us: None,
         }
     }
@@ -166,7 +166,7 @@ impl HostFile {
     /// Host time in microseconds since 1970, about. The same for all processes of the host; no change
     /// of the wall clock moves it, and it never goes back, over reboots neither.
     pub(crate) fn now_us(&self) -> u64 {
-        #[cfg(test)]
+        #[cfg(all(test, feature = "_testkit"))]
         if let Some(stopped) = self.stopped_us {
             return stopped;
         }
@@ -478,14 +478,14 @@ impl HostFile {
     }
 
     /// What the row says, whatever is known of it.
-    #[cfg(test)]
+    #[cfg(all(test, feature = "_testkit"))]
     pub(crate) fn state_of(&mut self, name: &LockName) -> Result<LockState, StoreError> {
         self.cache.remove(name);
         self.peek(name).map(|lock| lock.state)
     }
 
     /// Makes this the lock's state.
-    #[cfg(test)]
+    #[cfg(all(test, feature = "_testkit"))]
     pub(crate) fn put(&mut self, name: &LockName, state: &Snapshot) -> Result<(), StoreError> {
         self.transaction(|file| {
             let lock = file.load(name)?;

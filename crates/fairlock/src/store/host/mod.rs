@@ -44,9 +44,10 @@ mod views;
 mod wake_up;
 mod watch;
 
-#[cfg(test)]
+#[cfg(all(test, feature = "_testkit"))]
+#[path = "../../../tests/inside/store/host/tests/mod.rs"]
 mod tests;
 
-#[cfg(test)]
+#[cfg(all(test, feature = "_testkit"))]
 pub(crate) use file::{HostFile, OpenOptions};
 pub(crate) use store::HostStore;

@@ -269,7 +269,7 @@ fn refused(path: &Path, apart: Apart) -> StoreError {
     StoreError::refused(Error::new(ErrorKind::Unavailable, message))
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "_testkit"))]
 mod tests {
     use super::*;
     use fairlock_testkit::tempdir::TempDir;

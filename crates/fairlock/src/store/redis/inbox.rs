@@ -128,7 +128,7 @@ impl Inbox {
     }
 
     /// How many channels it listens to for waiters.
-    #[cfg(test)]
+    #[cfg(all(test, feature = "_testkit"))]
     pub(crate) fn topics(&self) -> usize {
         lock(&self.topics).len()
     }

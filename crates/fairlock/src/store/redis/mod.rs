@@ -11,10 +11,12 @@ mod classify;
 mod cluster;
 mod confirm;
 mod dial;
-#[cfg(test)]
+#[cfg(all(test, feature = "_testkit"))]
+#[path = "../../../tests/inside/store/redis/differential/mod.rs"]
 mod differential;
 mod exchange;
-#[cfg(test)]
+#[cfg(all(test, feature = "_testkit"))]
+#[path = "../../../tests/inside/store/redis/fuzz.rs"]
 mod fuzz;
 mod handshake;
 mod inbox;
@@ -38,11 +40,13 @@ mod script;
 mod sentinels;
 mod shards;
 mod sight;
-#[cfg(all(test, feature = "test-util"))]
+#[cfg(all(test, feature = "_testkit"))]
+#[path = "../../../tests/inside/store/redis/simulation/mod.rs"]
 mod simulation;
 mod slots;
 mod tapped;
-#[cfg(test)]
+#[cfg(all(test, feature = "_testkit"))]
+#[path = "../../../tests/inside/store/redis/tests.rs"]
 mod tests;
 #[cfg(feature = "tls")]
 mod tls;
@@ -151,14 +155,14 @@ impl RedisStore {
         }
     }
 
-    #[cfg(all(test, feature = "test-util"))]
+    #[cfg(all(test, feature = "_testkit"))]
     fn leftovers(&self) -> Option<String> {
         let To::One(one) = &self.to else { panic!("a Cluster has many") };
         let topics = one.inbox.topics();
         (topics > 0).then(|| format!("{topics} channels that it listens to"))
     }
 
-    #[cfg(test)]
+    #[cfg(all(test, feature = "_testkit"))]
     fn link(&self) -> &Arc<Link> {
         match &self.to {
             To::One(one) => &one.link,

@@ -15,7 +15,8 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 use tokio::sync::Notify;
 
-#[cfg(test)]
+#[cfg(all(test, feature = "_testkit"))]
+#[path = "../../../tests/inside/store/redis/node_subscription/tests.rs"]
 mod tests;
 
 /// A ping of the idle connection, as of every inbox.

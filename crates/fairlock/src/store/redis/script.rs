@@ -10,7 +10,7 @@ pub(crate) struct Script {
     pub(crate) text: &'static str,
     sha: LazyLock<String>,
     /// Without its common cases.
-    #[cfg(test)]
+    #[cfg(all(test, feature = "_testkit"))]
     long_way: &'static str,
 }
 
@@ -36,7 +36,7 @@ macro_rules! script {
         Script {
             text: TEXT,
             sha: LazyLock::new(|| redis::Script::new(TEXT).get_hash().to_owned()),
-            #[cfg(test)]
+            #[cfg(all(test, feature = "_testkit"))]
             long_way: concat!($(include_str!($long_way)),+),
         }
     }};
@@ -74,7 +74,7 @@ pub(crate) enum By {
     /// By its text.
     Text,
     /// By its text without the common cases: the rest must do the same there.
-    #[cfg(test)]
+    #[cfg(all(test, feature = "_testkit"))]
     LongWay,
 }
 
@@ -115,7 +115,7 @@ fn simple_script(op: &Op) -> &'static Script {
 }
 
 /// The text of the script that is called so in docs/protocol.md.
-#[cfg(test)]
+#[cfg(all(test, feature = "_testkit"))]
 pub(crate) fn named(name: &str, long_way: bool) -> &'static str {
     let script = match name {
         "acquire" => &ACQUIRE,
@@ -156,7 +156,7 @@ pub(crate) fn call(by: By, rules: &Rules, publishing: Publishing, name: &LockNam
     let (command, script) = match by {
         By::Hash => ("EVALSHA", script.sha.as_str()),
         By::Text => ("EVAL", script.text),
-        #[cfg(test)]
+        #[cfg(all(test, feature = "_testkit"))]
         By::LongWay => ("EVAL", script.long_way),
     };
     // In one piece: to grow with each argument costs as much as all the rest of this.

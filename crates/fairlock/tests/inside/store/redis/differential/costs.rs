@@ -1,0 +1,219 @@
+//! What scripts cost: how often each path calls which command, by the server's own count. No time, so it is the same
+//! on every machine. The figures are in `testing/guard/scripts.txt`; `scripts/guard --record` writes them.
+
+use super::fixture::Fixture;
+use super::run::{START_US, client, owner, request};
+use fairlock_core::{Acquire, Body, Kind, Mode, Op, Payload, Rules, Token};
+use fairlock_testkit::server::Generation;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+const RECORDED: &str = "testing/guard/scripts.txt";
+const HEAD: &str = "\
+# Commands that a script calls on each path, on Redis 7.0: `TOTAL  PATH: COMMAND=TIMES ...`.
+# Written by `scripts/guard --record`; docs/performance.md, \"Guard\", says what to do about a difference.
+";
+
+/// What a path begins with.
+#[derive(Clone, Copy)]
+enum Before {
+    /// Nothing was ever there.
+    Nothing,
+    /// Nobody has the lock, and its token is there.
+    Free,
+    /// Owner 0 has it, and so many of ours stand in the queue.
+    Held(u64),
+    /// Owners 0 and 1 take turns; owner 0 has it, and nobody stands in the queue.
+    Turns,
+}
+
+/// A path: the operation gets the token of owner 0's hold.
+type Path = (&'static str, Kind, Before, fn(Token) -> Op);
+
+const PATHS: [Path; 24] = [
+    ("acquire, first of all", Kind::Fair, Before::Nothing, |_| acquire(Kind::Fair, 1)),
+    ("acquire, free", Kind::Fair, Before::Free, |_| acquire(Kind::Fair, 1)),
+    ("acquire, free, explicit owner", Kind::Fair, Before::Free, |_| explicit(1)),
+    ("acquire, busy", Kind::Fair, Before::Held(0), |_| try_once(Kind::Fair, 1)),
+    ("acquire, first in the queue", Kind::Fair, Before::Held(0), |_| acquire(Kind::Fair, 1)),
+    ("acquire, 2nd in the queue", Kind::Fair, Before::Held(1), |_| acquire(Kind::Fair, 101)),
+    ("acquire, 101st in the queue", Kind::Fair, Before::Held(100), |_| acquire(Kind::Fair, 101)),
+    ("acquire, one of two in turns", Kind::Fair, Before::Turns, |_| acquire(Kind::Fair, 1)),
+    ("release, nobody waits", Kind::Fair, Before::Held(0), |token| release(Kind::Fair, token, 0)),
+    ("release, one waits", Kind::Fair, Before::Held(1), |token| release(Kind::Fair, token, 0)),
+    ("release, 100 wait", Kind::Fair, Before::Held(100), |token| release(Kind::Fair, token, 0)),
+    ("release, one hold of two", Kind::Fair, Before::Held(0), |token| {
+        release(Kind::Fair, token, 1)
+    }),
+    ("reenter", Kind::Fair, Before::Held(0), |token| Op::Reenter {
+        owner: owner(0),
+        token,
+        count: 2,
+        change: 1,
+    }),
+    ("renew, nobody waits", Kind::Fair, Before::Held(0), |token| renew(Kind::Fair, token)),
+    ("renew, 100 wait", Kind::Fair, Before::Held(100), |token| renew(Kind::Fair, token)),
+    ("beat, one waits", Kind::Fair, Before::Held(1), |_| beat()),
+    ("beat, 100 wait", Kind::Fair, Before::Held(100), |_| beat()),
+    ("leave, 100 wait", Kind::Fair, Before::Held(100), |_| leave(50)),
+    ("plain acquire, free", Kind::Plain, Before::Free, |_| acquire(Kind::Plain, 1)),
+    ("plain acquire, busy", Kind::Plain, Before::Held(0), |_| acquire(Kind::Plain, 1)),
+    ("plain release", Kind::Plain, Before::Held(0), |token| release(Kind::Plain, token, 0)),
+    ("simple acquire, free", Kind::Simple, Before::Free, |_| acquire(Kind::Simple, 1)),
+    ("simple release", Kind::Simple, Before::Held(0), |token| release(Kind::Simple, token, 0)),
+    ("simple renew", Kind::Simple, Before::Held(0), |token| renew(Kind::Simple, token)),
+];
+
+fn asks(kind: Kind, of: u64, mode: Mode, shared_owner: bool) -> Op {
+    Op::Acquire(Acquire {
+        kind,
+        owner: owner(of),
+        request: request(of, 0),
+        lease_ms: 30_000,
+        mode,
+        order: None,
+        not_after_ms: u64::MAX >> 11,
+        sure: false,
+        shared_owner,
+    })
+}
+
+fn acquire(kind: Kind, of: u64) -> Op {
+    asks(kind, of, Mode::Wait, false)
+}
+
+fn try_once(kind: Kind, of: u64) -> Op {
+    asks(kind, of, Mode::Try, false)
+}
+
+fn explicit(of: u64) -> Op {
+    asks(Kind::Fair, of, Mode::Wait, true)
+}
+
+fn release(kind: Kind, token: Token, keep: u32) -> Op {
+    Op::Release { kind, owner: owner(0), token, keep, change: 1 }
+}
+
+fn renew(kind: Kind, token: Token) -> Op {
+    Op::Renew { kind, owner: owner(0), token, ttl_ms: 30_000 }
+}
+
+fn beat() -> Op {
+    let waiter = owner(1);
+    Op::Beat { client: waiter.client().expect("one of ours"), waiters: vec![waiter] }
+}
+
+fn leave(of: u64) -> Op {
+    Op::Leave {
+        kind: Kind::Fair,
+        owner: owner(of),
+        request: request(of, 0),
+        bury: false,
+        shared_owner: false,
+    }
+}
+
+/// Brings the lock to where a path begins. Says which token owner 0 has.
+fn prepare(fixture: &mut Fixture, kind: Kind, before: Before) -> Token {
+    fixture.reset(START_US);
+    for number in 0..super::step::CLIENTS {
+        fixture.inbox(client(number), true);
+    }
+    let none = Token::new(1).expect("1 is a token");
+    if matches!(before, Before::Nothing) {
+        return none;
+    }
+    let answer = fixture.call(&Rules::default(), &acquire(kind, 0)).expect("free");
+    let Body::Granted { token, .. } = answer.body else { panic!("{answer:?}") };
+    match before {
+        Before::Held(waiters) => {
+            for of in 1..=waiters {
+                fixture.call(&Rules::default(), &acquire(kind, of)).expect("queued");
+            }
+        }
+        Before::Turns => {
+            fixture.call(&Rules::default(), &acquire(kind, 1)).expect("queued");
+            fixture.call(&Rules::default(), &release(kind, token, 0)).expect("handed to owner 1");
+            fixture.call(&Rules::default(), &acquire(kind, 0)).expect("queued");
+            let granted =
+                fixture.messages().into_iter().find_map(|message| match message.payload {
+                    Payload::Grant { grant, .. } => Some(grant.token),
+                    _ => None,
+                });
+            let token = granted.expect("owner 1 was told");
+            let back = Op::Release { kind, owner: owner(1), token, keep: 0, change: 1 };
+            fixture.call(&Rules::default(), &back).expect("handed back");
+        }
+        _ => {
+            fixture.call(&Rules::default(), &release(kind, token, 0)).expect("released");
+        }
+    }
+    token
+}
+
+/// How often the server has called which command, but for calls of a client's own.
+fn calls(fixture: &mut Fixture) -> BTreeMap<String, u64> {
+    let stats = fixture.raw.call(&["INFO", "commandstats"]);
+    let mut calls = BTreeMap::new();
+    for line in stats.text().lines() {
+        let Some((name, rest)) =
+            line.strip_prefix("cmdstat_").and_then(|l| l.split_once(":calls="))
+        else {
+            continue;
+        };
+        let (times, _) = rest.split_once(',').expect("more follows");
+        if !matches!(name, "eval" | "evalsha" | "info" | "config|resetstat") {
+            calls.insert(name.to_owned(), times.parse().expect("a number"));
+        }
+    }
+    calls
+}
+
+/// One line for each path.
+fn measure(fixture: &mut Fixture) -> String {
+    let mut lines = HEAD.to_owned();
+    for (path, kind, before, op) in PATHS {
+        let token = prepare(fixture, kind, before);
+        let op = op(token);
+        fixture.messages();
+        fixture.raw.call(&["CONFIG", "RESETSTAT"]);
+        let answer = fixture.call(&Rules::default(), &op).expect(path);
+        let calls = calls(fixture);
+        let grants =
+            fixture.messages().into_iter().filter(|m| matches!(m.payload, Payload::Grant { .. }));
+        let handed_on = matches!((op, before), (Op::Release { keep: 0, .. }, Before::Held(1..)));
+        assert_eq!(grants.count(), usize::from(handed_on), "{path}: {answer:?}");
+        let total: u64 = calls.values().sum();
+        write!(lines, "{total:2}  {path}:").expect("memory");
+        for (name, times) in calls {
+            write!(lines, " {name}={times}").expect("memory");
+        }
+        lines.push('\n');
+    }
+    lines
+}
+
+/// A path that calls one command more, or leaves its short way, is seen here, however fast the machine is.
+#[test]
+fn script_costs_are_those_on_record() {
+    let Some(mut fixture) = Fixture::start(Generation::Redis70) else { return };
+    let found = measure(&mut fixture);
+    let file = format!("{}/../../{RECORDED}", env!("CARGO_MANIFEST_DIR"));
+    if std::env::var_os("FAIRLOCK_GUARD_RECORD").is_some() {
+        std::fs::write(&file, &found).expect("the tree can be written");
+        return;
+    }
+    let recorded = std::fs::read_to_string(&file).expect(RECORDED);
+    let differences: Vec<_> = recorded
+        .lines()
+        .zip(found.lines())
+        .filter(|(was, is)| was != is)
+        .map(|(was, is)| format!("on record: {was}\n      now: {is}"))
+        .collect();
+    assert!(
+        recorded == found,
+        "scripts call other commands than {RECORDED} says. If that is meant, and what it costs is worth it: \
+         scripts/guard --record\n{}",
+        differences.join("\n")
+    );
+}

@@ -1,0 +1,218 @@
+//! One private server with a stopped clock, and every connection that a run needs.
+
+use super::super::keys::{self, Keys, Publishing};
+use super::super::script::{By, call};
+use super::super::{classify, reply};
+use super::dump::{self, Dump};
+use crate::store::Topic;
+use fairlock_core::{Answer, Channel, ClientId, Effect, LockName, Op, OwnerId, Payload, RequestId};
+use fairlock_core::{Rules, Snapshot, World};
+use fairlock_testkit::raw::Raw;
+use fairlock_testkit::redisson::JavaClient;
+use fairlock_testkit::resp::Value;
+use fairlock_testkit::server::{Generation, Server};
+use std::collections::BTreeSet;
+
+/// The lock that everything happens to.
+pub(super) const NAME: &str = "job";
+
+pub(super) struct Fixture {
+    pub(super) server: Server,
+    pub(super) name: LockName,
+    pub(super) keys: Keys,
+    /// Calls the scripts, as the store does.
+    link: redis::Connection,
+    /// Looks and meddles.
+    pub(super) raw: Raw,
+    /// Hears every message. A pattern does not count for PUBSUB NUMSUB.
+    observer: Raw,
+    /// Is the subscriber of every inbox and channel that has one.
+    listener: Raw,
+    pub(super) present: Present,
+    pub(super) java: [JavaClient; 2],
+    /// Call the scripts without their common cases.
+    pub(super) long_way: bool,
+    #[cfg(feature = "sqlite")]
+    pub(super) host: super::host::Host,
+    now_us: u64,
+}
+
+/// Who listens at present.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Present {
+    inboxes: BTreeSet<ClientId>,
+    waiters: BTreeSet<OwnerId>,
+}
+
+impl World for Present {
+    fn inbox(&self, client: ClientId) -> bool {
+        self.inboxes.contains(&client)
+    }
+
+    fn listening(&self, owner: &OwnerId) -> bool {
+        self.waiters.contains(owner)
+    }
+}
+
+impl Fixture {
+    /// Starts a server; `None`, loudly, when it is not installed.
+    pub(super) fn start(generation: Generation) -> Option<Self> {
+        Self::over(Server::builder(generation).clock_shim(true).start()?)
+    }
+
+    fn over(server: Server) -> Option<Self> {
+        let url = format!("redis://{}/?protocol=resp3", server.addr());
+        let client = redis::Client::open(url).expect("a legal address");
+        let link = client.get_connection().expect("the server accepts");
+        let mut observer = server.client();
+        observer.call(&["PSUBSCRIBE", "*"]);
+        let java = [JavaClient::new(&server, 0), JavaClient::new(&server, 0)];
+        let (raw, listener) = (server.client(), server.client());
+        let name = LockName::new(NAME.as_bytes()).expect("a legal name");
+        let keys = Keys::new(&name);
+        let present = Present::default();
+        Some(Self {
+            server,
+            #[cfg(feature = "sqlite")]
+            host: super::host::Host::new(name.clone()),
+            name,
+            keys,
+            link,
+            raw,
+            observer,
+            listener,
+            present,
+            java,
+            long_way: false,
+            now_us: 0,
+        })
+    }
+
+    /// An empty server at this time, nobody listening.
+    pub(super) fn reset(&mut self, now_us: u64) {
+        self.set_now(now_us);
+        self.raw.call(&["FLUSHALL"]);
+        for client in std::mem::take(&mut self.present.inboxes) {
+            self.inbox(client, false);
+        }
+        for owner in std::mem::take(&mut self.present.waiters) {
+            self.listens(&owner, false);
+        }
+        self.messages();
+    }
+
+    pub(super) fn now_us(&self) -> u64 {
+        self.now_us
+    }
+
+    pub(super) fn set_now(&mut self, now_us: u64) {
+        self.now_us = now_us;
+        self.server.clock().freeze_at(now_us as i64);
+        for java in &mut self.java {
+            java.set_now_ms(Some((now_us / 1_000) as i64));
+        }
+    }
+
+    /// Subscribes the inbox of a client of ours, or ends that.
+    pub(super) fn inbox(&mut self, client: ClientId, on: bool) {
+        if on {
+            self.present.inboxes.insert(client);
+        } else {
+            self.present.inboxes.remove(&client);
+        }
+        self.toggle(&keys::inbox(client), on);
+    }
+
+    /// Subscribes a waiter's own channel, Redisson's way, or ends that.
+    pub(super) fn listens(&mut self, owner: &OwnerId, on: bool) {
+        if on {
+            self.present.waiters.insert(owner.clone());
+        } else {
+            self.present.waiters.remove(owner);
+        }
+        self.toggle(&keys::topic(&Topic::Waiter(self.name.clone(), owner.clone())), on);
+    }
+
+    fn toggle(&mut self, channel: &[u8], on: bool) {
+        let command: &[u8] = if on { b"SUBSCRIBE" } else { b"UNSUBSCRIBE" };
+        self.listener.send(&[command, channel]);
+        loop {
+            // Messages of before stand in front of the confirmation.
+            let read = self.listener.read().expect("the server confirms");
+            let [kind, subject, _] = read.array() else { panic!("{read:?}") };
+            let kind = kind.text().as_bytes();
+            if kind.eq_ignore_ascii_case(command) && *subject == Value::Bulk(channel.to_vec()) {
+                return;
+            }
+        }
+    }
+
+    /// Calls the operation's script, as the store does.
+    ///
+    /// # Errors
+    /// What the server says.
+    pub(super) fn call(&mut self, rules: &Rules, op: &Op) -> Result<Answer, String> {
+        let by = if self.long_way { By::LongWay } else { By::Hash };
+        let mut result = self.query(by, rules, op);
+        if result.as_ref().is_err_and(classify::is_noscript) {
+            result = self.query(By::Text, rules, op);
+        }
+        let value = result.map_err(|error| error.to_string())?;
+        reply::answer(value.clone()).map_err(|error| format!("{error}: {value:?}"))
+    }
+
+    fn query(&mut self, by: By, rules: &Rules, op: &Op) -> redis::RedisResult<redis::Value> {
+        call(by, rules, Publishing::Whole, &self.name, op).query(&mut self.link)
+    }
+
+    /// What was published since the last call, in order. The reply to PING comes after it all.
+    pub(super) fn messages(&mut self) -> Vec<Effect> {
+        self.observer.send(&["PING"]);
+        let mut heard = Vec::new();
+        loop {
+            let read = self.observer.read().expect("the server answers");
+            match read.array() {
+                [kind, _, channel, Value::Bulk(payload)] if kind.text() == "pmessage" => {
+                    heard.push(self.effect(channel.text().as_bytes(), payload));
+                }
+                [pong, _] if pong.text() == "pong" => return heard,
+                other => panic!("expected a message, got {other:?}"),
+            }
+        }
+    }
+
+    fn effect(&self, channel: &[u8], payload: &[u8]) -> Effect {
+        let payload = match reply::grant_message(payload) {
+            Some((grant, at_ms)) => Payload::Grant { grant, at_ms },
+            None if payload == b"0" => Payload::Zero,
+            None if let Some((owner, token)) = reply::forced_message(payload) => {
+                let (client, number) = owner.parts().expect("an owner of ours is told");
+                assert_eq!(channel, keys::inbox(client), "told in its own inbox");
+                Payload::Forced { number, token }
+            }
+            None => panic!("a message in no known form: {}", payload.escape_ascii()),
+        };
+        let base = self.keys.base();
+        let client = channel.strip_prefix(keys::INBOX_PREFIX.as_bytes());
+        let channel = if let Some(client) = client.and_then(ClientId::parse) {
+            Channel::Inbox(client)
+        } else if channel == base {
+            Channel::Base
+        } else {
+            let rest = channel.strip_prefix(base.as_slice());
+            let id = rest.and_then(|rest| rest.strip_prefix(b":"));
+            Channel::Waiter(OwnerId::parse(id.expect("a channel of this lock")))
+        };
+        Effect { channel, payload }
+    }
+
+    /// All that is stored. `burials` are the requests that may have been buried.
+    pub(super) fn dump(&mut self, burials: &BTreeSet<RequestId>) -> Dump {
+        dump::read(&mut self.raw, &self.keys, self.now_us / 1_000, burials)
+    }
+
+    /// Writes a starting state into the empty server.
+    pub(super) fn write(&mut self, snapshot: &Snapshot) {
+        dump::write(&mut self.raw, &self.keys, snapshot);
+    }
+}

@@ -1,0 +1,42 @@
+//! The Lua against the core, on real servers: the same operations at the same stopped time must
+//! give the same answer, the same keys to the last TTL, and the same messages. The file of the host
+//! store is the third party: the same operations, answers and messages, the same state in its row.
+//!
+//! - `random`: long random histories with Java beside us, operators and a clock that jumps;
+//! - `small_states`: every small broken queue, and whether it heals (F38);
+//! - `pressure`, `wrong_type`, `limits`: what only a real server refuses (F28, F37, F70, F73);
+//! - `foreign`: data of others under the names of a lock's keys (D1);
+//! - `lifetimes`: how long a token key lives (D17);
+//! - `attacks`: interleavings of the design, as far as keys show them;
+//! - `regression`: what all of these found;
+//! - `entering`: a queue entered the short way and the long one, beside all that is not usual;
+//! - `costs`: how many commands each path of a script calls, beside what is on record;
+//! - `vectors`: the golden vectors of `testing/vectors`, the scripts alone.
+//!
+//! The rest is what they share: `fixture` (a server and its connections), `dump` (keys to a `Snapshot`),
+//! `step`, `resolve`, `others` (what can happen), `run` (both sides), `host` (the third), `shrink`.
+
+mod attacks;
+mod costs;
+mod dump;
+mod entering;
+mod fixture;
+mod foreign;
+mod garbage;
+#[cfg(feature = "sqlite")]
+mod host;
+mod lifetimes;
+mod limits;
+mod others;
+mod pressure;
+mod random;
+mod regression;
+mod resolve;
+mod rng;
+mod run;
+mod shrink;
+mod silences;
+mod small_states;
+mod step;
+mod vectors;
+mod wrong_type;

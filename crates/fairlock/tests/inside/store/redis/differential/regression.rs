@@ -1,0 +1,495 @@
+//! Differences that the random histories found, each as short as it got, under its story.
+
+use super::fixture::Fixture;
+use super::run::{Run, START_US, Seen, owner, run};
+use super::step::{End, Fault, JavaAct, Member, Named, Place, Plan, Step, Who};
+use fairlock_core::{Kind, MAX_LEASE_MS, MENDED_MAX, Mode, OwnerId, Rules, Snapshot};
+use fairlock_testkit::server::Generation;
+
+#[track_caller]
+fn agree(rules: Rules, steps: &[Step]) {
+    let Some(mut fixture) = Fixture::start(Generation::Redis70) else { return };
+    let plan = Plan { rules, steps: steps.to_vec() };
+    if let Err(mismatch) = run(&mut fixture, &plan, &mut Seen::new()) {
+        panic!("step {}: {}", mismatch.at, mismatch.story);
+    }
+}
+
+fn acquire(owner: u64, mode: Mode, place: Place) -> Step {
+    Step::Acquire {
+        kind: Kind::Fair,
+        owner,
+        request: 0,
+        lease_ms: 30_000,
+        mode,
+        place,
+        late: false,
+        sure: false,
+        shared: false,
+    }
+}
+
+const BACK: Place = Place::Ago(5_000_000);
+
+/// A returning entry whose inbox nobody subscribes came to the head of the queue in its own call.
+/// It was judged by that inbox, removed, and then told that it was queued under no number: on
+/// Redis a reply that could not be decoded. Its own call proves that it lives.
+#[test]
+fn an_acquire_never_removes_its_own_caller() {
+    agree(
+        Rules { java_fleet: true, ..Rules::default() },
+        &[
+            acquire(3, Mode::Wait, BACK),
+            Step::Time(68_000_000),
+            Step::Renew { kind: Kind::Fair, who: Who::Holder, token: Named::Last, ttl_ms: 30_000 },
+            acquire(0, Mode::Wait, BACK),
+        ],
+    );
+}
+
+/// A heartbeat that was carried out after its client's last waiter had left wrote the beat down, for a
+/// minute in which nobody waited: the cancellation driver found a key left.
+#[test]
+fn a_heartbeat_after_everybody_left_leaves_nothing() {
+    let Some(mut fixture) = Fixture::start(Generation::Redis70) else { return };
+    let steps = [Step::Beat { client: 1, waiters: vec![1] }];
+    fixture.reset(START_US);
+    let mut seen = Seen::new();
+    let mut run = Run::new(&mut fixture, Rules::default(), Snapshot::default(), &mut seen);
+    for step in &steps {
+        run.step(step).unwrap();
+    }
+    assert_eq!(*run.core().snapshot(), Snapshot::default());
+}
+
+/// D33: a heartbeat gave each of a million strangers a score, and the server did nothing else for 11 s. Beyond a bound a
+/// queue stays as it is, on both sides the same.
+#[test]
+fn d33_a_queue_is_mended_up_to_a_bound() {
+    let Some(mut fixture) = Fixture::start(Generation::Redis70) else { return };
+    for (members, mended) in [(MENDED_MAX, true), (MENDED_MAX + 1, false)] {
+        fixture.reset(START_US);
+        let queue = (0..members).map(|n| OwnerId::parse(format!("stranger:{n}").as_bytes()));
+        let start = Snapshot { queue: queue.collect(), ..Snapshot::default() };
+        fixture.write(&start);
+        let mut seen = Seen::new();
+        let mut run = Run::new(&mut fixture, Rules::default(), start, &mut seen);
+        run.step(&Step::Beat { client: 1, waiters: vec![1] }).unwrap();
+        assert_eq!(run.core().snapshot().scores.len() == members, mended);
+    }
+}
+
+/// The clock jumps by more than the records live, and somebody comes who waits: who was there has an inbox, and is not
+/// judged by the score and the TTL of before. The core's part is `silences::d08_after_a_jump_of_the_clock_...`.
+#[test]
+fn d08_a_jump_of_the_clock_removes_nobody_who_has_an_inbox() {
+    let inbox = |client| Step::Inbox { client, on: true };
+    let here = |owner| acquire(owner, Mode::Wait, Place::New);
+    // Whoever is first has the score of its last heartbeat.
+    let beat = || Step::Beat { client: 1, waiters: vec![1] };
+    agree(
+        Rules::default(),
+        &[
+            inbox(0),
+            inbox(1),
+            inbox(2),
+            here(0),
+            here(1),
+            beat(),
+            Step::Time(2_000_000),
+            beat(),
+            Step::Time(70_000_000),
+            here(2),
+        ],
+    );
+}
+
+/// `LRANGE 0 -1` is the whole list: a status without waiters listed them all.
+#[test]
+fn inspecting_no_waiters_lists_none() {
+    agree(
+        Rules::default(),
+        &[
+            acquire(2, Mode::Wait, Place::New),
+            acquire(1, Mode::Wait, Place::New),
+            Step::Inspect { kind: Kind::Fair, limit: 0 },
+            Step::Inspect { kind: Kind::Fair, limit: 1 },
+        ],
+    );
+}
+
+/// A place counts foreign members as well, the first of two entries counts, and who holds the lock,
+/// or never waited, has none.
+#[test]
+fn a_place_is_counted_from_the_head() {
+    let place = |member| Step::Place { member };
+    agree(
+        Rules::default(),
+        &[
+            acquire(2, Mode::Wait, Place::New),
+            Step::Java { waiter: 0, act: JavaAct::Acquire { wait_ms: 300_000, lease_ms: 30_000 } },
+            acquire(1, Mode::Wait, Place::New),
+            place(Member::Ours(2)),
+            place(Member::Java(0)),
+            place(Member::Ours(1)),
+            place(Member::Ours(3)),
+            Step::Meddle(Fault::ListTwice(Member::Ours(1), End::Head)),
+            place(Member::Ours(1)),
+            place(Member::Odd),
+        ],
+    );
+}
+
+/// A hold with 0 ms left is still held. The number of its change went into a key that was made to
+/// end at the same time, which deletes it at once: a late copy of an older change would count.
+#[test]
+fn a_change_in_the_last_millisecond_of_a_hold_keeps_its_number() {
+    agree(
+        Rules::default(),
+        &[
+            acquire(2, Mode::Wait, Place::New),
+            Step::Renew { kind: Kind::Fair, who: Who::Holder, token: Named::Last, ttl_ms: 1 },
+            Step::Time(1_000),
+            Step::Release {
+                kind: Kind::Fair,
+                who: Who::Holder,
+                token: Named::Last,
+                keep: 1,
+                change: 1,
+            },
+            Step::Renew { kind: Kind::Fair, who: Who::Holder, token: Named::Last, ttl_ms: 30_000 },
+            Step::Reenter { who: Who::Holder, token: Named::Last, count: 3, change: 0 },
+        ],
+    );
+}
+
+/// Others may write any hold count; the reply must still be one, or say that it is none.
+#[test]
+fn an_odd_hold_count_can_be_shown() {
+    for count in [-1, 0, 1, 2_147_483_647, 2_147_483_648, 4_294_967_296] {
+        let mut again = acquire(2, Mode::Wait, Place::New);
+        let Step::Acquire { request, shared, .. } = &mut again else { unreachable!() };
+        (*request, *shared) = (1, true);
+        agree(
+            Rules::default(),
+            &[
+                acquire(2, Mode::Try, Place::New),
+                Step::Meddle(Fault::Count(count)),
+                Step::Inspect { kind: Kind::Fair, limit: 100 },
+                again,
+            ],
+        );
+    }
+}
+
+/// A plain lock has no queue. The core took the fair entry of the same owner out of it.
+#[test]
+fn leaving_a_plain_lock_leaves_the_queue_alone() {
+    agree(
+        Rules { presence: false, ..Rules::default() },
+        &[
+            acquire(0, Mode::Wait, BACK),
+            Step::Leave {
+                kind: Kind::Plain,
+                who: Who::Owner(0),
+                request: 0,
+                bury: true,
+                shared: false,
+            },
+        ],
+    );
+}
+
+/// An owner that waits in the fair queue takes the plain lock of the same name: its users mixed
+/// two kinds, which may surprise them but must not break an assertion of ours.
+#[test]
+fn a_waiter_may_take_the_plain_lock_of_the_same_name() {
+    let mut plain = acquire(1, Mode::Try, Place::New);
+    let Step::Acquire { kind, .. } = &mut plain else { unreachable!() };
+    *kind = Kind::Plain;
+    agree(
+        Rules::default(),
+        &[acquire(1, Mode::Wait, BACK), plain, Step::Force { kind: Kind::Fair }],
+    );
+}
+
+/// The last member with a score left, and a Java head without one got its own: the set was new on
+/// the server, so without a TTL, while the list kept a day to live.
+#[test]
+fn a_new_score_set_ends_with_the_list() {
+    agree(
+        Rules::default(),
+        &[
+            acquire(1, Mode::Wait, Place::New),
+            acquire(0, Mode::Wait, Place::New),
+            Step::RoundTime(1_000_000_000),
+            Step::Meddle(Fault::ListOnly(Member::Java(2), End::Tail)),
+            Step::Leave {
+                kind: Kind::Fair,
+                who: Who::Owner(0),
+                request: 0,
+                bury: false,
+                shared: true,
+            },
+        ],
+    );
+}
+
+/// Two waiters came back with the same order number, and a third one after them. Which of the two
+/// is first means nothing, but it must not break an assertion of ours.
+#[test]
+fn equal_order_numbers_are_borne() {
+    agree(
+        Rules { presence: false, ..Rules::default() },
+        &[
+            acquire(0, Mode::Wait, BACK),
+            acquire(3, Mode::Wait, BACK),
+            Step::Time(400),
+            acquire(2, Mode::Wait, BACK),
+            Step::Beat { client: 0, waiters: vec![0, 3] },
+        ],
+    );
+}
+
+/// An operator made a key of ours live for ever: that breaks no assertion, and the next beat
+/// mends it.
+#[test]
+fn a_key_without_a_ttl_is_borne_and_mended() {
+    agree(
+        Rules::default(),
+        &[
+            acquire(2, Mode::Wait, Place::New),
+            Step::Meddle(Fault::BeatAt(1, -70_000)),
+            Step::Leave {
+                kind: Kind::Fair,
+                who: Who::Holder,
+                request: 0,
+                bury: true,
+                shared: true,
+            },
+            Step::Beat { client: 0, waiters: vec![0] },
+        ],
+    );
+}
+
+/// Java dropped a stale head of ours, which knows nothing of our order numbers: the number stayed
+/// and counted as a waiter, so that a foreign one went uncounted, and the beats of those behind
+/// kept their scores too low by its allowance. The Java client's own acquire then subtracted it,
+/// and they were dropped alive.
+#[test]
+fn a_head_that_java_dropped_hides_no_foreign_waiter() {
+    let Some(mut fixture) = Fixture::start(Generation::Redis70) else { return };
+    fixture.reset(START_US);
+    let rules = Rules { presence: false, ..Rules::default() };
+    let wait = JavaAct::Acquire { wait_ms: 300_000, lease_ms: 30_000 };
+    let mut seen = Seen::new();
+    let mut run = Run::new(&mut fixture, rules.clone(), Snapshot::default(), &mut seen);
+    for step in [
+        acquire(0, Mode::Wait, Place::New),
+        acquire(3, Mode::Wait, Place::New),
+        Step::Java { waiter: 0, act: wait },
+        acquire(1, Mode::Wait, Place::New),
+        Step::Meddle(Fault::ScoreAt(Member::Ours(3), -1)),
+        Step::Java { waiter: 0, act: wait },
+        Step::Time(20_000_000),
+        Step::Beat { client: 1, waiters: vec![1] },
+    ] {
+        run.step(&step).unwrap_or_else(|story| panic!("{step:?}: {story}"));
+    }
+    let keys = run.core().snapshot();
+    assert!(!keys.queue.contains(&owner(3)), "Java must have dropped it: {keys:#?}");
+    let allowed = keys.scores[&owner(1)] - (START_US / 1_000 + 20_000) as i64;
+    assert_eq!(allowed, 600_000, "its own allowance and that of the Java waiter ahead");
+}
+
+/// A Java client whose clock is behind enters with a score that has passed. While it listens it is told, and
+/// spared for as long as a head that nobody hears; then it is dropped, and ours behind it served.
+#[test]
+fn a_stale_java_head_that_listens_is_spared_for_a_while() {
+    let Some(mut fixture) = Fixture::start(Generation::Redis70) else { return };
+    fixture.reset(START_US);
+    let rules = Rules { presence: false, ..Rules::default() };
+    let wait = JavaAct::Acquire { wait_ms: 300_000, lease_ms: 30_000 };
+    let mut seen = Seen::new();
+    let mut run = Run::new(&mut fixture, rules, Snapshot::default(), &mut seen);
+    let stale = |k: &Snapshot| k.queue.iter().any(|owner| !owner.is_ours());
+    for (step, is_spared) in [
+        (acquire(0, Mode::Wait, Place::New), false),
+        (Step::Java { waiter: 0, act: wait }, true),
+        (Step::JavaListens { waiter: 0, on: true }, true),
+        (acquire(1, Mode::Wait, Place::New), true),
+        (Step::Meddle(Fault::ScoreAt(Member::Java(0), -1)), true),
+        (Step::Force { kind: Kind::Fair }, true),
+        (Step::Time(3_000_000), true),
+        (Step::Beat { client: 1, waiters: vec![1] }, true),
+        (Step::Time(4_999_000), true),
+        (Step::Beat { client: 1, waiters: vec![1] }, true),
+        (Step::Time(1_000), true),
+        (Step::Beat { client: 1, waiters: vec![1] }, false),
+    ] {
+        run.step(&step).unwrap_or_else(|story| panic!("{step:?}: {story}"));
+        assert_eq!(stale(run.core().snapshot()), is_spared, "{step:?}");
+    }
+    assert!(run.core().snapshot().hold.contains_key(&owner(1)));
+}
+
+/// The score of owner 1 after these steps, in ms ahead of the beginning, as core and Lua have it.
+#[track_caller]
+fn score_of_1(rules: Rules, steps: &[Step]) -> Option<i64> {
+    let mut fixture = Fixture::start(Generation::Redis70)?;
+    fixture.reset(START_US);
+    let mut seen = Seen::new();
+    let mut run = Run::new(&mut fixture, rules, Snapshot::default(), &mut seen);
+    for step in steps {
+        run.step(step).unwrap_or_else(|story| panic!("{step:?}: {story}"));
+    }
+    Some(run.core().snapshot().scores[&owner(1)] - (START_US / 1_000) as i64)
+}
+
+/// Each heartbeat raised a waiter's score by the fair wait of every Java thread in the queue, those
+/// behind it too. When it died Java had to wait for that: 20 minutes with three of them, and longer
+/// than their own scores lasted, so that they were dropped alive. Only those before it count, and
+/// once what it had on entry is used up, 30 s beyond them.
+#[test]
+fn java_behind_a_waiter_of_ours_does_not_raise_its_score() {
+    let java = |waiter| Step::Java {
+        waiter,
+        act: JavaAct::Acquire { wait_ms: 300_000, lease_ms: 30_000 },
+    };
+    let hour = 3_600_000;
+    let mut steps = vec![
+        acquire(0, Mode::Wait, Place::New),
+        java(0),
+        acquire(1, Mode::Wait, Place::New),
+        java(1),
+        java(2),
+        Step::Renew { kind: Kind::Fair, who: Who::Holder, token: Named::Last, ttl_ms: hour },
+    ];
+    let beat = [Step::Time(20_000_000), Step::Beat { client: 1, waiters: vec![1] }];
+    steps.extend(beat.clone());
+    let rules = Rules { presence: false, ..Rules::default() };
+    let Some(score) = score_of_1(rules.clone(), &steps) else { return };
+    assert_eq!(score, 600_000, "what it had on entry");
+    for _ in 0..20 {
+        steps.extend(beat.clone());
+    }
+    assert_eq!(score_of_1(rules, &steps), Some(420_000 + 300_000 + 30_000));
+}
+
+/// The same for a waiter that returns to its place: it got the fair wait of those behind it.
+#[test]
+fn java_behind_a_waiter_that_returns_does_not_raise_its_score() {
+    let java = |waiter| Step::Java {
+        waiter,
+        act: JavaAct::Acquire { wait_ms: 300_000, lease_ms: 30_000 },
+    };
+    let steps =
+        [acquire(0, Mode::Wait, Place::New), java(0), java(1), acquire(1, Mode::Wait, BACK)];
+    let rules = Rules { presence: false, ..Rules::default() };
+    let Some(score) = score_of_1(rules, &steps) else { return };
+    assert_eq!(score, 300_000, "it stands in front");
+}
+
+/// A dead Java head costs the fair wait, ours cost 30 s however short that is.
+#[test]
+fn a_head_of_ours_is_waited_for_no_longer_than_the_fair_wait() {
+    for (fair_wait_ms, ahead_ms) in [(300_000, 30_000), (8_000, 8_000), (1_000, 6_000)] {
+        let steps = [
+            acquire(0, Mode::Wait, Place::New),
+            acquire(1, Mode::Wait, Place::New),
+            Step::Time(1_000_000),
+            Step::Beat { client: 1, waiters: vec![1] },
+        ];
+        let rules = Rules { presence: false, fair_wait_ms, ..Rules::default() };
+        let Some(score) = score_of_1(rules, &steps) else { return };
+        assert_eq!(score, 1_000 + ahead_ms, "fair wait {fair_wait_ms} ms");
+    }
+}
+
+/// As many dead waiters as one call looks at, and nobody behind them: the queue is empty then, and
+/// who does not wait may take the lock. The core said neither that nor MORE.
+#[test]
+fn a_queue_that_one_call_just_empties_is_empty() {
+    for size in [63, 64, 65] {
+        agree(
+            Rules { presence: false, ..Rules::default() },
+            &[Step::Meddle(Fault::Crowd(size)), acquire(0, Mode::Try, Place::New), Step::Nudge],
+        );
+    }
+}
+
+/// The only record of the lock was that of an entry that returns: the state is gone and made anew
+/// in between, so it has no longer life from before, though the lock is held for years.
+#[test]
+fn a_state_that_is_made_anew_has_a_new_ttl() {
+    agree(
+        Rules::default(),
+        &[
+            acquire(0, Mode::Wait, Place::New),
+            acquire(5, Mode::Wait, Place::New),
+            Step::Renew {
+                kind: Kind::Fair,
+                who: Who::Holder,
+                token: Named::Last,
+                ttl_ms: MAX_LEASE_MS,
+            },
+            Step::Time(68_000_000),
+            acquire(5, Mode::Wait, Place::Old),
+        ],
+    );
+}
+
+/// What the server and the core know after `steps`, in which they agree.
+fn after(steps: &[Step]) -> Option<Snapshot> {
+    let mut fixture = Fixture::start(Generation::Redis70)?;
+    fixture.reset(START_US);
+    let mut seen = Seen::new();
+    let rules = Rules { presence: false, ..Rules::default() };
+    let mut run = Run::new(&mut fixture, rules, Snapshot::default(), &mut seen);
+    for step in steps {
+        run.step(step).unwrap_or_else(|story| panic!("{step:?}: {story}"));
+    }
+    Some(run.core().snapshot().clone())
+}
+
+/// The clock goes back while nobody with a number stands in the queue: the exploration found that the next
+/// one got a smaller number than somebody who was out of it just then.
+#[test]
+fn numbers_go_on_when_the_clock_goes_back() {
+    let steps = [
+        acquire(0, Mode::Wait, Place::New),
+        acquire(1, Mode::Wait, Place::New),
+        Step::Leave {
+            kind: Kind::Fair,
+            who: Who::Owner(1),
+            request: 0,
+            bury: false,
+            shared: false,
+        },
+        Step::Time(-3_600_000_000),
+        acquire(2, Mode::Wait, Place::New),
+        acquire(3, Mode::Wait, Place::New),
+    ];
+    let Some(keys) = after(&steps) else { return };
+    assert_eq!(keys.order[&owner(2)], START_US + 1);
+    assert_eq!((keys.order[&owner(3)], keys.record.given), (START_US + 2, Some(START_US + 2)));
+}
+
+/// The order key is deleted. Who returns stays where it stands, also where it stands twice.
+#[test]
+fn who_stands_in_the_list_without_a_number_stays_there() {
+    let twice = Step::Meddle(Fault::ListTwice(Member::Ours(2), End::Tail));
+    for twice in [None, Some(twice)] {
+        let mut steps = vec![
+            acquire(0, Mode::Wait, Place::New),
+            acquire(1, Mode::Wait, Place::New),
+            acquire(2, Mode::Wait, Place::New),
+            acquire(3, Mode::Wait, Place::New),
+            Step::Meddle(Fault::Delete(4)),
+        ];
+        steps.extend(twice.clone());
+        steps.extend([2, 3, 1].map(|number| acquire(number, Mode::Wait, Place::Old)));
+        let Some(keys) = after(&steps) else { return };
+        assert_eq!(keys.queue, [1, 2, 3].map(owner), "the first of its entries counts");
+    }
+}

@@ -1,0 +1,203 @@
+//! What applications do in a run: take locks in every way, give up at any moment, let go in every way.
+
+use super::world::World;
+use crate::{Client, Error, Guard, Kind, Lock, Owner, Release};
+use fairlock_core::LockName;
+use fairlock_testkit::rng::Rng;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+
+/// The locks, with the share of each in a hundred.
+pub(super) const LOCKS: [(&str, Kind, u64); 4] = [
+    ("orders", Kind::Fair, 45),
+    ("stock", Kind::Fair, 20),
+    ("plain", Kind::Plain, 20),
+    ("simple", Kind::Simple, 15),
+];
+
+/// A future that is dropped when it was polled so many times without being ready.
+struct Given<F> {
+    work: F,
+    polls: u64,
+}
+
+impl<F: Future + Unpin> Future for Given<F> {
+    type Output = Option<F::Output>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        if let Poll::Ready(value) = Pin::new(&mut self.work).poll(cx) {
+            return Poll::Ready(Some(value));
+        }
+        match self.polls.checked_sub(1) {
+            Some(left) => self.polls = left,
+            None => return Poll::Ready(None),
+        }
+        Poll::Pending
+    }
+}
+
+/// Polls `work` up to so many times more than once, and drops it then.
+async fn given<F: Future>(polls: u64, work: F) -> Option<F::Output> {
+    let work = pin!(work);
+    Given { work, polls }.await
+}
+
+/// One task of an application.
+pub(super) struct Actor {
+    pub(super) world: Arc<World>,
+    pub(super) peer: usize,
+    pub(super) client: Client,
+    pub(super) rng: Rng,
+    /// An owner that it shares with another task of its client.
+    pub(super) owner: Owner,
+}
+
+impl Actor {
+    pub(super) async fn run(mut self, rounds: u64) {
+        for _ in 0..rounds {
+            sleep(self.some(1_500)).await;
+            let (name, lock) = self.lock();
+            let began = Instant::now();
+            match self.take(&name, &lock).await {
+                Ok(Some(guard)) => self.hold(guard).await,
+                Ok(None) => {}
+                Err(error) => self.failed(began, &error),
+            }
+        }
+    }
+
+    /// Below so many milliseconds.
+    fn some(&mut self, ms: u64) -> Duration {
+        Duration::from_millis(self.rng.below(ms))
+    }
+
+    fn lock(&mut self) -> (LockName, Lock) {
+        let mut share = self.rng.below(100);
+        let chosen = LOCKS.iter().find(|(_, _, percent)| {
+            let found = share < *percent;
+            share = share.saturating_sub(*percent);
+            found
+        });
+        let (name, kind, _) = chosen.expect("they add up to a hundred");
+        let lock = match kind {
+            Kind::Plain => self.client.plain_lock(name),
+            Kind::Simple => self.client.simple_lock(name),
+            _ => self.client.fair_lock(name),
+        };
+        let lock = match self.rng.below(5) {
+            0 => lock.lease(Duration::from_secs(self.rng.between(3, 9))),
+            _ => lock,
+        };
+        let lock = match self.rng.below(6) {
+            0 => lock.owned_by(&self.owner),
+            _ => lock,
+        };
+        (LockName::new(name.as_bytes()).expect("a name"), lock)
+    }
+
+    async fn take(&mut self, name: &LockName, lock: &Lock) -> Result<Option<Guard>, Error> {
+        match self.rng.below(10) {
+            0..3 => {
+                let peer = self.peer;
+                let want = self.world.with(|state| state.oracle.want(peer, name));
+                let guard = lock.lock().await;
+                self.world.with(|state| state.oracle.unwant(want));
+                guard.map(Some)
+            }
+            3 => lock.try_lock().await,
+            4 | 5 => lock.try_lock_for(self.some(20_000)).await,
+            6 => given(self.rng.below(3), lock.lock()).await.transpose(),
+            7 => {
+                let patience = self.some(6_000);
+                tokio::time::timeout(patience, lock.lock()).await.ok().transpose()
+            }
+            8 => self.enqueue(lock).await,
+            _ => {
+                self.with(lock).await?;
+                Ok(None)
+            }
+        }
+    }
+
+    async fn enqueue(&mut self, lock: &Lock) -> Result<Option<Guard>, Error> {
+        let mut turn = lock.enqueue().await?;
+        if self.rng.chance(50) {
+            turn.position().await?;
+        }
+        match self.rng.below(4) {
+            0 => Ok(None),
+            1 => turn.leave().await.map(|()| None),
+            2 => {
+                let patience = self.some(5_000);
+                turn.wait_for(patience).await
+            }
+            _ => turn.wait().await.map(Some),
+        }
+    }
+
+    async fn with(&mut self, lock: &Lock) -> Result<(), Error> {
+        let time = self.some(2_000);
+        let (world, peer) = (Arc::clone(&self.world), self.peer);
+        let done = lock.with(|held| async move {
+            let (name, token) = (held.name().clone(), held.token());
+            world.with(|state| state.oracle.seen(&name, token.get()));
+            sleep(time).await;
+            if held.ensure_valid().is_ok() {
+                world.with(|state| state.oracle.write(peer, &name, token));
+            }
+        });
+        match done.await {
+            // What became of the lock is told in its place.
+            Err(error) if error.kind() == crate::ErrorKind::Lost => Ok(()),
+            done => done.map(drop),
+        }
+    }
+
+    async fn hold(&mut self, guard: Guard) {
+        let hold = guard.hold();
+        let counted = guard.hold_count() == 1;
+        self.world.with(|state| state.took(self.peer, &hold));
+        let ms = if self.rng.chance(15) { 40_000 } else { 1_200 };
+        let until = Instant::now() + self.some(ms);
+        let inner = if self.rng.chance(20) { guard.reenter().await.ok() } else { None };
+        while Instant::now() < until {
+            sleep(Duration::from_millis(250)).await;
+            if guard.ensure_valid().is_err() {
+                break;
+            }
+            let (name, token) = (guard.name(), guard.token());
+            self.world.with(|state| state.oracle.write(self.peer, name, token));
+        }
+        drop(inner);
+        let calm = self.world.with(|state| state.oracle.gave_back(&hold));
+        match self.rng.below(4) {
+            0 => drop(guard),
+            1 => drop(given(self.rng.below(2), guard.release()).await),
+            _ => {
+                let released = guard.release().await;
+                let fine = matches!(released, Ok(Release::Released | Release::StillHeld(_)));
+                if calm && counted && !fine {
+                    self.world.with(|state| {
+                        let what = format!("{}: {released:?} at the end of a calm hold", hold.name);
+                        state.oracle.violation(what);
+                    });
+                }
+            }
+        }
+    }
+
+    fn failed(&self, began: Instant, error: &Error) {
+        let peer = self.peer;
+        self.world.with(|state| {
+            state.oracle.note(|| format!("client {peer}: {error}"));
+            // An owner that holds already may not queue for the same lock again.
+            let misuse = error.kind() == crate::ErrorKind::Misuse;
+            if state.oracle.is_calm(peer, began) && !misuse {
+                state.oracle.violation(format!("client {peer} was not disturbed: {error}"));
+            }
+        });
+    }
+}

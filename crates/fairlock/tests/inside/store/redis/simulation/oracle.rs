@@ -1,0 +1,646 @@
+//! The oracle of a run: what the server did, what applications were told, and what must not be.
+
+use super::server::Standing;
+use crate::state::hold::Hold;
+use crate::state::standing::GuardState;
+use fairlock_core::{Answer, Body, ClientId, LockName, Op, OwnerId, SimpleValue, Snapshot, Token};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// After a fault, this long until everything is as if it had never been: two pings without an answer, of
+/// one connection after the other, a pause before each is made anew, and a heartbeat.
+const GRACE: Duration = Duration::from_secs(12);
+
+/// The longest lease in use. What a server has forgotten, or a clock that went forward, can be noticed
+/// by nobody before a lease is over.
+pub(super) const LEASE_MAX: Duration = Duration::from_secs(30);
+
+/// From a grant to the guard, whatever became of the message: one heartbeat, and the round trips.
+const WAKE_MAX: Duration = Duration::from_secs(3);
+
+/// A guard that nobody renews any more is told within its lease and this.
+const TOLD_WITHIN: Duration = Duration::from_secs(1);
+
+/// What a guard takes off every TTL, at least, less what the server's whole milliseconds take.
+const MARGIN: Duration = Duration::from_millis(8);
+
+/// What is printed when a run has failed.
+const LINES_MAX: usize = 4_000;
+
+#[derive(Default)]
+pub(super) struct Oracle {
+    clients: BTreeMap<ClientId, usize>,
+    /// Of each client.
+    calm: Vec<Calm>,
+    server_calm: Calm,
+    /// Until then two guards may believe in one lock, and tokens of before may be met.
+    forgiven_until: Option<Instant>,
+    /// Both together, and its tokens may begin again: time carries them over a loss.
+    has_lost_state: bool,
+    clock_went_back: bool,
+    locks: BTreeMap<LockName, LockHistory>,
+    /// Tasks of applications that wait for a lock without a bound, by a number of their own.
+    wants: BTreeMap<u64, Want>,
+    next_want: u64,
+    /// When a message to a client was last swallowed.
+    swallowed: BTreeMap<usize, Instant>,
+    guards: Vec<Kept>,
+    pub(super) violations: Vec<String>,
+    pub(super) counts: Counts,
+    began: Option<Instant>,
+    hash: u64,
+    /// Only while a seed is replayed.
+    pub(super) lines: Option<Vec<String>>,
+}
+
+/// What is done to somebody.
+struct Calm {
+    /// Faults at the same time.
+    faults: u32,
+    /// When the last of them was over.
+    since: Instant,
+    /// It has crashed.
+    is_over: bool,
+}
+
+impl Default for Calm {
+    fn default() -> Self {
+        Self { faults: 0, since: Instant::now() - GRACE, is_over: false }
+    }
+}
+
+/// How much happened.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Counts {
+    pub(super) calls: u64,
+    pub(super) grants: u64,
+    pub(super) guards: u64,
+    pub(super) faults: u64,
+    pub(super) events: u64,
+}
+
+#[derive(Default)]
+struct LockHistory {
+    waiting: Vec<Waiting>,
+    holder: Option<(OwnerId, u64)>,
+    highest: u64,
+    /// Every token, whose it was, and in which series.
+    minted: BTreeMap<u64, (OwnerId, u32)>,
+    /// How often tokens have begun again.
+    series: u32,
+    /// The server's last grant, as long as no guard came of it.
+    granted: Option<(u64, usize, Instant)>,
+    /// The last hold of which the application has given back all guards.
+    given: Option<(u64, usize, Instant)>,
+    forced: Option<Instant>,
+    /// The latest series and token under which somebody wrote.
+    written: (u32, u64),
+    /// Since when nobody holds it.
+    free: Option<Instant>,
+}
+
+struct Want {
+    name: LockName,
+    peer: usize,
+    since: Instant,
+}
+
+struct Waiting {
+    owner: OwnerId,
+    peer: usize,
+    order: u64,
+    entered: Instant,
+}
+
+/// A guard that an application relies on.
+struct Kept {
+    hold: Arc<Hold>,
+    peer: usize,
+    since: Instant,
+    gone: Option<Instant>,
+}
+
+impl Oracle {
+    pub(super) fn begin(&mut self, now: Instant, replay: bool) {
+        self.began = Some(now);
+        self.lines = replay.then(Vec::new);
+    }
+
+    /// A line of the trace; two runs of a seed must have the same.
+    pub(super) fn note(&mut self, line: impl FnOnce() -> String) {
+        let line = format!("{:>9.3} {}", self.elapsed().as_secs_f64(), line());
+        for byte in line.bytes() {
+            self.hash = (self.hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+        }
+        self.counts.events += 1;
+        if let Some(lines) = self.lines.as_mut().filter(|lines| lines.len() < LINES_MAX) {
+            lines.push(line);
+        }
+    }
+
+    pub(super) fn hash(&self) -> u64 {
+        self.hash
+    }
+
+    fn elapsed(&self) -> Duration {
+        self.began.map_or(Duration::ZERO, |began| began.elapsed())
+    }
+
+    pub(super) fn violation(&mut self, what: String) {
+        self.note(|| format!("VIOLATION {what}"));
+        let at = self.elapsed().as_secs_f64();
+        self.violations.push(format!("at {at:.3} s: {what}"));
+    }
+
+    pub(super) fn add_client(&mut self, id: ClientId) -> usize {
+        let peer = self.calm.len();
+        self.calm.push(Calm::default());
+        self.clients.insert(id, peer);
+        peer
+    }
+
+    fn calm_of(&mut self, peer: Option<usize>) -> &mut Calm {
+        match peer {
+            Some(peer) => &mut self.calm[peer],
+            None => &mut self.server_calm,
+        }
+    }
+
+    /// Something is being done to a client, or to the server if none is named.
+    pub(super) fn disturb(&mut self, peer: Option<usize>) {
+        self.calm_of(peer).faults += 1;
+    }
+
+    /// It is over.
+    pub(super) fn calm_down(&mut self, peer: Option<usize>) {
+        let calm = self.calm_of(peer);
+        calm.faults = calm.faults.saturating_sub(1);
+        calm.since = Instant::now();
+    }
+
+    /// Everything is.
+    pub(super) fn all_calm(&mut self) {
+        for calm in self.calm.iter_mut().chain([&mut self.server_calm]) {
+            if calm.faults > 0 {
+                calm.faults = 0;
+                calm.since = Instant::now();
+            }
+        }
+    }
+
+    /// Whether nothing was done to the client or the server since, nor shortly before.
+    pub(super) fn is_calm(&self, peer: usize, since: Instant) -> bool {
+        let was = |calm: &Calm| calm.faults == 0 && !calm.is_over && calm.since + GRACE <= since;
+        was(&self.calm[peer]) && was(&self.server_calm)
+    }
+
+    fn forgive(&mut self) {
+        self.forgiven_until = Some(Instant::now() + LEASE_MAX + TOLD_WITHIN);
+    }
+
+    /// The server has forgotten things.
+    pub(super) fn state_lost(&mut self) {
+        self.has_lost_state = true;
+        self.forgive();
+        self.begin_tokens_again();
+    }
+
+    /// Its clock was set.
+    pub(super) fn clock_stepped(&mut self, ms: i64) {
+        self.clock_went_back |= ms < 0;
+        if ms > 0 {
+            self.forgive();
+        }
+        self.begin_tokens_again();
+    }
+
+    fn begin_tokens_again(&mut self) {
+        if self.has_lost_state && self.clock_went_back {
+            for lock in self.locks.values_mut() {
+                lock.highest = 0;
+                lock.series += 1;
+            }
+        }
+    }
+
+    fn is_forgiven(&self, name: &LockName) -> bool {
+        let forced = self.locks.get(name).and_then(|lock| lock.forced);
+        let forced = forced.map(|at| at + LEASE_MAX + TOLD_WITHIN);
+        self.forgiven_until.max(forced).is_some_and(|until| Instant::now() < until)
+    }
+
+    pub(super) fn forced(&mut self, name: &LockName) {
+        self.locks.entry(name.clone()).or_default().forced = Some(Instant::now());
+    }
+
+    fn was_forced(&self, name: &LockName, since: Instant) -> bool {
+        self.locks.get(name).is_some_and(|lock| lock.forced.is_some_and(|at| at >= since))
+    }
+
+    /// The server has carried out an operation.
+    pub(super) fn after(&mut self, name: &LockName, op: &Op, answer: &Answer, keys: &Snapshot) {
+        let now = Instant::now();
+        self.counts.calls += 1;
+        let mut lock = self.locks.remove(name).unwrap_or_default();
+        // Who returns has the place of before, also where it is the first, and gets the lock at once.
+        let is_known =
+            |token: &Token| lock.holder.as_ref().is_some_and(|(_, of)| *of == token.get());
+        let place = match (op, &answer.body) {
+            (Op::Acquire(asked), Body::Queued { order, .. }) => Some((asked, *order)),
+            (Op::Acquire(asked), Body::Granted { token, .. }) if !is_known(token) => {
+                asked.order.map(|order| (asked, order))
+            }
+            _ => None,
+        };
+        if let Some((asked, order)) = place
+            && let Some(&peer) = asked.owner.client().and_then(|id| self.clients.get(&id))
+            && !lock.waiting.iter().any(|waiting| waiting.owner == asked.owner)
+        {
+            let place = lock.waiting.partition_point(|waiting| waiting.order < order);
+            let owner = asked.owner.clone();
+            lock.waiting.insert(place, Waiting { owner, peer, order, entered: now });
+        }
+        if let Op::Leave { owner, .. } = op
+            && !keys.queue.contains(owner)
+        {
+            lock.waiting.retain(|waiting| waiting.owner != *owner);
+        }
+        let holder = holder(keys);
+        if holder != lock.holder {
+            if let Some((token, peer, at)) = lock.granted.take()
+                && !gives_up(op, &lock)
+                && self.is_calm(peer, at)
+            {
+                self.violation(format!("{name}: client {peer} let its grant {token} run out"));
+            }
+            // What a failover forgot was not granted anew.
+            if let Some((owner, token)) = &holder
+                && lock.minted.get(token).is_none_or(|(whose, _)| whose != owner)
+            {
+                self.granted(name, &mut lock, owner, *token, now);
+            }
+            lock.holder = holder;
+        }
+        let holds = |owner: &OwnerId| lock.holder.as_ref().is_some_and(|(by, _)| by == owner);
+        for waiting in &lock.waiting {
+            let there = keys.queue.contains(&waiting.owner) || holds(&waiting.owner);
+            if !there && self.is_calm(waiting.peer, waiting.entered) {
+                let (owner, peer) = (&waiting.owner, waiting.peer);
+                self.violation(format!(
+                    "{name}: {owner} of client {peer} lives, and was dropped from the queue by {op:?}"
+                ));
+            }
+        }
+        self.locks.insert(name.clone(), lock);
+    }
+
+    fn granted(
+        &mut self,
+        name: &LockName,
+        lock: &mut LockHistory,
+        owner: &OwnerId,
+        token: u64,
+        now: Instant,
+    ) {
+        self.counts.grants += 1;
+        lock.minted.insert(token, (owner.clone(), lock.series));
+        if token <= lock.highest {
+            self.violation(format!("{name}: token {token} after {}", lock.highest));
+        }
+        lock.highest = lock.highest.max(token);
+        let place = lock.waiting.iter().position(|waiting| waiting.owner == *owner);
+        let ahead = &lock.waiting[..place.unwrap_or(lock.waiting.len())];
+        for waiting in ahead {
+            if self.is_calm(waiting.peer, waiting.entered) {
+                let (first, peer) = (&waiting.owner, waiting.peer);
+                self.violation(format!(
+                    "{name}: {owner} overtook {first} of client {peer}, which lives"
+                ));
+            }
+        }
+        lock.waiting.retain(|waiting| waiting.owner != *owner);
+        let peer = owner.client().and_then(|id| self.clients.get(&id)).copied();
+        lock.granted = peer.map(|peer| (token, peer, now));
+    }
+
+    /// An application got a guard.
+    pub(super) fn took(&mut self, peer: usize, hold: &Arc<Hold>) {
+        let (name, token) = (&hold.name, hold.token.get());
+        self.counts.guards += 1;
+        self.note(|| format!("client {peer} has {name} under {token}"));
+        let rivals = self.guards.iter().filter(|kept| {
+            kept.hold.name == *name
+                && !Arc::ptr_eq(&kept.hold, hold)
+                && kept.hold.state() != GuardState::Lost
+        });
+        let rivals: Vec<_> = rivals.map(|kept| (kept.peer, kept.hold.token)).collect();
+        if hold.state() != GuardState::Lost && !self.is_forgiven(name) {
+            for (other, of) in rivals {
+                self.violation(format!(
+                    "{name}: client {peer} has a guard ({token}) while that of client {other} ({of}) is valid"
+                ));
+            }
+        }
+        self.seen(name, token);
+        let now = Instant::now();
+        self.guards.push(Kept { hold: Arc::clone(hold), peer, since: now, gone: None });
+    }
+
+    /// The application knows of its grant.
+    pub(super) fn seen(&mut self, name: &LockName, token: u64) {
+        if let Some(lock) = self.locks.get_mut(name)
+            && lock.granted.is_some_and(|(granted, ..)| granted == token)
+        {
+            lock.granted = None;
+        }
+    }
+
+    /// The application does not rely on it any more. Says whether it was calm all the time, so that it
+    /// must still have had it.
+    pub(super) fn gave_back(&mut self, hold: &Arc<Hold>) -> bool {
+        let Some(at) = self.guards.iter().position(|kept| Arc::ptr_eq(&kept.hold, hold)) else {
+            return false;
+        };
+        let kept = self.guards.remove(at);
+        if !self.guards.iter().any(|other| Arc::ptr_eq(&other.hold, hold)) {
+            let lock = self.locks.entry(hold.name.clone()).or_default();
+            lock.given = Some((hold.token.get(), kept.peer, Instant::now()));
+        }
+        let renewed = kept.hold.lease().renewed;
+        renewed && self.is_calm(kept.peer, kept.since) && !self.was_forced(&hold.name, kept.since)
+    }
+
+    /// A client has crashed: nobody relies on its guards.
+    pub(super) fn crashed(&mut self, peer: usize) {
+        self.calm[peer].is_over = true;
+        self.guards.retain(|kept| kept.peer != peer);
+        self.wants.retain(|_, want| want.peer != peer);
+    }
+
+    pub(super) fn swallowed(&mut self, peer: usize) {
+        self.swallowed.insert(peer, Instant::now());
+    }
+
+    /// A task waits for the lock from now on, until [`Self::unwant`].
+    pub(super) fn want(&mut self, peer: usize, name: &LockName) -> u64 {
+        self.next_want += 1;
+        let want = Want { name: name.clone(), peer, since: Instant::now() };
+        self.wants.insert(self.next_want, want);
+        self.next_want
+    }
+
+    pub(super) fn unwant(&mut self, want: u64) {
+        self.wants.remove(&want);
+    }
+
+    /// Somebody who believes to hold the lock writes to what it protects.
+    pub(super) fn write(&mut self, peer: usize, name: &LockName, token: Token) {
+        let forgiven = self.is_forgiven(name);
+        let lock = self.locks.entry(name.clone()).or_default();
+        // A guard of before its tokens began again may be valid still, and comes before all that follow.
+        let series = lock.minted.get(&token.get()).map_or(lock.series, |(_, series)| *series);
+        if (series, token.get()) >= lock.written {
+            lock.written = (series, token.get());
+        } else if !forgiven {
+            let last = lock.written.1;
+            self.violation(format!(
+                "{name}: client {peer} writes under {token} after {last}, and its guard is valid"
+            ));
+        }
+    }
+
+    /// Looks at what is due. `current` is the token of a lock's hold, if it is held now.
+    pub(super) fn look(&mut self, current: impl Fn(&LockName) -> Option<u64>) {
+        let now = Instant::now();
+        let mut found = Vec::new();
+        for (name, lock) in &self.locks {
+            let Some((token, peer, at)) = lock.granted else { continue };
+            if current(name) == Some(token) && now - at > WAKE_MAX && self.is_calm(peer, at) {
+                found.push(format!("{name}: client {peer} was not woken for its grant {token}"));
+            }
+        }
+        self.look_at_locks(now, &current, &mut found);
+        let mut guards = std::mem::take(&mut self.guards);
+        for kept in &mut guards {
+            let (hold, peer) = (&kept.hold, kept.peer);
+            let (name, token) = (&hold.name, hold.token);
+            let has = current(name) == Some(token.get());
+            let believes = hold.state() != GuardState::Lost;
+            let lease = hold.lease();
+            if has || !believes {
+                kept.gone = None;
+            }
+            let whole = Duration::from_millis(lease.ms);
+            let settled = now - kept.since > TOLD_WITHIN && self.is_calm(peer, now);
+            if believes && has && lease.renewed && settled && hold.remaining() < whole / 2 {
+                found.push(format!("{name}: client {peer} does not renew its guard {token}"));
+            }
+            if has
+                && !believes
+                && lease.renewed
+                && self.is_calm(peer, kept.since)
+                && !self.was_forced(name, kept.since)
+            {
+                found.push(format!("{name}: client {peer} lost its guard {token}, which stands"));
+            }
+            if !has && believes {
+                let for_long = now - *kept.gone.get_or_insert(now);
+                if for_long > whole + TOLD_WITHIN {
+                    found.push(format!(
+                        "{name}: client {peer} believes in {token} beyond its lease"
+                    ));
+                }
+                let calm = self.is_calm(peer, now - for_long);
+                if calm && lease.renewed && for_long > whole / 3 + WAKE_MAX {
+                    found
+                        .push(format!("{name}: client {peer} was not told of the loss of {token}"));
+                }
+            }
+        }
+        self.guards = guards;
+        for what in found {
+            // Once is enough.
+            if !self.violations.iter().any(|known| known.ends_with(&what)) {
+                self.violation(what);
+            }
+        }
+    }
+}
+
+impl Oracle {
+    /// No guard may believe for longer than the server's hold lasts, to the millisecond: not for one in
+    /// which somebody else could get the lock. What the server has lost it may believe in for a lease.
+    pub(super) fn compare(&mut self, standing: impl Fn(&LockName) -> Option<Standing>) {
+        let mut found = Vec::new();
+        for Kept { hold, peer, .. } in &self.guards {
+            let (name, token) = (&hold.name, hold.token.get());
+            let believes = hold.valid_until().left();
+            // In this order: to look at a hold that is over changes it.
+            if believes.is_zero() || hold.state() == GuardState::Lost || self.is_forgiven(name) {
+                continue;
+            }
+            let has = standing(name).filter(|has| has.token == token);
+            let left = has.map_or(Duration::ZERO, |has| has.left);
+            if believes + MARGIN > left {
+                found.push(format!(
+                    "{name}: client {peer} relies on {token} for {believes:?}, and the server keeps it for {left:?}"
+                ));
+            }
+        }
+        for what in found {
+            // Once for each guard is enough.
+            let story = what.split(" for ").next().unwrap_or_default();
+            if !self.violations.iter().any(|known| known.contains(story)) {
+                self.violation(what);
+            }
+        }
+    }
+
+    /// Locks that stand idle, and holds that nobody has.
+    fn look_at_locks(
+        &mut self,
+        now: Instant,
+        current: &impl Fn(&LockName) -> Option<u64>,
+        found: &mut Vec<String>,
+    ) {
+        let mut locks = std::mem::take(&mut self.locks);
+        for (name, lock) in &mut locks {
+            let token = current(name);
+            lock.free = if token.is_none() { lock.free.or(Some(now)) } else { None };
+            if let Some((given, peer, at)) = lock.given
+                && token == Some(given)
+                && !self.guards.iter().any(|kept| kept.hold.token.get() == given)
+                && now - at > WAKE_MAX
+                && self.is_calm(peer, at)
+            {
+                found
+                    .push(format!("{name}: client {peer} gave {given} back, and it is still held"));
+            }
+        }
+        self.locks = locks;
+        for want in self.wants.values() {
+            let lock = self.locks.get(&want.name);
+            let Some(free) = lock.and_then(|lock| lock.free) else { continue };
+            let since = free.max(want.since);
+            // Nobody tells of a plain lock twice: its lease has to end then.
+            let told = self.swallowed.get(&want.peer).is_none_or(|at| now - *at > LEASE_MAX);
+            let calm = told && self.is_calm(want.peer, since) && !self.is_forgiven(&want.name);
+            if calm && now - since > WAKE_MAX {
+                let (name, peer) = (&want.name, want.peer);
+                found.push(format!("{name}: it is free, and client {peer} waits for it"));
+            }
+        }
+    }
+}
+
+/// Whether the operation ends the hold, instead of finding that it has ended.
+fn gives_up(op: &Op, lock: &LockHistory) -> bool {
+    let by = match op {
+        Op::Force { .. } => return true,
+        Op::Leave { owner, .. } | Op::Release { owner, .. } => owner,
+        _ => return false,
+    };
+    lock.holder.as_ref().is_some_and(|(owner, _)| owner == by)
+}
+
+/// Who holds the lock, and under which token.
+fn holder(keys: &Snapshot) -> Option<(OwnerId, u64)> {
+    if let Some(SimpleValue::Ours { owner, token, .. }) = &keys.value {
+        return Some((owner.clone(), token.get()));
+    }
+    Some((keys.hold.keys().next()?.clone(), keys.token?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fairlock_core::{Acquire, Kind, Mode, RequestId};
+
+    /// A guard of before a loss of the state and a step back of the clock was valid still, and its token was larger
+    /// than all that followed: those were called too late for ever, not only while two guards may be valid.
+    #[tokio::test(start_paused = true)]
+    async fn what_was_written_before_tokens_began_again_comes_before_all_that_follows() {
+        let mut oracle = Oracle::default();
+        oracle.begin(Instant::now(), false);
+        let peer = oracle.add_client(ClientId::from_random(1));
+        let name = LockName::new(b"job").expect("a name");
+        let grant = |oracle: &mut Oracle, token| {
+            let (owner, mut lock) = (OwnerId::parse(b"one"), oracle.locks.remove(&name));
+            let lock = lock.get_or_insert_default();
+            oracle.granted(&name, lock, &owner, token, Instant::now());
+            oracle.locks.insert(name.clone(), std::mem::take(lock));
+        };
+        let write = |oracle: &mut Oracle, token| {
+            oracle.write(peer, &name, Token::new(token).expect("a token"));
+            std::mem::take(&mut oracle.violations).len()
+        };
+        grant(&mut oracle, 100);
+        oracle.clock_stepped(-5_000);
+        oracle.state_lost();
+        assert_eq!(write(&mut oracle, 100), 0, "it is valid still");
+        grant(&mut oracle, 50);
+        tokio::time::advance(LEASE_MAX + TOLD_WITHIN + Duration::from_secs(1)).await;
+        assert_eq!(write(&mut oracle, 50), 0, "the first after it");
+        assert_eq!(write(&mut oracle, 100), 1, "and is over now");
+        grant(&mut oracle, 60);
+        assert_eq!((write(&mut oracle, 60), write(&mut oracle, 50)), (0, 1));
+    }
+
+    /// Who had to return to its place and got the lock at once, because it was the first by its old number, was said to
+    /// have overtaken those behind it: its place was noted only where it had to wait there.
+    #[tokio::test(start_paused = true)]
+    async fn who_returns_as_the_first_overtakes_nobody() {
+        for (returning, violations) in [(Some(10), 0), (Some(30), 1), (None, 1)] {
+            let mut oracle = Oracle::default();
+            oracle.begin(Instant::now(), false);
+            let ids = [1, 2].map(ClientId::from_random);
+            let [first, second] = ids.map(|id| OwnerId::ours(id, 1).expect("a number"));
+            for id in ids {
+                oracle.add_client(id);
+            }
+            tokio::time::advance(GRACE + Duration::from_secs(1)).await;
+            let name = LockName::new(b"job").expect("a name");
+            let mut keys = Snapshot { token: Some(6), ..Snapshot::default() };
+            let other = OwnerId::parse(b"other");
+            keys.hold.insert(other.clone(), 1);
+            let mut asks = |owner: &OwnerId, order, body, keys: &Snapshot| {
+                let op = Op::Acquire(Acquire {
+                    kind: Kind::Fair,
+                    owner: owner.clone(),
+                    request: RequestId::from_random(1),
+                    lease_ms: 30_000,
+                    mode: Mode::Wait,
+                    order,
+                    not_after_ms: u64::MAX,
+                    sure: true,
+                    shared_owner: false,
+                });
+                oracle.after(
+                    &name,
+                    &op,
+                    &Answer { now_ms: 1, more: false, removed: 0, body },
+                    keys,
+                );
+            };
+            let granted = |token| {
+                let token = Token::new(token).expect("a token");
+                Body::Granted { token, ttl_ms: 30_000 }
+            };
+            asks(&other, None, granted(6), &keys);
+            keys.queue.push_back(second.clone());
+            let queued = Body::Queued { order: 20, retry_ms: None, foreign: false, length: 1 };
+            asks(&second, None, queued, &keys);
+            keys.hold = [(first.clone(), 1)].into();
+            keys.token = Some(7);
+            asks(&first, returning, granted(7), &keys);
+            assert_eq!(
+                oracle.violations.len(),
+                violations,
+                "{returning:?}: {:?}",
+                oracle.violations
+            );
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! The simulated server: the core behind the commands that the client sends.
+
+use super::codec::{self, Call, Reply};
+use super::oracle::Oracle;
+use super::wire::Pipe;
+use fairlock_core::{
+    ClientId, CoreError, LockName, LockState, Model, OwnerId, SimpleValue, World as Presence,
+};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+pub(super) struct Server {
+    pub(super) model: Model,
+    /// Scripts whose text it was sent.
+    known: BTreeSet<&'static str>,
+    pub(super) conns: BTreeMap<u64, Conn>,
+    pub(super) is_up: bool,
+    /// Not even a refusal comes from where it was.
+    pub(super) is_silent: bool,
+    /// What a replica has, while replication hangs.
+    pub(super) replica: Option<Model>,
+}
+
+pub(super) struct Conn {
+    pub(super) peer: usize,
+    pub(super) to_server: Arc<Pipe>,
+    pub(super) to_client: Arc<Pipe>,
+    channels: BTreeSet<Vec<u8>>,
+}
+
+impl Conn {
+    pub(super) fn new(peer: usize, to_server: Arc<Pipe>, to_client: Arc<Pipe>) -> Self {
+        Self { peer, to_server, to_client, channels: BTreeSet::new() }
+    }
+
+    pub(super) fn channels(&self) -> usize {
+        self.channels.len()
+    }
+}
+
+/// A hold, as the server sees it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Standing {
+    pub(super) token: u64,
+    /// Until its TTL is over.
+    pub(super) left: Duration,
+}
+
+/// What goes to a connection.
+pub(super) struct Output {
+    pub(super) to: u64,
+    pub(super) bytes: Vec<u8>,
+    /// It is a message, not a reply.
+    pub(super) is_message: bool,
+}
+
+impl Default for Server {
+    fn default() -> Self {
+        Self {
+            model: Model::default(),
+            known: BTreeSet::new(),
+            conns: BTreeMap::new(),
+            is_up: true,
+            is_silent: false,
+            replica: None,
+        }
+    }
+}
+
+impl Server {
+    /// The process has ended; what it knew goes, and the data as well unless `data` is left.
+    pub(super) fn restart(&mut self, data: Model) {
+        self.model = data;
+        self.known.clear();
+        self.replica = None;
+    }
+
+    pub(super) fn forget_scripts(&mut self) {
+        self.known.clear();
+    }
+
+    /// The hold of the lock, if it is held at that time.
+    pub(super) fn standing(&self, name: &LockName, now_us: u64) -> Option<Standing> {
+        let keys = self.model.get(name)?.snapshot();
+        let (token, until_ms) = match &keys.value {
+            Some(SimpleValue::Ours { token, .. }) => (token.get(), keys.value_expires),
+            _ if keys.hold.is_empty() => return None,
+            _ => (keys.token?, keys.hold_expires),
+        };
+        let left_us = until_ms.map_or(u64::MAX, |until| (until * 1_000).saturating_sub(now_us));
+        // As the server counts: in whole milliseconds.
+        let lasts = until_ms.is_none_or(|until| until > now_us / 1_000);
+        lasts.then_some(Standing { token, left: Duration::from_micros(left_us) })
+    }
+
+    /// Carries out one command.
+    pub(super) fn execute(
+        &mut self,
+        conn: u64,
+        now_us: u64,
+        words: &[Vec<u8>],
+        oracle: &mut Oracle,
+    ) -> Vec<Output> {
+        let word = |at: usize| words.get(at).map_or(&b""[..], Vec::as_slice);
+        let command = word(0).to_ascii_uppercase();
+        let reply = match command.as_slice() {
+            b"EVALSHA" => {
+                match codec::script_by_hash(word(1)).filter(|script| self.known.contains(script)) {
+                    Some(script) => return self.call(conn, now_us, script, &words[2..], oracle),
+                    None => Reply::default().line("-NOSCRIPT No matching script."),
+                }
+            }
+            b"EVAL" => {
+                match codec::script_by_text(word(1)) {
+                    Some(script) => {
+                        self.known.insert(script);
+                        return self.call(conn, now_us, script, &words[2..], oracle);
+                    }
+                    // What the user may not do: nothing is denied.
+                    None if word(2) == b"0" => Reply::default().array(0),
+                    // The client's record.
+                    None => Reply::default().line("+OK"),
+                }
+            }
+            b"HELLO" => Reply::default().map(&[
+                ("server", "redis"),
+                ("version", "7.0.15"),
+                ("proto", "3"),
+                ("mode", "standalone"),
+                ("role", "master"),
+            ]),
+            b"CLIENT" => Reply::default().line("+OK"),
+            b"PING" => Reply::default().line("+PONG"),
+            b"INFO" => Reply::default().text("# Memory\r\nmaxmemory:0\r\n"),
+            b"TIME" => Reply::default()
+                .array(2)
+                .text(&(now_us / 1_000_000).to_string())
+                .text(&(now_us % 1_000_000).to_string()),
+            b"PUBSUB" => {
+                let listens = |conn: &&Conn| conn.channels.contains(word(2));
+                let count = self.conns.values().filter(listens).count();
+                Reply::default().array(2).bulk(word(2)).int(count as u64)
+            }
+            b"DEL" => Reply::default().int(1),
+            b"SUBSCRIBE" | b"UNSUBSCRIBE" => self.subscription(conn, &command, &words[1..]),
+            other => panic!("the simulated server does not know {}", other.escape_ascii()),
+        };
+        vec![Output { to: conn, bytes: reply.bytes(), is_message: false }]
+    }
+
+    fn subscription(&mut self, conn: u64, command: &[u8], channels: &[Vec<u8>]) -> Reply {
+        let known = &mut self.conns.get_mut(&conn).expect("open").channels;
+        let mut reply = Reply::default();
+        for channel in channels {
+            if command == b"SUBSCRIBE" {
+                known.insert(channel.clone());
+            } else {
+                known.remove(channel);
+            }
+            let kind = command.to_ascii_lowercase();
+            reply = reply.push(3).bulk(&kind).bulk(channel).int(known.len() as u64);
+        }
+        reply
+    }
+
+    fn call(
+        &mut self,
+        conn: u64,
+        now_us: u64,
+        script: &str,
+        words: &[Vec<u8>],
+        oracle: &mut Oracle,
+    ) -> Vec<Output> {
+        let call = Call::read(script, words);
+        let Call { name, op, rules, .. } = &call;
+        let presence = Listeners { conns: &self.conns, call: &call };
+        let keys = |lock: &LockState| lock.snapshot().clone();
+        let applied = self.model.apply_then(now_us, name, op, rules, &presence, keys);
+        let (answer, effects, keys) = match applied {
+            Ok(done) => done,
+            Err(CoreError::WrongType) => {
+                let bytes = Reply::default().line("-WRONGTYPE a key of another kind").bytes();
+                return vec![Output { to: conn, bytes, is_message: false }];
+            }
+            Err(error) => panic!("{error}"),
+        };
+        let by = self.conns.get(&conn).map(|conn| conn.peer);
+        oracle.note(|| format!("client {by:?}: {script} {name} {:?}", answer.body));
+        oracle.after(name, op, &answer, &keys);
+        let mut outputs = Vec::new();
+        for effect in &effects {
+            let (channel, text) = call.message(effect);
+            let message = Reply::default().push(3).text("message").bulk(&channel).bulk(&text);
+            let bytes = message.bytes();
+            for (to, _) in self.conns.iter().filter(|(_, other)| other.channels.contains(&channel))
+            {
+                outputs.push(Output { to: *to, bytes: bytes.clone(), is_message: true });
+            }
+        }
+        outputs.push(Output { to: conn, bytes: codec::answer(&answer), is_message: false });
+        outputs
+    }
+}
+
+/// Who listens.
+struct Listeners<'a> {
+    conns: &'a BTreeMap<u64, Conn>,
+    call: &'a Call,
+}
+
+impl Listeners<'_> {
+    fn has(&self, channel: &[u8]) -> bool {
+        self.conns.values().any(|conn| conn.channels.contains(channel))
+    }
+}
+
+impl Presence for Listeners<'_> {
+    fn inbox(&self, client: ClientId) -> bool {
+        self.has(&self.call.inbox(client))
+    }
+
+    fn listening(&self, owner: &OwnerId) -> bool {
+        self.has(&self.call.waiter(owner))
+    }
+}
