@@ -28,9 +28,9 @@
 //! | you want | look at |
 //! |---|---|
 //! | to reach a store | [`Client`], one for a process and store; [`Config`] for settings, [`Credentials`] for passwords that change; [`Client::connection`] and [`ConnectionState`] to watch it |
-//! | turns in the order of asking | a [`Lock`] by [`Client::fair_lock`], also beside Redisson's `RFairLock` |
-//! | a lock without an order | [`Client::plain_lock`], beside Redisson's `RLock` |
-//! | a lock beside `SET NX PX` of other libraries | [`Client::simple_lock`] |
+//! | turns in the order of the requests | a [`Lock`] by [`Client::fair_lock`], also shared with Redisson's `RFairLock` |
+//! | a lock without an order | [`Client::plain_lock`], shared with Redisson's `RLock` |
+//! | a lock shared with `SET NX PX` of other libraries | [`Client::simple_lock`] |
 //! | to hold a lock for as long as a value lives | [`Lock::lock`], [`Lock::try_lock`], [`Lock::try_lock_for`]: a [`Guard`] |
 //! | to run one future under a lock, cancelled on loss | [`Lock::with`]: a [`Held`] inside, [`Done`] and [`Release`] afterwards |
 //! | to keep a place in the queue in a `select!` loop | [`Lock::enqueue`]: a [`Turn`] |
@@ -45,7 +45,7 @@
 //! | names and ids, for logs and tables | [`LockName`], [`OwnerId`], [`ClientId`], [`Kind`]; [`IdError`] for invalid ones |
 //! | to know what is wrong with a server | [`Client::warnings`]: [`Warning`]; [`Check`] and [`Reaction`] in [`Config::on_check`] |
 //! | to react to an error | [`Error`], with an [`ErrorKind`] to match on |
-//! | locks on a Cluster beside old clients of Redisson | [`Config::sharded_pubsub`], [`ShardedPubSub`] |
+//! | locks on a Cluster shared with old clients of Redisson | [`Config::sharded_pubsub`], [`ShardedPubSub`] |
 //! | locks without `async` | the module `blocking`, feature `blocking` |
 //! | locks in your own tests | the module `test_util`, feature `test-util` |
 //!
@@ -104,13 +104,13 @@
 //! 2. Live waiters of a fair lock are served first in, first out, and keep their places through lost
 //!    messages and reconnects. Dead waiters cost the others nothing, or at most 8 s if they hang.
 //! 3. Every grant has a larger [token](FencingToken) than all before it on that name.
-//! 4. A holder is told when its lock is in doubt, and when it is lost: at the latest when its validity
-//!    ends by the local clock.
-//! 5. A request has one effect, however often it has to be sent. A dropped future leaves nothing
-//!    behind; each async function says what that means for it ("Cancel safety").
+//! 4. A holder is notified when its lock is in doubt, and when it is lost: at the latest when its
+//!    validity ends by the local clock.
+//! 5. A request has one effect, however often it is sent. A dropped future leaves nothing behind;
+//!    each async function says what that means for it ("Cancel safety").
 //! 6. A call to a store that does not answer ends after 30 s ([`Config::store_timeout`]).
 //!
-//! # What is not
+//! # What is not promised
 //! 1. That a holder stops. A process that is paused for longer than its lease continues when it wakes
 //!    up. Pass the token to the resource, and let it refuse smaller ones.
 //! 2. Exclusion when the server loses data (a restart without persistence, a replica that is promoted
