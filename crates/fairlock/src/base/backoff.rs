@@ -73,7 +73,8 @@ impl Poll {
 
 /// A random time below `most`.
 pub(crate) fn jitter(most: Duration) -> Duration {
-    // Without randomness from the system there is no jitter; the start has failed by then.
+    // Without randomness from the system there is no jitter, but then the client would not have
+    // started.
     let random = random_u32().unwrap_or(0);
     most.mul_f64(f64::from(random) / (f64::from(u32::MAX) + 1.0))
 }

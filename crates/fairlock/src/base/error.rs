@@ -44,12 +44,12 @@ pub enum ErrorKind {
     /// The request was sent and its outcome is not known. What it may have left is being taken
     /// back in the background, and ends by itself with its lease.
     Unknown,
-    /// The lock is not held any more, or its validity has run out.
+    /// The lock is no longer held, or its validity has run out.
     Lost,
     /// The explicit lease was over before the lock could be handed to the caller, twice.
     LeaseTooShort,
-    /// A key of the lock holds something that is not a lock: a wrong type, no number, an
-    /// application's data. It was not changed.
+    /// A key of the lock holds something that is not a lock: a wrong type, text instead of a
+    /// number, an application's data. It was not changed.
     WrongType,
     /// The server's reply does not fit the protocol: another program uses these keys, a proxy
     /// rewrites replies, or there is a bug. The host store's file is damaged, belongs to another

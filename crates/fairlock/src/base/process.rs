@@ -46,6 +46,6 @@ pub(crate) fn is_main_thread() -> bool {
 
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 pub(crate) fn is_main_thread() -> bool {
-    // The thread's name, the only other sign, cannot be trusted while the thread ends.
+    // A thread's name cannot be trusted while the thread ends.
     false
 }

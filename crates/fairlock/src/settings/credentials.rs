@@ -108,7 +108,7 @@ impl Password {
     /// The current login. May block: on a file, or for as long as the application's callback does.
     ///
     /// # Errors
-    /// [`ErrorKind::Denied`]: without a password nobody gets in.
+    /// [`ErrorKind::Denied`] if the password cannot be read.
     pub(crate) fn read(&self, username: Option<&String>) -> Result<Found, Error> {
         let user = |password| Found {
             login: Some(Credentials { username: username.cloned(), password }),

@@ -53,7 +53,7 @@ mod tests {
         }
     }
 
-    /// A label with a space of no width passed for another one in `fairlock status`.
+    /// A label with a zero-width space looked the same as another label in `fairlock status`.
     #[test]
     fn d33_what_has_no_width_is_not_printable() {
         for hidden in ['\u{200b}', '\u{200d}', '\u{2060}', '\u{feff}', '\u{ad}', '\u{e0061}'] {

@@ -18,11 +18,11 @@ use tokio::sync::Notify;
 pub(crate) struct Lease {
     /// Longest TTL that a renewal gives, in milliseconds.
     pub(crate) ms: u64,
-    /// Whether it is renewed again and again.
+    /// Whether the watchdog keeps renewing it.
     pub(crate) renewed: bool,
     /// Nothing renews it beyond this moment.
     pub(crate) end: Option<Moment>,
-    /// That moment is the end of the longest hold.
+    /// Whether `end` is the end of the longest hold.
     pub(crate) ends_by_max_hold: bool,
 }
 
