@@ -116,9 +116,9 @@ impl Client {
         Lock::new(self.session.clone(), name.as_ref(), Kind::Plain)
     }
 
-    /// The lock `name` as a single string: it excludes every client that locks with `SET name value
-    /// NX PX` and releases by compare-and-delete (redis-py's `Lock`, rslock, node redlock on one
-    /// server, hand-written ones).
+    /// The lock `name` as a single string: it excludes every client that locks with
+    /// `SET name value NX PX` and releases by compare-and-delete (redis-py's `Lock`, rslock, node
+    /// redlock on one server, hand-written ones).
     ///
     /// Foreign holders notify nobody when they release the lock, so waiters ask every 25 to 270 ms
     /// while one of them holds it. All users of a lock must use the same kind: a name that is in

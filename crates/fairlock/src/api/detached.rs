@@ -27,7 +27,7 @@ impl Detached {
         &self.name
     }
 
-    /// The owner id, as it stands in the lock's key.
+    /// The owner id, as it is written in the lock's key.
     pub fn owner(&self) -> &OwnerId {
         &self.owner
     }

@@ -40,7 +40,7 @@ impl Held {
         self.hold.token
     }
 
-    /// The owner id, as it stands in the lock's key.
+    /// The owner id, as it is written in the lock's key.
     pub fn owner(&self) -> &OwnerId {
         &self.hold.owner
     }
