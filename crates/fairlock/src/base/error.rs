@@ -48,7 +48,7 @@ pub enum ErrorKind {
     Lost,
     /// The explicit lease was over before the lock could be handed to the caller, twice.
     LeaseTooShort,
-    /// A key of the lock holds something that is not a lock: a wrong type, text instead of a
+    /// A key of the lock holds something that is not a lock: a wrong type, a value that is not a
     /// number, an application's data. It was not changed.
     WrongType,
     /// The server's reply does not fit the protocol: another program uses these keys, a proxy
