@@ -27,7 +27,7 @@
 //! # Which type for what
 //! | you want | look at |
 //! |---|---|
-//! | to reach a store | [`Client`], one for a process and store; [`Config`] for settings, [`Credentials`] for passwords that change; [`Client::connection`] and [`ConnectionState`] to watch it |
+//! | to reach a store | [`Client`], one per process and store; [`Config`] for settings, [`Credentials`] for passwords that change; [`Client::connection`] and [`ConnectionState`] to watch it |
 //! | turns in the order of the requests | a [`Lock`] by [`Client::fair_lock`], also shared with Redisson's `RFairLock` |
 //! | a lock without an order | [`Client::plain_lock`], shared with Redisson's `RLock` |
 //! | a lock shared with `SET NX PX` of other libraries | [`Client::simple_lock`] |
@@ -61,9 +61,9 @@
 //! | [plain](Client::plain_lock) | none | hash | Redisson's `RLock` | counted on the server |
 //! | [simple](Client::simple_lock) | none | string | every client that locks with `SET name value NX PX`: redis-py, rslock, node redlock on one server | counted in the client |
 //!
-//! Guards, tokens and the signal of a loss are the same. While a foreign client holds a simple
-//! lock, waiters ask every 25 to 270 ms, because that client notifies nobody when it releases the
-//! lock.
+//! Guards, tokens and loss signals are the same for all three. While a foreign client holds a
+//! simple lock, waiters ask every 25 to 270 ms, because that client notifies nobody when it
+//! releases the lock.
 //!
 //! # How the pieces behave
 //! - **Leases.** The default lease is 30 s and is renewed every 10 s. [`Lock::lease`] sets a fixed
@@ -81,10 +81,10 @@
 //! - **Turns.** A [`Turn`] keeps its place while [`Turn::wait`] is polled and dropped in a
 //!   `select!` loop. [`Turn::position`] is the number of waiters in front; [`Turn::leave`] waits
 //!   until the place is given up.
-//! - **Looking.** [`Lock::inspect`] shows holder and queue: places, since when each client holds or
-//!   waits, and for clients of fairlock host, process, user and label. [`Config::label`] sets the
-//!   label, [`Config::announce`] with `false` publishes nothing. [`Lock::is_locked`],
-//!   [`Lock::holder`] and [`Lock::remaining_ttl`] are parts of it. [`Lock::force_unlock`] is for
+//! - **Inspection.** [`Lock::inspect`] shows holder and queue: places, since when each client holds
+//!   or waits, and for clients of fairlock host, process, user and label. [`Config::label`] sets
+//!   the label; [`Config::announce`] with `false` publishes nothing. [`Lock::is_locked`],
+//!   [`Lock::holder`] and [`Lock::remaining_ttl`] return parts of it. [`Lock::force_unlock`] is for
 //!   operators.
 //! - **Connection.** [`Client::connection`] returns a `watch::Receiver` with the connection state:
 //!   Connected, Reconnecting or Closed. [`Client::ping`] makes a round trip. [`Client::shutdown`]
@@ -93,8 +93,8 @@
 //!   holds the lock instead. A lock that is not granted in time is `None`, not an error; a store
 //!   that does not answer in that time is an error.
 //! - **Background work.** Each client has a thread of its own for heartbeats, renewals and
-//!   releases. They continue while your tasks block the runtime, and work when a guard is dropped
-//!   outside of one.
+//!   releases. They continue while your tasks block the runtime, and work even if a guard is
+//!   dropped outside of a runtime.
 //! - **Threads.** In the module `blocking` the thread is the owner and may lock again what it
 //!   holds, as with Java's `ReentrantLock`. An `Interrupt` ends the wait of another thread. Inside
 //!   an async task, a call that would block is an error.

@@ -26,7 +26,7 @@ use tokio::sync::watch;
 /// handle does not block. Instead, the thread on which the last one was dropped waits for these
 /// releases when it ends, for as long. So does the main thread, when it returns from `main` or
 /// calls `std::process::exit`, because a client in a static is never dropped. On musl, Windows and
-/// BSD the drop itself waits, outside of tasks and on the main thread.
+/// BSD, dropping the last handle blocks instead, outside of tasks and on the main thread.
 ///
 /// # After `fork()`
 /// A client and everything made from it belong to the process that created the client. In a child
@@ -176,9 +176,9 @@ impl Client {
     /// A round trip to the store.
     ///
     /// # Errors
-    /// The store's errors: see [`ErrorKind`](crate::ErrorKind). A ping is not retried: without a
-    /// connection it fails with [`Unavailable`](crate::ErrorKind::Unavailable) at once, without an
-    /// answer after [`Config::response_timeout`].
+    /// The store's errors: see [`ErrorKind`](crate::ErrorKind). A ping is not retried. It fails
+    /// with [`Unavailable`](crate::ErrorKind::Unavailable): at once if there is no connection,
+    /// after [`Config::response_timeout`] if there is no answer.
     ///
     /// # Cancel safety
     /// Nothing is changed by this call.
