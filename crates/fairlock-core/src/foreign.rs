@@ -1,6 +1,7 @@
-//! What surely is no lock, though it stands under a lock's name. Every operation is refused there, before
-//! anything changes: nothing that is not ours is ever given a TTL or removed. Any other foreign hold is waited
-//! for and left as it is, until somebody takes it by force.
+//! Content under a lock's name that clearly is no lock. Operations on it are refused before they
+//! change anything (on a counter, only taking it by force): what is not ours never gets a TTL and
+//! is never removed. Any other foreign hold is waited for and left as it is, until somebody takes
+//! it by force.
 
 use crate::not_a_lock::NotALock;
 use crate::op::{CoreError, Op};
@@ -8,21 +9,21 @@ use crate::rules::MAX_HOLD_COUNT;
 use crate::state::LockState;
 use crate::value::SimpleValue;
 
-/// Name of the field that marks Redisson's read-write locks, which share keys with no lock of ours.
+/// The field that marks Redisson's read-write locks, which share keys with no lock of ours.
 const MODE: &[u8] = b"mode";
 
 /// Longest text of a 64-bit number, in bytes.
 const NUMBER_BYTES_MAX: usize = 20;
 
 impl LockState {
-    /// Why `op` is not for what stands under the name, if it is not: decided here alone.
+    /// Why `op` is refused for what exists under the name, if it is. Nothing else decides this.
     #[inline]
     pub(crate) fn refusal(&self, op: &Op) -> Option<CoreError> {
         if op.is_simple() {
             if !self.is_free() {
                 return Some(CoreError::WrongType);
             }
-            // Whoever waits for a counter harms nobody, and clients of others may lock with a `1`.
+            // Waiting for a counter harms nobody, and other clients may lock with the value `1`.
             let taken = matches!(op, Op::Force { .. }) && self.is_counter();
             return taken.then_some(CoreError::NotALock(NotALock::Counter));
         }
@@ -32,11 +33,11 @@ impl LockState {
         self.not_a_hold().map(CoreError::NotALock)
     }
 
-    /// What the hash is, if it is no hold.
+    /// What the hash contains, if it is not a hold.
     #[inline]
     pub(crate) fn not_a_hold(&self) -> Option<NotALock> {
         let hold = &self.keys.hold;
-        // The common cases, at the cost of a look: nobody, or one of ours once.
+        // The common cases, checked cheaply: nobody, or one of ours with a count of 1.
         match hold.first_key_value() {
             None => None,
             Some((owner, 1)) if hold.len() == 1 && owner.is_ours() => None,

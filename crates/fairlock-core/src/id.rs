@@ -1,27 +1,29 @@
-//! Names and identities: what a lock, a client, an owner and a request are called.
+//! Names and ids of locks, clients, owners and requests.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// Longest lock name in bytes. Names become parts of eight keys and two channels; 4 KiB is far beyond
-/// any name a person or a program makes on purpose.
+/// Longest lock name in bytes. Names become parts of eight keys and two channels; 4 KiB is far more
+/// than any intended name needs.
 pub const MAX_NAME_BYTES: usize = 4096;
 
 /// Largest owner number: fifteen decimal digits, exact in a Lua number and in a Java `long`.
 pub const MAX_OWNER_NUMBER: u64 = 999_999_999_999_999;
 
-/// Owners from this number on hold a lock once in a time: when their work is done, the hold is left to its
-/// lease on purpose. No client counts that far. It means nothing to the rules; it is for those who look.
+/// Owners from this number on hold a lock once in a period: when their work is done, the hold is
+/// left to its lease on purpose. No client ever counts that far. The number has no effect on the
+/// rules; it informs those who inspect the lock.
 ///
-/// `9EMMnnnnnnnnnnn`: the lease while the work goes on is at most `MM` times 10 to the `E` ms, so a hold that has
-/// longer was left; `n` counts the owners of this kind. `MM` below 10: the lease is not known.
+/// It has the form `9EMMnnnnnnnnnnn`. The lease while the work is under way is at most `MM` times
+/// 10 to the `E` ms, so a hold with a longer TTL was left to the store; `n` counts the owners of
+/// this kind. With `MM` below 10 the lease is not known.
 pub const ONCE_NUMBER_MIN: u64 = 900_000_000_000_000;
 
-/// How many owners of this kind a client has at most.
+/// How many owners of this kind a client can have.
 const ONCE_OWNERS_MAX: u64 = 100_000_000_000;
 
-/// Prefixes of keys that Redisson or fairlock derive from lock names. A lock with such a name
-/// would write into another lock's queue or registry.
+/// Prefixes of keys that Redisson or fairlock derive from lock names. A lock with such a name would
+/// write into another lock's queue or registry.
 const RESERVED_PREFIXES: [&str; 6] = [
     "redisson_lock_queue:",
     "redisson_lock_timeout:",
@@ -73,15 +75,15 @@ impl fmt::Display for IdError {
 
 impl std::error::Error for IdError {}
 
-/// A legal lock name: 1 to [`MAX_NAME_BYTES`] bytes, any bytes, not a derived key of another lock.
+/// A valid lock name: 1 to [`MAX_NAME_BYTES`] bytes, any bytes, not a derived key of another lock.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LockName(Arc<[u8]>);
 
 impl LockName {
-    /// Checks and keeps `name`.
+    /// Validates and copies `name`.
     ///
     /// # Errors
-    /// [`IdError`] when the name is empty, too long or reserved; nothing is copied then.
+    /// [`IdError`] if the name is empty, too long or reserved; nothing is copied in that case.
     ///
     /// ```
     /// # use fairlock_core::LockName;
@@ -121,8 +123,8 @@ impl fmt::Debug for LockName {
     }
 }
 
-/// A client of ours: a UUID of version 8. Redisson's are of version 4, so every script tells ours
-/// from Java's by the id alone.
+/// A client of ours: a UUID of version 8. Redisson's are of version 4, so every script can tell our
+/// clients from Java's by the id alone.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClientId(u128);
 
@@ -132,14 +134,14 @@ const VARIANT_MASK: u128 = 0b11 << 62;
 const VARIANT_RFC: u128 = 0b10 << 62;
 
 impl ClientId {
-    /// Makes a client id from 128 random bits, six of which are replaced by the UUID's version
+    /// Creates a client id from 128 random bits, six of which are replaced by the UUID's version
     /// and variant.
     pub fn from_random(bits: u128) -> Self {
         Self(bits & !VERSION_MASK & !VARIANT_MASK | VERSION_8 | VARIANT_RFC)
     }
 
-    /// All 128 bits, version and variant included: [`from_random`](Self::from_random) makes the same
-    /// id of them.
+    /// All 128 bits, including version and variant: [`from_random`](Self::from_random) creates the
+    /// same id from them.
     pub fn to_bits(self) -> u128 {
         self.0
     }
@@ -186,8 +188,8 @@ impl fmt::Debug for ClientId {
     }
 }
 
-/// Who holds or waits: one of ours (`<version-8 uuid>:<number>`), or the opaque bytes of a
-/// foreign client. Foreign ids are never taken apart: Redisson has several shapes of them.
+/// A holder or waiter: one of ours (`<version-8 uuid>:<number>`), or the opaque bytes of a foreign
+/// client. Foreign ids are never taken apart: Redisson has several forms of them.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OwnerId(Repr);
 
@@ -198,10 +200,10 @@ enum Repr {
 }
 
 impl OwnerId {
-    /// The owner `number` of a client of ours.
+    /// Owner `number` of a client of ours.
     ///
     /// # Errors
-    /// [`IdError::OwnerNumber`] when the number is 0 or above [`MAX_OWNER_NUMBER`].
+    /// [`IdError::OwnerNumber`] if the number is 0 or above [`MAX_OWNER_NUMBER`].
     pub fn ours(client: ClientId, number: u64) -> Result<Self, IdError> {
         if number == 0 || number > MAX_OWNER_NUMBER {
             return Err(IdError::OwnerNumber);
@@ -209,11 +211,11 @@ impl OwnerId {
         Ok(Self(Repr::Ours { client, number }))
     }
 
-    /// The owner `count` of a client's that hold a lock once in a time, under a lease of at most `lease_ms` while
-    /// their work goes on.
+    /// Owner number `count` among those of a client that hold a lock once in a period, with a lease
+    /// of at most `lease_ms` while their work is under way.
     ///
     /// # Errors
-    /// [`IdError::OwnerNumber`] when `count` is 0, or from 10^11 on.
+    /// [`IdError::OwnerNumber`] if `count` is 0, or 10^11 or more.
     pub fn once(client: ClientId, lease_ms: u64, count: u64) -> Result<Self, IdError> {
         if count == 0 || count >= ONCE_OWNERS_MAX {
             return Err(IdError::OwnerNumber);
@@ -223,12 +225,13 @@ impl OwnerId {
             let mantissa = lease_ms.div_ceil(ten).max(10);
             (mantissa < 100).then_some(exponent * 100 + mantissa)
         });
-        // Longer than any that can be written: not known.
+        // Longer than any lease that the number can encode: not known.
         let code = code.min().unwrap_or(0);
         Self::ours(client, ONCE_NUMBER_MIN + code * ONCE_OWNERS_MAX + count)
     }
 
-    /// Reads an owner id as it stands in a key: ours if it has exactly our shape, else foreign.
+    /// Reads an owner id as it is written in a key: ours if it has exactly our form, otherwise
+    /// foreign.
     pub fn parse(bytes: &[u8]) -> Self {
         Self::parse_ours(bytes).unwrap_or_else(|| Self(Repr::Foreign(bytes.into())))
     }
@@ -249,7 +252,7 @@ impl OwnerId {
         Some(Self(Repr::Ours { client: ClientId::parse(uuid)?, number }))
     }
 
-    /// The client, when this owner is one of ours.
+    /// The client, if this owner is one of ours.
     pub fn client(&self) -> Option<ClientId> {
         match &self.0 {
             Repr::Ours { client, .. } => Some(*client),
@@ -257,7 +260,7 @@ impl OwnerId {
         }
     }
 
-    /// Client and number, when this owner is one of ours.
+    /// Client and number, if this owner is one of ours.
     pub fn parts(&self) -> Option<(ClientId, u64)> {
         match &self.0 {
             Repr::Ours { client, number } => Some((*client, *number)),
@@ -265,18 +268,18 @@ impl OwnerId {
         }
     }
 
-    /// Whether a client of ours made this id.
+    /// Whether this owner belongs to a client of ours.
     pub fn is_ours(&self) -> bool {
         self.client().is_some()
     }
 
-    /// Whether its number is one of those from [`ONCE_NUMBER_MIN`] on.
+    /// Whether its number is [`ONCE_NUMBER_MIN`] or larger.
     pub fn is_once(&self) -> bool {
         matches!(self.0, Repr::Ours { number, .. } if number >= ONCE_NUMBER_MIN)
     }
 
-    /// The longest lease that such an owner's hold has while its work goes on, in milliseconds; `None` for others,
-    /// and where the number does not tell.
+    /// For such an owner, the longest lease of its hold while its work is under way, in
+    /// milliseconds; `None` for others, and if the number does not say.
     pub fn once_lease_ms(&self) -> Option<u64> {
         let number = self.parts().map(|(_, number)| number).filter(|_| self.is_once())?;
         let code = (number - ONCE_NUMBER_MIN) / ONCE_OWNERS_MAX;
@@ -284,7 +287,7 @@ impl OwnerId {
         (mantissa >= 10).then(|| mantissa * 10_u64.pow(exponent))
     }
 
-    /// The id as it stands in a key.
+    /// The id as it is written in a key.
     pub fn to_bytes(&self) -> Vec<u8> {
         match &self.0 {
             Repr::Ours { client, number } => {
@@ -314,13 +317,13 @@ impl fmt::Debug for OwnerId {
     }
 }
 
-/// One attempt to get a lock: 128 random bits, one for each queue entry. A grant names the
-/// request, so that a message for an attempt that was given up means nothing.
+/// One attempt to get a lock: 128 random bits, one for each queue entry. A grant names the request,
+/// so that a message for an attempt that was given up has no effect.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(u128);
 
 impl RequestId {
-    /// Makes a request id from 128 random bits.
+    /// Creates a request id from 128 random bits.
     pub fn from_random(bits: u128) -> Self {
         Self(bits)
     }
@@ -358,7 +361,8 @@ impl fmt::Debug for RequestId {
     }
 }
 
-/// The 32 digits of an id. Every request to a server names some: `{:x}` of a `u128` costs ten times as much.
+/// The 32 digits of an id. Every call to a server contains some, and `{:x}` of a `u128` costs ten
+/// times as much.
 fn hex_digits(bits: u128) -> [u8; 32] {
     let mut digits = [0; 32];
     for (pair, byte) in digits.chunks_exact_mut(2).zip(bits.to_be_bytes()) {
@@ -419,7 +423,7 @@ mod tests {
         assert_eq!(LockName::new(b"a\0\r\n\xff").unwrap().as_bytes(), b"a\0\r\n\xff");
     }
 
-    /// As the language itself writes them.
+    /// Compared with std's own formatting.
     #[test]
     fn ids_are_written_in_full() {
         for bits in [0, 1, u128::MAX, 0x0123_4567_89ab_cdef_0fed_cba9_8765_4321] {
@@ -439,7 +443,8 @@ mod tests {
         }
     }
 
-    /// Never shorter than the lease, nor longer than a tenth more; none where it does not fit, or is no such owner.
+    /// The encoded lease is never shorter than the lease, and at most a tenth longer. There is none
+    /// if it does not fit, or if the owner is not of this kind.
     #[test]
     fn the_number_of_a_once_owner_tells_its_lease() {
         let client = ClientId::from_random(7);
@@ -461,7 +466,7 @@ mod tests {
         }
     }
 
-    /// Whatever the bits: version 8, the variant of RFC 9562, and the other 122 bits as they came.
+    /// For any bits: version 8, the variant of RFC 9562, and the other 122 bits unchanged.
     #[test]
     fn every_client_id_is_of_version_8() {
         let mut bits = 0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c834_u128;

@@ -1,14 +1,14 @@
 //! The invariants of a lock, checked after every operation in debug builds. A state that others
-//! made inconsistent (lost keys, operators) is exempt until it is mended.
+//! made inconsistent (lost keys, operators) is exempt until it is repaired.
 //!
 //! - C1 A hold has one owner, a count above zero, and a TTL unless it is foreign.
-//! - C2 A free lock whose head is a judged waiter of ours was handed on, unless the reply said
-//!   MORE or a pause (gathering, a record that was lost) runs, or no token is left.
-//! - C3 Every order number has a record and the other way round.
-//! - C4 Our waiters stand in the queue in the order of their numbers.
+//! - C2 If the head of a free lock is a live waiter of ours, the lock was handed on, unless the
+//!   reply says MORE, a pause runs (gathering, a lost record), or no token is left.
+//! - C3 Every order number has a record, and every record an order number.
+//! - C4 Our waiters are in the queue in the order of their numbers.
 //! - C5 The token never falls, and is below 2^53.
-//! - C6 The holder does not stand in the queue.
-//! - C7 Queue and scores have the same members, each once; ours in it are on record.
+//! - C6 The holder is not in the queue.
+//! - C7 Queue and scores have the same members, each once; ours among them are on record.
 //! - C8 Our own keys, and a hold of ours, have a TTL.
 
 #![cfg(debug_assertions)]
@@ -19,9 +19,9 @@ use crate::state::LockState;
 use std::collections::BTreeSet;
 
 impl LockState {
-    /// Whether the structures agree with each other (C1, C3, C4, C6, C7) and end by themselves
-    /// (C8): what every script of ours keeps, and what lost keys, operators and foreign clients
-    /// may break.
+    /// Whether the structures agree with each other (C1, C3, C4, C6, C7) and expire by themselves
+    /// (C8). Every script of ours preserves this; lost keys, operators and foreign clients may
+    /// break it.
     pub(crate) fn is_consistent(&self, _now_ms: u64) -> bool {
         let k = &self.keys;
         let members: BTreeSet<_> = k.queue.iter().collect();
@@ -42,8 +42,8 @@ impl LockState {
         c1 && c3 && c4 && c6 && c7 && c8 && numbers
     }
 
-    /// Whether two waiters have one order number: the registry was lost and the clock set back.
-    /// Who of them comes first means nothing then.
+    /// Whether two waiters have the same order number: the registry was lost and the clock set
+    /// back. Their relative order then means nothing.
     fn has_ties(&self) -> bool {
         self.keys.order.values().collect::<BTreeSet<_>>().len() < self.keys.order.len()
     }
@@ -52,7 +52,7 @@ impl LockState {
         self.holder().is_some_and(crate::OwnerId::is_ours)
     }
 
-    /// The first of the lock's and our own keys that has content and no TTL.
+    /// The first key of the lock, or of ours, that has content but no TTL.
     fn without_ttl(&self) -> Option<&'static str> {
         let k = &self.keys;
         let keys = [
@@ -77,8 +77,8 @@ impl LockState {
         let k = &self.keys;
         let endless = self.without_ttl();
         assert!(endless.is_none(), "C8: {endless:?} without a TTL after {op:?}: {k:#?}");
-        // A plain acquisition leaves the queue alone. Who mixes kinds under one name may hold the
-        // lock while a fair request of the same owner still waits for it.
+        // A plain acquisition ignores the queue. A client that mixes kinds under one name may hold
+        // the lock while a fair request of the same owner still waits for it.
         let mixed = matches!(op, Op::Acquire(a) if a.kind == crate::Kind::Plain)
             && k.queue.iter().any(|member| k.hold.contains_key(member));
         let consistent = mixed || self.has_ties() || self.is_consistent(now_ms);

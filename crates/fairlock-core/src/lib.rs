@@ -1,12 +1,13 @@
 //! The pure state machine of fairlock.
 //!
 //! One lock is a small set of facts: who holds it and until when, who waits and in which order,
-//! who was last heard of, and the last fencing token. [`LockState::apply`] moves it from one
-//! state to the next: an operation, the time and what the world looks like go in; a reply and
-//! messages to publish come out. Nothing here reads a clock, does I/O, allocates ids or blocks.
+//! when each client last sent a heartbeat, and the last fencing token. [`LockState::apply`] moves
+//! it from one state to the next: its inputs are an operation, the time, and a view of the outside
+//! world; its outputs are a reply and messages to publish. Nothing here reads a clock, does I/O,
+//! allocates ids or blocks.
 //!
-//! The same rules exist a second time as Lua for Redis. This crate is what the embedded stores
-//! run, and the reference which the Lua is compared with, operation by operation.
+//! The same rules exist a second time as Lua for Redis. The embedded stores run this crate, and the
+//! Lua is compared with it, operation by operation.
 //!
 //! ```text
 //!             Acquire (queue empty)                Release, Leave, Force, lease over
@@ -16,7 +17,7 @@
 //!    └─────────────────────────── the first live waiter becomes the holder at once, and is told
 //! ```
 //!
-//! The invariants C1..C8 are listed in `invariant.rs` and checked after every operation in debug
+//! The invariants C1 to C8 are listed in `invariant.rs` and checked after every operation in debug
 //! builds.
 
 mod foreign;

@@ -1,4 +1,4 @@
-//! Who is alive: beats, inboxes, what the world knows of the dead, and the amnesty after a silence.
+//! Liveness: beats, inboxes, proof that a client is gone, and the amnesty after a silence.
 
 use crate::id::{ClientId, OwnerId};
 use crate::queue::to_score;
@@ -6,19 +6,19 @@ use crate::rules::World;
 use crate::state::{Cx, LockState};
 use crate::value::SimpleValue;
 
-/// What to do with a waiter of ours whose turn it is.
+/// The decision about a waiter of ours whose turn it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It lives: it gets the lock.
+    /// It is alive: it gets the lock.
     Grant,
-    /// It is dead: it is taken out.
+    /// It is dead: it is removed.
     Remove,
-    /// Not yet clear: nobody gets the lock now.
+    /// Not clear yet: nobody gets the lock now.
     Wait,
 }
 
 impl LockState {
-    /// A hold whose client is known to be gone is over, as if its lease had ended.
+    /// Ends a hold whose client is known to be gone, as if its lease had ended.
     pub(crate) fn end_gone(&mut self, world: &dyn World) {
         let gone = |owner: &OwnerId| owner.client().is_some_and(|client| world.gone(client));
         let k = &mut self.keys;
@@ -34,7 +34,7 @@ impl LockState {
         }
     }
 
-    /// Judges a waiter of ours that stands first.
+    /// Judges a waiter of ours whose turn it is.
     pub(crate) fn judge(&mut self, owner: &OwnerId, cx: &Cx<'_>) -> Verdict {
         let Some(client) = owner.client() else { return Verdict::Wait };
         if cx.world.gone(client) {
@@ -44,12 +44,12 @@ impl LockState {
         let Some(waiter) = self.keys.waiters.get(owner).filter(|_| on_record) else {
             return self.judge_orphan(owner, client, cx);
         };
-        // Further ahead than it was ever set: the clock was set back.
+        // An end further ahead than it is ever set means that the clock was set back.
         let gathering = |until| cx.now_ms < until && until <= cx.now_ms + cx.rules.beat_ms;
         if self.keys.record.gather.is_some_and(gathering) {
             return Verdict::Wait;
         }
-        // A call of its own is proof enough, and the reply needs no inbox.
+        // The client's own call is proof enough, and its reply needs no inbox.
         let reachable = waiter.sure || cx.calling == Some(client);
         if !reachable && cx.rules.presence && !cx.world.inbox(client) {
             return Verdict::Remove;
@@ -58,9 +58,10 @@ impl LockState {
         if dead { Verdict::Remove } else { Verdict::Grant }
     }
 
-    /// An entry of ours without a record, which was lost or has ended. Judged by what is left, in this
-    /// very call: whoever only tries now and then may find it each time as if for the first time. One that
-    /// lives finds out within a heartbeat and enters again, and gets D for that.
+    /// Judges an entry of ours whose record was lost or has expired. It is judged by what is left,
+    /// within this call: to a client that only tries now and then, each time may look like the
+    /// first. A waiter that is alive notices within a heartbeat and enters again, and gets D for
+    /// that.
     #[cold]
     fn judge_orphan(&mut self, owner: &OwnerId, client: ClientId, cx: &Cx<'_>) -> Verdict {
         let calling = cx.calling == Some(client);
@@ -68,9 +69,9 @@ impl LockState {
         if cx.rules.presence && !calling && !sure && !cx.world.inbox(client) {
             return Verdict::Remove;
         }
-        // All of them lost their records together, so the first one's D counts for the others,
-        // however many there are. A watch from another loss, or from a clock that was set back,
-        // counts for none.
+        // All of them lost their records together, so the D of the first one counts for all the
+        // others, however many there are. A watch from another loss, or from a clock that was set
+        // back, counts for none.
         let known = self.keys.record.watch.as_ref().filter(|watch| {
             watch.id.is_ours()
                 && watch.since <= cx.now_ms
@@ -88,19 +89,20 @@ impl LockState {
         Verdict::Wait
     }
 
-    /// Whether somebody without a record was heard not long ago, as far as beats, the list's TTL and its own
-    /// score tell. Its heartbeats keep the score ahead of them; without one it would return anyway.
+    /// Whether a client without a record was heard from recently, judging by its beats, the list's
+    /// TTL and its own score. Heartbeats keep that score ahead; without a score the client would
+    /// return anyway.
     fn may_live(&self, owner: &OwnerId, client: ClientId, cx: &Cx<'_>) -> bool {
         let silence_ms = cx.rules.silence_ms();
         let beat = self.beat_of(client).filter(|beat| *beat <= cx.now_ms);
         if beat.is_some_and(|beat| cx.now_ms - beat <= silence_ms) {
             return true;
         }
-        // Whoever waits need not judge by less than what it hears: the inbox is there, and D is short.
+        // Callers that wait need no weaker evidence: the inbox exists, and D is short.
         if cx.rules.presence && !cx.is_by_ttl() {
             return true;
         }
-        // An entry renews the list's TTL only if its client's last beat did not half a period ago.
+        // An entry renews the list's TTL unless its client sent a beat less than half a period ago.
         let grace_ms = silence_ms + cx.rules.beat_ms;
         if cx.is_by_ttl() && self.heard_ms().is_some_and(|heard| cx.now_ms > heard + grace_ms) {
             return false;
@@ -111,8 +113,8 @@ impl LockState {
         self.keys.scores.get(owner).is_some_and(|score| to_score(cx.now_ms) <= until(*score))
     }
 
-    /// When a waiter was last heard: heartbeats and entries renew the TTL of the list, as long as only
-    /// ours stand in it.
+    /// When any waiter was last heard from. Heartbeats and entries renew the list's TTL as long as
+    /// only ours are in the list.
     fn heard_ms(&self) -> Option<u64> {
         self.keys.queue_expires.map(|at| at.saturating_sub(crate::QUEUE_TTL_MS))
     }
@@ -130,21 +132,22 @@ impl LockState {
         if !cx.is_trying() {
             self.notice_silence(cx);
         }
-        // Further ahead than it was ever set: the clock was set back.
+        // An end further ahead than it is ever set means that the clock was set back.
         let runs = |until: &u64| cx.now_ms < *until && *until <= cx.now_ms + cx.rules.dead_ms;
         let Some(amnesty) = self.keys.record.amnesty.filter(runs) else { return true };
-        // It helps who was alive when the silence began, not who had been silent before.
+        // The amnesty covers clients that were alive when the silence began, not those silent
+        // before.
         if self.keys.record.silence.is_some_and(|last| beat + cx.rules.dead_ms < last) {
             return true;
         }
-        // This one gets the lock, for a heartbeat. Until then the others that live are heard, and should
-        // it be dead so are they: one turn is lost, and not one for each.
+        // This waiter gets the lock, and the amnesty ends a heartbeat later. By then the others
+        // that are alive have been heard from: however many are dead, only one turn is lost.
         self.keys.record.amnesty = Some(amnesty.min(cx.now_ms + cx.rules.beat_ms));
         false
     }
 
-    /// When nobody was heard for two heartbeats, the server slept or its clock jumped: then age
-    /// says nothing for D. Once for each silence.
+    /// If no client was heard from for two heartbeats, the server slept or its clock jumped: for D,
+    /// age then says nothing. Once for each silence.
     pub(crate) fn notice_silence(&mut self, cx: &Cx<'_>) {
         let Some(last) = self.keys.beats.values().copied().max() else { return };
         let silent = cx.now_ms > last + 2 * cx.rules.beat_ms;
@@ -155,7 +158,7 @@ impl LockState {
         }
     }
 
-    /// Notes a beat of `client`.
+    /// Records a beat of `client`.
     pub(crate) fn note_beat(&mut self, client: ClientId, cx: &Cx<'_>) {
         self.notice_silence(cx);
         let oldest = cx.now_ms.saturating_sub(cx.rules.beats_kept_ms());
@@ -163,8 +166,9 @@ impl LockState {
         self.keys.beats.insert(client, cx.now_ms);
     }
 
-    /// Notes that `client` sent an acquisition: a beat as well, unless it has a fresh one, which
-    /// spares the common path the look at everybody's. Says whether it had.
+    /// Records that `client` sent an acquisition, which counts as a beat. If its last beat is
+    /// fresh, nothing is written, so that the common path need not look at all beats. Returns
+    /// whether it was fresh.
     pub(crate) fn note_entry(&mut self, client: ClientId, cx: &Cx<'_>) -> bool {
         let fresh = self
             .beat_of(client)

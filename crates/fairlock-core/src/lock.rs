@@ -10,13 +10,13 @@ use crate::rules::{Rules, TOKEN_LIMIT, Token, World};
 use crate::state::{Cx, LockState};
 
 impl LockState {
-    /// Carries out `op` at server time `now_us` (microseconds since 1970).
+    /// Executes `op` at server time `now_us` (microseconds since 1970).
     ///
     /// # Errors
-    /// [`CoreError`]; the state is as before then, but for what had expired by itself.
+    /// [`CoreError`]; the state is then as before, except that what had expired is gone.
     ///
     /// # Panics
-    /// In debug builds when an invariant of a state that was consistent before is broken.
+    /// In debug builds, if this breaks an invariant of a state that was consistent before.
     pub fn apply(
         &mut self,
         now_us: u64,
@@ -33,7 +33,8 @@ impl LockState {
         if let Some(refusal) = self.refusal(op) {
             return Err(refusal);
         }
-        // Who has the last token of all still renews and releases; nobody else gets one, or waits for one.
+        // The holder of the very last token still renews and releases; nobody else gets one, or
+        // waits for one.
         if matches!(op, Op::Acquire(_) | Op::Beat { .. }) && !self.can_mint(now_us) {
             return Err(CoreError::TokenExhausted);
         }
@@ -158,18 +159,18 @@ impl LockState {
         }
     }
 
-    /// The caller already holds the lock: another copy of the same request, or another request
-    /// of an owner that several requests share.
+    /// The caller already holds the lock: this is another copy of the same request, or another
+    /// request of an owner that several requests share.
     fn acquire_held(&mut self, a: &Acquire, count: i64, cx: &Cx<'_>) -> Body {
         if a.shared_owner && self.granted_request() != Some(a.request) {
             return Body::HeldBySelf { count: shown(count) };
         }
         if self.keys.hold_expires.is_none() {
-            // An operator took the TTL away.
+            // An operator removed the TTL.
             self.keys.hold_expires = Some(cx.now_ms + a.lease_ms);
         }
         let Some(token) = self.keys.token.and_then(Token::new) else {
-            // The token key was lost while the reply was.
+            // The token key was lost, and so was the first reply.
             let token = self.mint(false, cx);
             return Body::Granted { token, ttl_ms: self.hold_ttl(cx.now_ms).unwrap_or(0) };
         };
@@ -193,7 +194,7 @@ impl LockState {
         Body::Granted { token: token.expect("a grant has just minted it"), ttl_ms }
     }
 
-    /// The request that got the present hold, where that was written down.
+    /// The request that got the present hold, if it was recorded.
     fn granted_request(&self) -> Option<RequestId> {
         let (token, request) = self.keys.record.grant?;
         (self.keys.token == Some(token)).then_some(request)
@@ -250,8 +251,8 @@ impl LockState {
     }
 
     fn set_count(&mut self, owner: &OwnerId, token: Token, count: u32, change: u64, cx: &Cx<'_>) {
-        // The number must live as long as the hold that it protects, and a renewal of a hold in
-        // its last millisecond must still find it.
+        // The number must live as long as the hold that it protects, and a renewal in the hold's
+        // last millisecond must still find it.
         let registry = cx.now_ms + cx.rules.registry_ms();
         let known = self.keys.state_expires.max(self.keys.hold_expires).unwrap_or(registry);
         self.keys.state_expires = Some(known.max(registry));
@@ -283,8 +284,9 @@ impl LockState {
         }
         self.keys.hold_expires = Some(cx.now_ms + ttl_ms);
         if self.is_behind(token) {
-            // A server that took over without the last writes may know an older hold of this owner: from now on it
-            // is this one, and what still ends the older one finds nothing.
+            // A server that took over without the last writes may know an older hold of this owner.
+            // From now on it is this hold, and delayed operations that end the older one find
+            // nothing.
             let foreign = self.has_foreign();
             self.raise_token(token, foreign, cx);
         }
@@ -311,14 +313,14 @@ impl LockState {
         let waiting = self.keys.waiters.get(owner).map(|waiter| waiter.request);
         let stands =
             waiting == Some(request) || (waiting.is_none() && self.keys.scores.contains_key(owner));
-        // A plain lock has no queue: what stands there belongs to somebody who mixes kinds.
+        // A plain lock has no queue: an entry there belongs to a client that mixes kinds.
         let left = kind == Kind::Fair && stands;
         if left {
             self.unlist(owner);
             self.drop_order(owner);
         }
-        // Also when it left: a record outlives its entry when Java takes that out, and then the
-        // request may have got the lock past the empty queue.
+        // Checked even if the entry left: a record outlives its entry when Java removes that, and
+        // the request may then have got the lock past the empty queue.
         let body = if self.keys.hold.contains_key(owner)
             && self.granted_request().map_or(!shared_owner, |granted| granted == request)
         {
@@ -352,7 +354,7 @@ impl LockState {
         self.keep_registry(cx);
         self.keep_queue(cx);
         self.pass_on(Kind::Fair, cx);
-        // A waiter that `next` has just granted stands no more, but is answered by `held`.
+        // A waiter that `next` has just granted is no longer queued; `held` tells its client.
         let held = self.held_by_client(client, cx.now_ms);
         let oldest = waiters.first().and_then(|waiter| self.keys.waiters.get(waiter));
         if let Some(lease_ms) = oldest.map(|waiter| waiter.lease_ms) {
@@ -376,21 +378,22 @@ impl LockState {
         let holder = self.holder().cloned();
         let token = self.keys.token.and_then(Token::new);
         cx.tell_forced(holder.as_ref(), token);
-        // The kind is not known here: both sorts of waiters are told.
+        // The kind is not known here, so waiters of both kinds are notified.
         self.free(Kind::Plain, cx);
         self.pass_on(Kind::Fair, cx);
         Body::Forced { holder }
     }
 
-    /// After how many milliseconds the waiters should look again without being told.
+    /// After how many milliseconds the waiters should look again without being notified.
     pub(crate) fn retry_ms(&self, now_ms: u64, rules: &Rules) -> Option<u64> {
         let at = self.next_deadline_ms(now_ms, rules)?;
         Some(at.saturating_sub(now_ms))
     }
 
-    /// A hold of ours without a TTL would outlive a dead holder for ever. `lease_ms` is the caller's own:
-    /// the clients of a lock use much the same. A living holder's renewal sets its own again. A foreign
-    /// hold may be meant to last, or be another program's data: its TTL is not ours to set.
+    /// Gives a hold of ours a TTL if it has none, for it would outlive a dead holder for ever.
+    /// `lease_ms` is the caller's own: the clients of a lock use similar leases. If the holder is
+    /// alive, its renewal sets its own TTL again. A foreign hold may be meant to last, or be
+    /// another program's data, so its TTL stays as it is.
     fn mend_hold(&mut self, lease_ms: u64, cx: &Cx<'_>) {
         let ours = self.holder().is_some_and(OwnerId::is_ours);
         if ours && self.keys.hold_expires.is_none() {
@@ -398,7 +401,7 @@ impl LockState {
         }
     }
 
-    /// How many members stand before `owner` in the queue.
+    /// How many members are before `owner` in the queue.
     fn place(&self, owner: &OwnerId) -> Option<u64> {
         let at = self.keys.queue.iter().position(|member| member == owner)?;
         Some(at as u64)
@@ -408,7 +411,7 @@ impl LockState {
         let k = &self.keys;
         let beat_age_ms = |client: ClientId| match cx.rules.ages {
             true => self.beat_of(client).map(|beat| cx.now_ms.saturating_sub(beat)),
-            // What beats say is not who lives.
+            // Beats do not tell who is alive here.
             false => (!cx.world.gone(client)).then_some(0),
         };
         let view = |owner: &OwnerId| WaiterView {
@@ -434,7 +437,7 @@ impl LockState {
     }
 }
 
-/// A hold count as replies show it. Any other than these was refused.
+/// A hold count as replies show it. All other counts were refused before.
 fn shown(count: i64) -> u32 {
     u32::try_from(count).unwrap_or(crate::MAX_HOLD_COUNT)
 }

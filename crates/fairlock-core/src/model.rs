@@ -1,4 +1,4 @@
-//! All locks of one process: names to states.
+//! All locks of one process, by name.
 
 use crate::id::LockName;
 use crate::op::{Answer, CoreError, Effect, Op};
@@ -6,8 +6,8 @@ use crate::rules::{Rules, World};
 use crate::state::LockState;
 use std::collections::HashMap;
 
-/// Idle locks are looked for when the table has grown past this many, and past twice what the
-/// last sweep left: amortised O(1) for each operation, memory within twice the live locks.
+/// The table is swept when it has grown beyond this many locks, and beyond twice what the last
+/// sweep left: amortised O(1) for each operation, memory within twice the live locks.
 const SWEEP_AT: usize = 1_024;
 
 /// Every lock of an embedded store.
@@ -18,10 +18,10 @@ pub struct Model {
 }
 
 impl Model {
-    /// Carries out `op` on the lock `name` at `now_us` (microseconds since 1970).
+    /// Executes `op` on the lock `name` at `now_us` (microseconds since 1970).
     ///
     /// # Errors
-    /// As [`LockState::apply`].
+    /// Those of [`LockState::apply`].
     pub fn apply(
         &mut self,
         now_us: u64,
@@ -34,10 +34,10 @@ impl Model {
             .map(|(answer, effects, ())| (answer, effects))
     }
 
-    /// The same, and what `then` says of the lock after it.
+    /// Like [`apply`](Self::apply), and also returns what `then` makes of the lock afterwards.
     ///
     /// # Errors
-    /// As [`LockState::apply`].
+    /// Those of [`LockState::apply`].
     pub fn apply_then<T>(
         &mut self,
         now_us: u64,
@@ -57,12 +57,12 @@ impl Model {
         Ok((answer, effects, then(lock)))
     }
 
-    /// The lock `name`, if it was ever used and not forgotten.
+    /// The lock `name`, if it was used and not forgotten since.
     pub fn get(&self, name: &LockName) -> Option<&LockState> {
         self.locks.get(name)
     }
 
-    /// The first `limit` names behind `after`, in the order of their bytes: held ones, waited for, and
+    /// The first `limit` names after `after`, in byte order: locks that are held or waited for, and
     /// free ones that are not forgotten yet. Looks at all locks, whatever the limit.
     pub fn names(&self, after: Option<&LockName>, limit: usize) -> Vec<LockName> {
         let behind = self.locks.keys().filter(|name| after.is_none_or(|after| *name > after));
@@ -75,7 +75,7 @@ impl Model {
         names.into_iter().cloned().collect()
     }
 
-    /// Forgets locks that nobody uses. Their token goes with them: the next one is carried by
+    /// Forgets locks that nobody uses. Their token goes with them: the next one is taken from the
     /// time, so the series still rises.
     fn sweep(&mut self, now_ms: u64) {
         if self.locks.len() < self.sweep_at.max(SWEEP_AT) {

@@ -1,5 +1,6 @@
-//! `next`: the end of every operation. While the lock is free, the first live waiter of ours
-//! becomes the holder at once; a Java head is told and the lock left free for it.
+//! `next`: the hand-over, with which almost every fair operation ends. If the lock is free, the
+//! first live waiter of ours becomes the holder at once; a Java head is notified, and the lock is
+//! left free for it.
 
 use crate::id::OwnerId;
 use crate::liveness::Verdict;
@@ -9,10 +10,10 @@ use crate::rules::Token;
 use crate::snapshot::Watch;
 use crate::state::{Cx, LockState};
 
-/// Whether a free lock may be taken by somebody who does not wait.
+/// Whether a caller that does not wait may take the free lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Door {
-    /// Nobody who could take the lock stands before the caller.
+    /// Nobody before the caller could take the lock.
     Open,
     /// The lock is held, or belongs to a waiter.
     Closed,
@@ -31,7 +32,7 @@ impl LockState {
                 match self.offer_to_foreign(&head, cx) {
                     Offer::Dropped => continue,
                     Offer::Waiting => return Door::Closed,
-                    // Redisson cannot serve anybody behind this head; the first of ours is next.
+                    // Redisson cannot serve anybody behind this head, so the first of ours is next.
                     Offer::PassedOver => match self.by_order.first() {
                         Some((_, owner)) => owner.clone(),
                         None => return Door::Open,
@@ -41,7 +42,7 @@ impl LockState {
             if !self.keys.scores.contains_key(&candidate)
                 && self.keys.queue.front() != Some(&candidate)
             {
-                // Java took it out of list and scores; it returns when it notices.
+                // Java removed it from list and scores; it returns when it notices.
                 self.drop_lost(&candidate, cx);
                 continue;
             }
@@ -55,7 +56,7 @@ impl LockState {
                     let on_record = self.is_on_record(&candidate);
                     self.unlist(&candidate);
                     self.drop_order(&candidate);
-                    // Without a record state was lost: whoever returns has to find that out.
+                    // Without a record, state was lost: a waiter that returns must be able to tell.
                     if on_record {
                         self.note_removed(cx);
                     }
@@ -64,7 +65,7 @@ impl LockState {
                 Verdict::Wait => return Door::Closed,
             }
         }
-        // The last one looked at may have been the last of all.
+        // The last entry looked at may have been the last of the queue.
         if self.keys.queue.is_empty() {
             return Door::Open;
         }
@@ -74,8 +75,8 @@ impl LockState {
 
     fn offer_to_foreign(&mut self, head: &OwnerId, cx: &mut Cx<'_>) -> Offer {
         let score = match self.keys.scores.get(head).copied() {
-            // Without a score Redisson never drops it: it would block the lock for ever. The set
-            // may be new by this, and must end with the list.
+            // Without a score Redisson never drops it, and it would block the lock for ever. This
+            // may create the set, which must expire with the list.
             None => {
                 let score = to_score(cx.now_ms + cx.rules.fair_wait_ms);
                 self.keys.scores.insert(head.clone(), score);
@@ -90,8 +91,8 @@ impl LockState {
                 && watch.since <= cx.now_ms
                 && cx.now_ms < watch.since + crate::JAVA_HEAD_PATIENCE_MS + crate::JAVA_PASSED_MS
         });
-        // Redisson's own rule for stale heads. But a client whose clock is behind enters stale, and
-        // listens: it is told like any other, and has its time to come.
+        // Redisson's own rule for stale heads. But a client whose clock is behind enters with a
+        // stale score and listens: it is notified like any other, and gets its time to come.
         let is_stale = score <= to_score(cx.now_ms);
         if is_stale {
             let is_patient = |watch: &Watch| cx.now_ms < watch.since + crate::JAVA_HEAD_PATIENCE_MS;
@@ -132,8 +133,9 @@ impl LockState {
         self.keep_state(cx);
     }
 
-    /// Makes a waiter of ours the holder. By its own call it gets the whole lease; by message
-    /// only what its last beat is good for, so that a dead one costs no more than that.
+    /// Makes a waiter of ours the holder. If this is its own call, it gets the whole lease. If it
+    /// is notified by message, it gets only the time for which its last beat vouches, so that a
+    /// dead one costs no more than that.
     fn grant(&mut self, owner: &OwnerId, cx: &mut Cx<'_>) {
         let Some(client) = owner.client() else { return };
         let Some(waiter) = self.keys.waiters.get(owner).cloned() else { return };
@@ -148,11 +150,12 @@ impl LockState {
         let token = self.mint_in_queue(cx);
         self.take(owner, ttl_ms, cx);
         self.unlist(owner);
-        // Before the waiter's record goes: without any content the state is gone, its TTL with it.
+        // Before the waiter's record is removed: without content the state is gone, and its TTL
+        // with it.
         self.keys.record.grant = Some((token.get(), waiter.request));
         self.drop_order(owner);
         let kept = ttl_ms + cx.rules.dead_ms;
-        // The client's last beat has kept the state long enough for a short hold.
+        // The client's last beat keeps the state long enough for a short hold.
         if own_call || cx.now_ms - beat + kept > cx.rules.registry_ms() {
             self.keys.state_expires = Some(cx.now_ms + kept.max(cx.rules.registry_ms()));
         }
@@ -172,11 +175,11 @@ impl LockState {
 }
 
 enum Offer {
-    /// It was stale and is out of the queue.
+    /// It was stale and has left the queue.
     Dropped,
-    /// It cannot take the lock, nor can anybody of its kind behind it.
+    /// Neither it nor any other foreign waiter behind it can take the lock.
     PassedOver,
-    /// It was told; the lock stays free for it.
+    /// It was notified; the lock stays free for it.
     Waiting,
 }
 
@@ -185,7 +188,7 @@ impl Cx<'_> {
         self.effects.push(Effect { channel, payload: Payload::Zero });
     }
 
-    /// Tells a holder of ours that its lock was taken away.
+    /// Notifies a holder of ours that its lock was taken away.
     pub(crate) fn tell_forced(&mut self, holder: Option<&OwnerId>, token: Option<Token>) {
         let Some((owner, token)) = holder.zip(token) else { return };
         let Some((client, number)) = owner.parts() else { return };

@@ -1,18 +1,19 @@
-//! What can stand under the name of a lock, and is none.
+//! What may exist under the name of a lock without being one.
 
 use std::fmt;
 
-/// What stands where a lock would.
+/// What exists in place of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NotALock {
-    /// A hash with a field `mode`, as Redisson's read-write lock has.
+    /// A hash with a field `mode`, like Redisson's read-write lock.
     Mode,
-    /// A hash with so many fields: a lock has one, its holder.
+    /// A hash with this many fields; a lock has one, its holder.
     Fields(usize),
-    /// A hash with one field, whose value is no count from 1 to [`MAX_HOLD_COUNT`](crate::MAX_HOLD_COUNT).
+    /// A hash with one field, whose value is not a count from 1 to
+    /// [`MAX_HOLD_COUNT`](crate::MAX_HOLD_COUNT).
     Count,
-    /// A string with a number and without a TTL: it counts something, and locks nobody out.
+    /// A string with a number and without a TTL: it counts something, and excludes nobody.
     Counter,
 }
 

@@ -5,7 +5,7 @@ use crate::not_a_lock::NotALock;
 use crate::rules::Token;
 use std::fmt;
 
-/// Which lock is meant. Fair and plain locks use the same hash, a simple lock has a string in its
+/// The kind of a lock. Fair and plain locks use the same hash, a simple lock has a string in its
 /// place; all use the same tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -14,7 +14,7 @@ pub enum Kind {
     Fair,
     /// No order; Redisson's `RLock`.
     Plain,
-    /// No order, one string: what everybody keeps who locks with `SET key value NX PX`.
+    /// No order, one string, as kept by every client that locks with `SET key value NX PX`.
     Simple,
 }
 
@@ -23,11 +23,11 @@ pub enum Kind {
 pub enum Mode {
     /// Take the lock now or leave nothing behind.
     Try,
-    /// Stand in the queue (a plain lock has none: the reply says when to look again).
+    /// Join the queue (a plain lock has none: the reply says when to look again).
     Wait,
 }
 
-/// An attempt to get the lock, or to get back into its queue.
+/// An attempt to get the lock, or to return to its queue.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Acquire {
     /// The lock's kind.
@@ -42,12 +42,12 @@ pub struct Acquire {
     pub mode: Mode,
     /// The order number of an entry that was removed and now returns; `None` for a new one.
     pub order: Option<u64>,
-    /// Executed later than this server time (milliseconds since 1970) it is refused.
+    /// Refused if executed later than this server time (milliseconds since 1970).
     pub not_after_ms: u64,
-    /// Count this waiter as reachable without looking for a subscriber of its inbox.
+    /// Count this waiter as reachable without checking that its inbox has a subscriber.
     pub sure: bool,
-    /// The owner is used by more than one request, so the grant must be written down even when
-    /// nobody waits.
+    /// The owner is used by more than one request, so the grant must be recorded even if nobody
+    /// waits.
     pub shared_owner: bool,
 }
 
@@ -55,44 +55,44 @@ pub struct Acquire {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Op {
-    /// Take the lock or stand in its queue.
+    /// Take the lock or join its queue.
     Acquire(Acquire),
     /// The holder enters once more: the hold count becomes `count`.
     Reenter {
         /// The holder.
         owner: OwnerId,
-        /// Names the hold.
+        /// Identifies the hold.
         token: Token,
         /// The absolute count afterwards.
         count: u32,
-        /// Number of this change of the hold, rising; a late copy of an older one is refused.
+        /// Number of this change of the hold, rising; a delayed copy of an older change is refused.
         change: u64,
     },
-    /// The holder lets go: of everything (`keep` = 0) or down to `keep` holds.
+    /// The holder releases everything (`keep` = 0), or all but `keep` holds.
     Release {
         /// The lock's kind.
         kind: Kind,
         /// The holder.
         owner: OwnerId,
-        /// Names the hold.
+        /// Identifies the hold.
         token: Token,
         /// The absolute count afterwards.
         keep: u32,
         /// Number of this change of the hold.
         change: u64,
     },
-    /// The hold gets `ttl_ms` from now on.
+    /// Sets the TTL of the hold to `ttl_ms` from now.
     Renew {
         /// The lock's kind.
         kind: Kind,
         /// The holder.
         owner: OwnerId,
-        /// Names the hold.
+        /// Identifies the hold.
         token: Token,
         /// Milliseconds from now.
         ttl_ms: u64,
     },
-    /// The attempt was given up: its queue entry goes, or the hold that it got.
+    /// The attempt was given up: removes its queue entry, or the hold that it got.
     Leave {
         /// The lock's kind.
         kind: Kind,
@@ -100,31 +100,31 @@ pub enum Op {
         owner: OwnerId,
         /// The attempt.
         request: RequestId,
-        /// A copy of the attempt may still be under way: refuse it when it arrives.
+        /// A copy of the attempt may still be under way and must be refused when it arrives.
         bury: bool,
         /// As in [`Acquire::shared_owner`].
         shared_owner: bool,
     },
-    /// A waiting client lives; `waiters` are asked about, the oldest first.
+    /// The heartbeat of a client that waits; asks about `waiters`, the oldest first.
     Beat {
         /// The client.
         client: ClientId,
-        /// Its waiters that are asked about; usually the oldest alone.
+        /// The waiters asked about; usually the oldest alone.
         waiters: Vec<OwnerId>,
     },
-    /// Only the hand-over that ends every operation: sent after a reply that said MORE.
+    /// Only the hand-over with which other operations end; sent after a reply that said MORE.
     Nudge,
-    /// An operator takes the lock away from whoever holds it.
+    /// An operator takes the lock away from its holder.
     Force {
         /// The lock's kind: simple or not.
         kind: Kind,
     },
-    /// Where a waiter stands; changes nothing.
+    /// The place of a waiter; changes nothing.
     Place {
         /// The waiter.
         owner: OwnerId,
     },
-    /// Look, change nothing; at most `limit` waiters are listed.
+    /// Inspects the lock and changes nothing; at most `limit` waiters are listed.
     Inspect {
         /// The lock's kind: simple or not.
         kind: Kind,
@@ -148,20 +148,20 @@ impl Op {
     }
 }
 
-/// A reply: the server's clock and what came out.
+/// A reply: the server's clock and the result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// Server time of the execution, in milliseconds since 1970.
     pub now_ms: u64,
-    /// Dead waiters remain in front: send [`Op::Nudge`] at once.
+    /// Dead waiters remain at the front: send [`Op::Nudge`] at once.
     pub more: bool,
     /// Dead waiters of ours that the operation removed.
     pub removed: u32,
-    /// What came out.
+    /// The result.
     pub body: Body,
 }
 
-/// What an operation came to.
+/// The result of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Body {
@@ -172,27 +172,27 @@ pub enum Body {
         /// The hold's TTL in milliseconds.
         ttl_ms: u64,
     },
-    /// The caller stands in the queue.
+    /// The caller is in the queue.
     Queued {
         /// Its order number.
         order: u64,
-        /// Something may change after so many milliseconds without anybody's call.
+        /// Something may change after this many milliseconds without a call.
         retry_ms: Option<u64>,
         /// A foreign client holds the lock or waits.
         foreign: bool,
-        /// How many waited right after it entered, itself included.
+        /// How many waited right after the caller entered, itself included.
         length: u64,
     },
     /// Somebody else holds the lock; the caller was not queued.
     Busy {
-        /// Remaining TTL of the holder in milliseconds, where there is a holder with a TTL.
+        /// Remaining TTL of the holder in milliseconds, if there is a holder with a TTL.
         ttl_ms: Option<u64>,
     },
     /// Somebody else holds the simple lock.
     Taken {
         /// As in [`Body::Busy`].
         ttl_ms: Option<u64>,
-        /// It is a foreign client, which tells nobody when it lets go.
+        /// The holder is a foreign client, which notifies nobody when it releases the lock.
         foreign: bool,
     },
     /// The owner already holds the lock through another request.
@@ -202,20 +202,20 @@ pub enum Body {
     },
     /// Executed after its `not_after_ms`; nothing was done.
     TooLate,
-    /// The request was given up before; nothing was done.
+    /// The request had been given up; nothing was done.
     Buried,
     /// The hold is gone now.
     Released,
-    /// The hold goes on with this count.
+    /// The hold continues with this count.
     StillHeld {
         /// The absolute count.
         count: u32,
     },
-    /// A late copy of an older change of the hold; nothing was done.
+    /// A delayed copy of an older change of the hold; nothing was done.
     Stale,
     /// The caller does not hold the lock under that token.
     NotHeld {
-        /// Who does, if anybody.
+        /// The present holder, if any.
         holder: Option<OwnerId>,
     },
     /// The hold was renewed.
@@ -224,13 +224,13 @@ pub enum Body {
     Left,
     /// The hold that the request had got is gone.
     Freed,
-    /// There was nothing of that request.
+    /// Nothing of that request existed.
     Nothing,
     /// Reply to a heartbeat.
     Beaten {
-        /// The lock is held by an owner of this client, under a request that is on record.
+        /// The hold, if an owner of this client holds the lock under a request that is on record.
         held: Option<Grant>,
-        /// For each waiter asked about: whether it stands in the queue.
+        /// For each waiter asked about: whether it is in the queue.
         queued: Vec<bool>,
         /// As in [`Body::Queued`].
         retry_ms: Option<u64>,
@@ -246,15 +246,15 @@ pub enum Body {
     },
     /// Reply to [`Op::Place`].
     Place {
-        /// How many members, foreign ones too, stand before the waiter; `None`: it is not in the
-        /// queue.
+        /// How many members, foreign ones included, are before the waiter; `None` if it is not in
+        /// the queue.
         ahead: Option<u64>,
     },
     /// Reply to [`Op::Inspect`].
     Inspected(Inspection),
 }
 
-/// A hand-over: who got the lock, under which request and token, and for how long at first.
+/// A grant: the request that got the lock, the token, and the TTL.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Grant {
     /// The attempt that got the lock.
@@ -265,29 +265,30 @@ pub struct Grant {
     pub ttl_ms: u64,
 }
 
-/// The holder, as inspection sees it.
+/// The holder, as inspection shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeldBy {
-    /// Who.
+    /// The owner id.
     pub owner: OwnerId,
-    /// How often.
+    /// The hold count.
     pub count: u64,
 }
 
-/// A waiter, as inspection sees it.
+/// A waiter, as inspection shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WaiterView {
-    /// Who.
+    /// The owner id.
     pub owner: OwnerId,
-    /// Milliseconds since its client's last beat; `None` for foreign waiters and lost records. Where the
-    /// age of beats does not count ([`Rules::ages`](crate::Rules::ages)): 0 unless the client is gone.
+    /// Milliseconds since its client's last beat; `None` for foreign waiters and lost records. If
+    /// the age of beats does not count ([`Rules::ages`](crate::Rules::ages)): 0 unless the client
+    /// is gone.
     pub beat_age_ms: Option<u64>,
     /// Its order number, server microseconds of its first entry unless the series ran ahead of
     /// the clock; `None` for foreign waiters and lost records.
     pub order: Option<u64>,
 }
 
-/// What a look at the lock shows.
+/// The result of inspecting a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inspection {
     /// The holder.
@@ -305,54 +306,54 @@ pub struct Inspection {
 /// A message to publish.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Effect {
-    /// Where.
+    /// The channel to publish on.
     pub channel: Channel,
-    /// What.
+    /// The content.
     pub payload: Payload,
 }
 
-/// Where a message goes.
+/// A channel on which messages are published.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Channel {
     /// The inbox of a client of ours.
     Inbox(ClientId),
     /// The lock's base channel, on which plain waiters listen.
     Base,
-    /// The own channel of one waiter, Redisson's way.
+    /// The channel of one waiter, as in Redisson.
     Waiter(OwnerId),
 }
 
-/// What a message says.
+/// The content of a message.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Payload {
     /// `0`: look again.
     Zero,
-    /// You hold the lock.
+    /// The recipient holds the lock.
     Grant {
         /// The grant.
         grant: Grant,
         /// Server time of the grant in milliseconds since 1970.
         at_ms: u64,
     },
-    /// Somebody took this hold away by force. A reason to ask whether that is so, and no more. It goes to the
-    /// inbox of the client that held.
+    /// Somebody took this hold away by force. Only a reason to ask the store whether that is so.
+    /// Sent to the inbox of the client that held the lock.
     Forced {
         /// The number of the former holder, an owner of that client.
         number: u64,
-        /// Names the hold.
+        /// Identifies the hold.
         token: Token,
     },
 }
 
-/// An operation could not be carried out; nothing was changed.
+/// The operation could not be executed; nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CoreError {
-    /// The next token would not be exact in a double any more.
+    /// The next token would not be exact in a double.
     TokenExhausted,
     /// The lock is held as another kind: a string where a hash belongs, or the other way round.
     WrongType,
-    /// What stands under the name surely is no lock.
+    /// What exists under the name is clearly not a lock.
     NotALock(NotALock),
 }
 

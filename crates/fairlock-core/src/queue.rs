@@ -1,4 +1,4 @@
-//! The queue: entering, leaving, returning to one's place, and mending what others broke.
+//! The queue: entering, leaving, returning to a place, and repairing what others broke.
 
 use crate::id::OwnerId;
 use crate::op::Acquire;
@@ -7,18 +7,18 @@ use crate::state::{Cx, LockState};
 use std::collections::BTreeSet;
 
 impl LockState {
-    /// Whether `owner` stands in the queue, by every key that says so.
+    /// Whether `owner` is in the queue, according to every key that records it.
     pub(crate) fn is_queued(&self, owner: &OwnerId) -> bool {
         self.keys.scores.contains_key(owner) && self.is_on_record(owner)
     }
 
-    /// Whether order number and record of `owner` are there.
+    /// Whether the order number and the record of `owner` exist.
     pub(crate) fn is_on_record(&self, owner: &OwnerId) -> bool {
         self.keys.order.contains_key(owner) && self.keys.waiters.contains_key(owner)
     }
 
-    /// Puts the caller into the queue, at the end or back into its place, or notes that its entry
-    /// belongs to this request now.
+    /// Puts the caller into the queue, at the end or back in its place, or assigns its existing
+    /// entry to this request.
     pub(crate) fn enter(&mut self, a: &Acquire, cx: &Cx<'_>) {
         let waiter = SnapshotWaiter { request: a.request, lease_ms: a.lease_ms, sure: a.sure };
         if let Some(order) = self.keys.order.get(&a.owner).copied() {
@@ -31,8 +31,8 @@ impl LockState {
             }
         }
         if a.order.is_some() && self.registry_is_gone() {
-            // Somebody returns to a registry that is gone: state was lost. The others, and the
-            // holder's own check, get one heartbeat before anybody of ours is served.
+            // A waiter returns to a registry that is gone, so state was lost. The others, and the
+            // holder's own check, get one heartbeat before any waiter of ours is served.
             self.keys.record.gather = Some(cx.now_ms + cx.rules.beat_ms);
         }
         let stood = self.place_without_number(&a.owner).filter(|_| a.order.is_some());
@@ -61,8 +61,8 @@ impl LockState {
                         self.keys.order.remove(&owner);
                     }
                 };
-                // Who is out of the queue just now has no number in it, and the clock may have gone
-                // back since that was given.
+                // A waiter that is out of the queue at this moment has no number in it, and the
+                // clock may have gone back since that number was given.
                 let given = self.keys.record.given.filter(|given| !is_no_number(given));
                 let last = last.max(given.unwrap_or(0));
                 (cx.now_us.max(last + 1), least)
@@ -81,34 +81,34 @@ impl LockState {
         self.keys.waiters.insert(a.owner.clone(), waiter);
     }
 
-    /// Nothing is known of any waiter of ours. A watch does not count: meeting an entry whose
-    /// record is gone is what starts one. Nor does the last number given: it may be that of somebody
-    /// who came after the loss.
+    /// Whether nothing is known of any waiter of ours. A watch does not count, because an entry
+    /// whose record is gone starts one. Nor does the last number given: it may belong to a waiter
+    /// that came after the loss.
     fn registry_is_gone(&self) -> bool {
         let k = &self.keys;
         let others = SnapshotRecord { watch: None, given: None, ..k.record.clone() };
         k.order.is_empty() && k.waiters.is_empty() && others == SnapshotRecord::default()
     }
 
-    /// Where somebody stands in the queue whose order number was lost. The list still says who came
-    /// first; the numbers of those that have returned already do not.
+    /// The place in the queue of a waiter whose order number was lost. The list still shows who
+    /// came first; the numbers of the waiters that have already returned do not.
     fn place_without_number(&self, owner: &OwnerId) -> Option<usize> {
         let k = &self.keys;
         let stands = k.scores.contains_key(owner) && !k.order.contains_key(owner);
         stands.then(|| k.queue.iter().position(|member| member == owner))?
     }
 
-    /// Before whoever stands at `place` now.
+    /// Inserts before the member that is at `place` now.
     fn insert_at(&mut self, owner: &OwnerId, place: usize) {
         let queue = &mut self.keys.queue;
         let before = queue.get(place).cloned();
-        // A member that is listed twice is found at its first place.
+        // A member that is listed twice is found at its first position.
         let place = before.and_then(|before| queue.iter().position(|member| *member == before));
         queue.insert(place.unwrap_or(queue.len()), owner.clone());
     }
 
-    /// Back to one's place: right after ours with the next smaller order number, else in front,
-    /// behind a passed-over Java head.
+    /// Back to its place: right after the waiter of ours with the next smaller order number,
+    /// otherwise to the front, but behind a Java head that was offered the lock.
     fn insert_by_order(&mut self, owner: &OwnerId, order: u64) {
         let before = self.by_order.iter().rev().find(|(other, _)| *other < order);
         let place = before
@@ -116,7 +116,8 @@ impl LockState {
             .map(|position| position + 1);
         let place = place.unwrap_or_else(|| {
             let head = self.keys.queue.front().filter(|head| !head.is_ours());
-            // By the score as well: the same owner may have entered anew since it was offered the lock.
+            // The score is compared too: the same owner may have entered anew since it was offered
+            // the lock.
             let watched = self.keys.record.watch.as_ref().is_some_and(|watch| {
                 head == Some(&watch.id) && self.keys.scores.get(&watch.id) == Some(&watch.score)
             });
@@ -125,7 +126,7 @@ impl LockState {
         self.keys.queue.insert(place, owner.clone());
     }
 
-    /// Takes `owner` out of the shared queue keys: O(1) at the head, O(queue) elsewhere.
+    /// Removes `owner` from the shared queue keys: O(1) at the head, O(queue) elsewhere.
     pub(crate) fn unlist(&mut self, owner: &OwnerId) {
         if self.keys.queue.front() == Some(owner) {
             self.keys.queue.pop_front();
@@ -133,13 +134,13 @@ impl LockState {
             self.keys.queue.retain(|member| member != owner);
         }
         self.keys.scores.remove(owner);
-        // What is empty now is gone, and has no TTL when it comes back in the same call.
+        // A key that is empty now is gone, and has no TTL if it is created again in the same call.
         self.settle();
     }
 
     /// Keeps the score of a waiter that was asked about, so that no Java client takes it for dead:
-    /// beyond what the foreign members before it can take, as far ahead as Java waits for us. As head
-    /// it is exactly that; others keep what they have from their entry, if it is more.
+    /// beyond what the foreign members before it can subtract, and as far ahead as Java waits for
+    /// us. The head gets exactly that; others keep the score from their entry if it is higher.
     pub(crate) fn keep_score(&mut self, owner: &OwnerId, cx: &Cx<'_>) {
         let ahead = self.foreign_ahead(owner);
         let floor = cx.now_ms + cx.rules.slack_ms() + cx.rules.fair_wait_ms * ahead;
@@ -150,8 +151,9 @@ impl LockState {
         }
     }
 
-    /// Java computes the score of its new waiters from the tail's, and a client's heartbeats speak
-    /// only for its oldest: behind a stale tail Java would count as dead from the start.
+    /// Java computes the scores of its new waiters from the tail's, and a client's heartbeats name
+    /// only its oldest waiter: behind a stale tail, a Java waiter would count as dead from the
+    /// start.
     pub(crate) fn keep_tail(&mut self, cx: &Cx<'_>) {
         let foreign = self.foreign_waiting();
         let k = &mut self.keys;
@@ -165,8 +167,8 @@ impl LockState {
         }
     }
 
-    /// How many foreign members stand before a waiter of ours: only these can still take anything
-    /// from its score. Those behind it must not raise it, for Java has to wait for it if it dies.
+    /// How many foreign members are before a waiter of ours: only these can still subtract from its
+    /// score. Those behind it must not raise it, because Java has to wait for it if it dies.
     fn foreign_ahead(&self, owner: &OwnerId) -> u64 {
         let foreign = self.foreign_waiting();
         if foreign == 0 {
@@ -180,10 +182,11 @@ impl LockState {
         place.saturating_sub(ours) as u64
     }
 
-    /// Makes list, scores and order agree again. List and scores change together in every script,
-    /// Java's included; only lost keys and operators bring them apart: O(queue), once for each
-    /// such event. Java knows nothing of the order, and takes out heads: the first ones are looked
-    /// at, else they would count as waiting and hide foreign members (`foreign_waiting`).
+    /// Makes list, scores and order agree again. Every script changes list and scores together,
+    /// Java's included; only lost keys and operators make them differ: O(queue), once for each such
+    /// event. Java does not know the order, and removes heads. So the first ones in order are
+    /// checked: left there, they would count as waiting and hide foreign members
+    /// (`foreign_waiting`).
     pub(crate) fn mend(&mut self, cx: &Cx<'_>) {
         let k = &self.keys;
         let (listed, scored, ordered) = (k.queue.len(), k.scores.len(), k.order.len());
@@ -217,21 +220,22 @@ impl LockState {
         }
     }
 
-    /// Forgets a waiter that others took out of list and scores. It may live and return.
+    /// Forgets a waiter that others removed from list and scores. It may be alive and return.
     pub(crate) fn drop_lost(&mut self, owner: &OwnerId, cx: &Cx<'_>) {
         self.drop_order(owner);
         self.note_removed(cx);
     }
 
-    /// Notes that a waiter of ours was taken out though it may return, so that it is not taken
-    /// for one that comes after a loss of state.
+    /// Records that a waiter of ours was removed although it may return, so that its return is not
+    /// taken for one after a loss of state.
     pub(crate) fn note_removed(&mut self, cx: &Cx<'_>) {
         self.keys.record.removed = Some(cx.now_ms);
         self.keep_state(cx);
     }
 }
 
-/// Whether this order number cannot have been given: no reply could say it, nor the next one.
+/// Whether this order number cannot have been given: no reply could contain it, or the one after
+/// it.
 fn is_no_number(order: &u64) -> bool {
     *order == 0 || *order >= crate::TOKEN_LIMIT
 }

@@ -1,4 +1,4 @@
-//! Heartbeats that need not be written down.
+//! Heartbeats that need not be written.
 
 use crate::id::{ClientId, OwnerId};
 use crate::op::{Answer, Body};
@@ -6,12 +6,12 @@ use crate::rules::{Rules, World};
 use crate::state::LockState;
 
 impl LockState {
-    /// The answer to a heartbeat that finds nothing to do: somebody holds the lock and is not known to be
-    /// gone, and every waiter asked about stands in the queue.
+    /// The reply to a heartbeat that finds nothing to do: somebody holds the lock and is not known
+    /// to be gone, and every waiter asked about is in the queue.
     ///
-    /// All that [`apply`](Self::apply) would change then is the time of the beat and TTLs, which a store
-    /// may leave out where the age of beats does not count ([`Rules::ages`]), as long as everything that
-    /// waiting rests on lasts for `kept_ms` more. `None`: it has to be applied.
+    /// [`apply`](Self::apply) would then change only the time of the beat and TTLs. A store may
+    /// omit that if the age of beats does not count ([`Rules::ages`]), as long as everything that
+    /// waiting depends on lasts for `kept_ms` more. `None`: the heartbeat has to be applied.
     pub fn quiet_beat(
         &self,
         now_us: u64,
@@ -36,7 +36,7 @@ impl LockState {
             && self.can_mint(now_us)
             && k.token_expires.is_none_or(|at| now_ms <= at)
             && registry.into_iter().all(lasts)
-            // Nothing to mend, nobody foreign.
+            // Nothing to repair, nobody foreign.
             && k.queue.len() == k.scores.len()
             && k.queue.len() == k.order.len()
             && self.by_order.first().is_some_and(|(_, first)| k.scores.contains_key(first))

@@ -1,9 +1,9 @@
-//! When which hold is to be renewed: a plan without a clock.
+//! When each hold must be renewed: a plan without a clock.
 
 use std::collections::{BTreeSet, HashMap};
 
-/// The holds of a client that are due for a renewal, by time. `K` names a hold; times are
-/// nanoseconds of whatever monotonic clock the caller uses.
+/// The planned renewals of a client's holds, by time. Holds are identified by number; times are
+/// nanoseconds of any monotonic clock of the caller's choice.
 #[derive(Clone, Debug, Default)]
 pub struct RenewalPlan {
     by_time: BTreeSet<(u64, u64)>,
@@ -11,7 +11,7 @@ pub struct RenewalPlan {
 }
 
 impl RenewalPlan {
-    /// Plans the renewal of hold `id` for `at_ns`, instead of any earlier plan for it.
+    /// Plans the renewal of hold `id` for `at_ns`, replacing any earlier plan for it.
     pub fn set(&mut self, id: u64, at_ns: u64) {
         if let Some(earlier) = self.due.insert(id, at_ns) {
             self.by_time.remove(&(earlier, id));
@@ -19,7 +19,7 @@ impl RenewalPlan {
         self.by_time.insert((at_ns, id));
     }
 
-    /// The hold is gone; says whether it was planned.
+    /// Removes a hold; returns whether a renewal was planned.
     pub fn remove(&mut self, id: u64) -> bool {
         let Some(at_ns) = self.due.remove(&id) else { return false };
         self.by_time.remove(&(at_ns, id))
@@ -31,7 +31,7 @@ impl RenewalPlan {
         self.by_time.first().map(|(at_ns, _)| *at_ns)
     }
 
-    /// Takes out at most `limit` holds that are due at `now_ns`, the most urgent first.
+    /// Removes and returns at most `limit` holds that are due at `now_ns`, the most urgent first.
     pub fn take_due(&mut self, now_ns: u64, limit: usize) -> Vec<u64> {
         let mut taken = Vec::new();
         while taken.len() < limit {
@@ -46,12 +46,12 @@ impl RenewalPlan {
         taken
     }
 
-    /// How many holds are planned.
+    /// How many renewals are planned.
     pub fn len(&self) -> usize {
         self.due.len()
     }
 
-    /// Whether no hold is planned.
+    /// Whether no renewal is planned.
     pub fn is_empty(&self) -> bool {
         self.due.is_empty()
     }

@@ -1,10 +1,10 @@
-//! The numbers of the protocol, each with its unit and reason, and what a script may ask of the
-//! world outside the lock's own keys.
+//! The numbers of the protocol, each with its unit and reason, and what a script may look up
+//! outside the lock's own keys.
 
 use crate::id::{ClientId, OwnerId};
 use std::fmt;
 
-/// First number that is no token: above it a double (Lua, JavaScript) is not exact.
+/// The first number that is not a token: above it a double (Lua, JavaScript) is not exact.
 pub const TOKEN_LIMIT: u64 = 1 << 53;
 
 /// Largest hold count, Java's `int`.
@@ -14,45 +14,49 @@ pub const MAX_HOLD_COUNT: u32 = i32::MAX as u32;
 /// can be counted and then left without a TTL.
 pub const MAX_LEASE_MS: u64 = 10 * 365 * 24 * 3_600_000;
 
-/// Members of the queue that one call looks at before it says MORE: keeps a call short however
-/// many waiters died.
+/// How many members of the queue one call looks at before it replies MORE: this keeps a call short,
+/// however many waiters died.
 pub const LOOKED_AT_MAX: u32 = 64;
 
-/// Members of list, scores or registry up to which a queue is mended as a whole: a tenth of a second of the server's time.
-/// A longer one stays as it is, and each of ours that misses its place returns to it by itself.
+/// Largest number of members of list, scores or registry with which a queue is repaired as a whole:
+/// a tenth of a second of the server's time. A longer queue stays as it is, and each waiter of ours
+/// that lost its place returns to it by itself.
 pub const MENDED_MAX: usize = 10_000;
 
-/// TTL in milliseconds of our own keys while somebody waits, or twice D if that is more. Every heartbeat renews it; after a
-/// silence longer than this the waiters enter again, each in its old place.
+/// TTL in milliseconds of our own keys while somebody waits, or twice D if that is more. Every
+/// heartbeat renews it. After a longer silence the waiters enter again, each in its old place.
 pub const REGISTRY_TTL_MS: u64 = 60_000;
 
-/// The same where the age of beats does not count ([`Rules::ages`]): silence means nothing there, and who
-/// is gone is known. Long, so that heartbeats need seldom be written down.
+/// The same if the age of beats does not count ([`Rules::ages`]): there silence means nothing, and
+/// the store knows which clients are gone. Long, so that heartbeats rarely have to be written.
 pub const SILENT_REGISTRY_TTL_MS: u64 = 600_000;
 
-/// Beats older than this many milliseconds, or than twice D if that is more, are forgotten; their clients
-/// count as dead, as before.
+/// Beats older than this many milliseconds, or than twice D if that is more, are forgotten; their
+/// clients count as dead, as before.
 pub const BEATS_KEPT_MS: u64 = 60_000;
 
-/// TTL in milliseconds of the shared queue keys while nothing foreign was met on the lock.
+/// TTL in milliseconds of the shared queue keys while no foreign client has been seen on the lock.
 pub const QUEUE_TTL_MS: u64 = 24 * 3_600_000;
 
-/// TTL in milliseconds of the shared token key while nothing foreign was met on the lock, counted from when
-/// the clock has passed the token. Time carries the series on without the key, so that a token can fall only
-/// when the clock goes back by more than this after the key has ended. Clocks that are wrong by a time zone
-/// are wrong by 14 hours at most; each name that was ever locked costs about 190 bytes for as long.
+/// TTL in milliseconds of the shared token key while no foreign client has been seen on the lock,
+/// counted from when the clock has passed the token. Time continues the series without the key, so
+/// a token can fall only if the clock goes back by more than this after the key has expired. Clocks
+/// that are wrong by a time zone are wrong by at most 14 hours. Each name that was ever locked
+/// costs about 190 bytes for this long.
 pub const TOKEN_TTL_MS: u64 = 24 * 3_600_000;
 
-/// The TTL in milliseconds, at least, that a waiter gives to a hold without one: an operator took it
-/// away, and its holder may be dead. Redisson's watchdog lease: who renews does so long before.
+/// The minimum TTL in milliseconds that a waiter gives to a hold without one: an operator removed
+/// it, and the holder may be dead. This is Redisson's watchdog lease: a holder that renews does so
+/// long before.
 pub const MENDED_HOLD_MS: u64 = 30_000;
 
 /// What a dead head of ours costs Java-only clients, in milliseconds: its score is kept this far
-/// ahead. Less with a fair wait below it, for then a dead Java head costs less as well; never less than D.
+/// ahead. Less with a fair wait below it, because a dead Java head then costs less as well; never
+/// less than D.
 pub const HEAD_SCORE_MS: u64 = 30_000;
 
-/// Queues up to this long are walked over to tell entries of ours that lost their records from foreign
-/// ones, which decides about TTLs. In a longer one what is not on record counts as foreign.
+/// Longest queue that is searched to tell entries of ours that lost their records from foreign
+/// ones, which decides about TTLs. In a longer queue, entries without a record count as foreign.
 pub const WALKED_MAX: usize = 1_024;
 
 /// How long the lock stays free for a Java head that has no subscriber, in milliseconds. Java
@@ -63,11 +67,12 @@ pub const JAVA_HEAD_PATIENCE_MS: u64 = 8_000;
 /// chance (it may listen on a replica, where the master does not see its subscription).
 pub const JAVA_PASSED_MS: u64 = 60_000;
 
-/// A Java head that listens but does not take the free lock is told again this often, in
+/// How often a Java head that listens but does not take the free lock is notified again, in
 /// milliseconds.
 pub const JAVA_PING_MS: u64 = 1_000;
 
-/// What clients agree on: passed with every call, because the server has no configuration.
+/// The settings on which clients agree: passed with every call, because the server has no
+/// configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rules {
     /// Heartbeat period HB in milliseconds.
@@ -78,37 +83,39 @@ pub struct Rules {
     pub fair_wait_ms: u64,
     /// How long a buried request stays refused, in milliseconds.
     pub bury_ms: u64,
-    /// Shared keys never get a TTL from us: a Java fleet uses them.
+    /// Shared keys never get a TTL from us, because Java clients use them.
     pub java_fleet: bool,
     /// Whether the subscriber counts of [`World`] mean something (they do not in Cluster).
     pub presence: bool,
-    /// Whether a client without a beat for `dead_ms` is dead. Not where [`World::gone`] knows better:
-    /// there a beat's age only says for how long a grant by message is good. All processes are on one
-    /// machine then, whose time never goes back, so that no order number has to be remembered either.
+    /// Whether a client without a beat for `dead_ms` is dead. Not if [`World::gone`] knows better:
+    /// there the age of a beat only determines how long a grant by message lasts. All processes are
+    /// then on one machine, whose time never goes back, so order numbers need not be remembered
+    /// either.
     pub ages: bool,
 }
 
 impl Rules {
-    /// How far ahead of now a waiter's score must be kept, in milliseconds. Not below D, so that
-    /// who lives can be late with a heartbeat.
+    /// How far ahead of now a waiter's score must be kept, in milliseconds. Not below D, so that a
+    /// live client may be late with a heartbeat.
     pub(crate) fn slack_ms(&self) -> u64 {
         self.lead_ms().max(self.dead_ms)
     }
 
-    /// How far ahead of the last sign of life a score of ours is at least, in milliseconds: what a
+    /// The minimum lead of a score of ours over the last sign of life, in milliseconds: what a
     /// heartbeat gives the head, or an entry if that is less.
     pub(crate) fn lead_ms(&self) -> u64 {
         HEAD_SCORE_MS.min(self.fair_wait_ms)
     }
 
-    /// A waiter whose record is lost, and of which nothing was heard for so many milliseconds, is dead.
-    /// Where beats are not all written down ([`Self::ages`]): of which nothing was written.
+    /// A waiter whose record is lost is dead if nothing was heard from it for this many
+    /// milliseconds. If not all beats are written ([`Self::ages`]): if nothing was written for so
+    /// long.
     pub(crate) fn silence_ms(&self) -> u64 {
         if self.ages { self.dead_ms } else { self.registry_ms() }
     }
 
-    /// TTL in milliseconds of our own keys while somebody waits: for long enough that who sends heartbeats
-    /// seldom does not outlive its record.
+    /// TTL in milliseconds of our own keys while somebody waits: long enough that a client with
+    /// infrequent heartbeats does not outlive its record.
     pub(crate) fn registry_ms(&self) -> u64 {
         let least = if self.ages { REGISTRY_TTL_MS } else { SILENT_REGISTRY_TTL_MS };
         least.max(2 * self.dead_ms)
@@ -134,28 +141,28 @@ impl Default for Rules {
     }
 }
 
-/// What a script can see beside the lock's keys.
+/// What a script can see besides the lock's keys.
 pub trait World {
     /// Whether the inbox of a client of ours has a subscriber.
     fn inbox(&self, client: ClientId) -> bool;
     /// Whether a foreign waiter's own channel has a subscriber.
     fn listening(&self, owner: &OwnerId) -> bool;
-    /// Whether a client of ours is gone for good, with all that it ran: its hold ends at once, and its
-    /// waiters go when their turn comes. Only a proof counts. A server has none, nor has a process of
-    /// itself: the default is never.
+    /// Whether a client of ours is gone for good, with everything that it ran: its hold ends at
+    /// once, and its waiters are removed when their turn comes. Only a proof counts. A server has
+    /// none, nor has a process about itself, so the default is never.
     fn gone(&self, client: ClientId) -> bool {
         let _ = client;
         false
     }
 }
 
-/// A fencing token: strictly larger than every token granted before on the same lock, and exact
-/// in a double.
+/// A fencing token: strictly larger than every token granted before on the same lock, and exact in
+/// a double.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Token(u64);
 
 impl Token {
-    /// The token `value`, or `None` when it is 0 or not below [`TOKEN_LIMIT`].
+    /// The token `value`, or `None` if it is 0 or not below [`TOKEN_LIMIT`].
     pub fn new(value: u64) -> Option<Self> {
         (value > 0 && value < TOKEN_LIMIT).then_some(Self(value))
     }

@@ -1,5 +1,5 @@
-//! The simple lock: one string, one hold, as the many clients keep it that lock with
-//! `SET key value NX PX` and let go by compare-and-delete. No queue, no count, no registry.
+//! The simple lock: one string, one hold, as kept by the many clients that lock with
+//! `SET key value NX PX` and release by compare-and-delete. No queue, no count, no registry.
 
 use crate::id::{OwnerId, RequestId};
 use crate::op::{Acquire, Body, Channel, HeldBy, Inspection, Mode};
@@ -21,12 +21,13 @@ impl LockState {
                 if request != a.request {
                     return Body::HeldBySelf { count: 1 };
                 }
-                // Another copy of the request that got it. Without a TTL: an operator took that away.
+                // Another copy of the request that got it. If the TTL is missing, an operator
+                // removed it.
                 self.keys.value_expires.get_or_insert(cx.now_ms + a.lease_ms);
                 Body::Granted { token, ttl_ms: self.value_ttl(cx.now_ms).unwrap_or(0) }
             }
             Some(other) => {
-                // Others may lock without an end, and mean it: their TTL is theirs.
+                // Other clients may lock without a TTL on purpose, so theirs stays as it is.
                 if other.is_ours() && a.mode == Mode::Wait {
                     let mended = cx.now_ms + a.lease_ms.max(crate::MENDED_HOLD_MS);
                     self.keys.value_expires.get_or_insert(mended);
@@ -107,7 +108,7 @@ impl LockState {
         }
     }
 
-    /// Whether the string is the one that this hold wrote.
+    /// Whether this hold wrote the string.
     fn simple_holds(&self, owner: &OwnerId, token: Token) -> bool {
         matches!(&self.keys.value,
             Some(SimpleValue::Ours { owner: by, token: of, .. }) if by == owner && *of == token)

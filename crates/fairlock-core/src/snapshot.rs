@@ -1,19 +1,19 @@
-//! The content of a lock's keys as plain data: what tests compare, and what an embedded store
-//! keeps. One field for each key of docs/protocol.md.
+//! The content of a lock's keys as plain data, for tests to compare and for embedded stores to
+//! keep. One field for each key of docs/protocol.md.
 
 use crate::id::{ClientId, OwnerId, RequestId};
 use crate::value::SimpleValue;
 use std::collections::{BTreeMap, VecDeque};
 
-/// All that is stored about one lock. Times are server milliseconds since 1970; an `*_expires` of
-/// `None` is a key without a TTL, or no key.
+/// Everything that is stored about one lock. Times are server milliseconds since 1970; an
+/// `*_expires` of `None` means a key without a TTL, or no key.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Snapshot {
     /// The lock hash: owner and hold count.
     pub hold: BTreeMap<OwnerId, i64>,
     /// TTL of the lock hash.
     pub hold_expires: Option<u64>,
-    /// What stands in the lock's key in place of the hash while it is held as a simple lock.
+    /// The string in place of the lock hash, while the lock is held as a simple lock.
     pub value: Option<SimpleValue>,
     /// TTL of that string.
     pub value_expires: Option<u64>,
@@ -54,21 +54,22 @@ impl Snapshot {
     }
 }
 
-/// What is known of one waiter of ours.
+/// The record of one waiter of ours.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SnapshotWaiter {
-    /// The request that stands in the queue.
+    /// The request whose queue entry this is.
     pub request: RequestId,
-    /// The lease that the hold shall have, in milliseconds.
+    /// The lease of the hold that it will get, in milliseconds.
     pub lease_ms: u64,
-    /// Counts as reachable whatever its inbox looks like.
+    /// Counts as reachable, whatever the state of its inbox.
     pub sure: bool,
 }
 
-/// What is known of the lock beside holder and waiters.
+/// The record of the lock, besides holder and waiters.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SnapshotRecord {
-    /// Token and request of the last grant by hand-over.
+    /// Token and request of the last grant that was recorded: a hand-over, or a grant to a shared
+    /// owner.
     pub grant: Option<(u64, RequestId)>,
     /// Token of the hold, and number of its last change.
     pub change: Option<(u64, u64)>,
@@ -82,7 +83,7 @@ pub struct SnapshotRecord {
     pub gather: Option<u64>,
     /// When a waiter of ours was last removed as dead.
     pub removed: Option<u64>,
-    /// The largest order number that was ever given, while the clock may go back
+    /// The largest order number ever given, if the clock may go back
     /// ([`Rules::ages`](crate::Rules::ages)).
     pub given: Option<u64>,
 }
@@ -90,12 +91,12 @@ pub struct SnapshotRecord {
 /// A head that was offered the free lock and did not take it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Watch {
-    /// Who.
+    /// The owner id.
     pub id: OwnerId,
-    /// Its score, which tells this entry from a later one of the same owner.
+    /// Its score, which distinguishes this entry from a later one of the same owner.
     pub score: i64,
-    /// Since when the lock is free for it.
+    /// Since when the lock has been free for it.
     pub since: u64,
-    /// When it was last told.
+    /// When it was last notified.
     pub pinged: u64,
 }

@@ -1,4 +1,4 @@
-//! The facts about one lock, and the bookkeeping that keeps them in step.
+//! The facts about one lock, and the bookkeeping that keeps them consistent.
 
 use crate::id::{ClientId, OwnerId};
 use crate::op::{Effect, Mode, Op};
@@ -11,11 +11,11 @@ use std::collections::BTreeSet;
 pub struct LockState {
     /// The facts, one field for each key that the Redis store keeps.
     pub(crate) keys: Snapshot,
-    /// `keys.order` turned round: the first of ours without a walk over the queue.
+    /// `keys.order` inverted: finds the first of ours without a walk over the queue.
     pub(crate) by_order: BTreeSet<(u64, OwnerId)>,
 }
 
-/// What one operation knows and collects while it runs.
+/// The inputs of one operation, and what it collects while it runs.
 pub(crate) struct Cx<'a> {
     pub(crate) now_us: u64,
     pub(crate) now_ms: u64,
@@ -24,9 +24,10 @@ pub(crate) struct Cx<'a> {
     pub(crate) world: &'a dyn World,
     /// The owner whose own call this is: a grant to it goes into the reply, not into its inbox.
     pub(crate) caller: Option<OwnerId>,
-    /// The client whose own call this is: it hears of a grant by the reply, inbox or not.
+    /// The client whose own call this is: it learns of a grant from the reply, with or without an
+    /// inbox.
     pub(crate) calling: Option<ClientId>,
-    /// This call made the lock free: a Java head must be told at once.
+    /// This call freed the lock: a Java head must be notified at once.
     pub(crate) freed: bool,
     pub(crate) more: bool,
     /// Waiters of ours found dead and removed.
@@ -35,13 +36,14 @@ pub(crate) struct Cx<'a> {
 }
 
 impl Cx<'_> {
-    /// Somebody tries, and will not wait: who was silent for too long is dead, even if nobody was heard.
+    /// Whether the caller only tries: then a client that was silent for too long is dead, even if
+    /// no client was heard from.
     pub(crate) fn is_trying(&self) -> bool {
         matches!(self.op, Op::Acquire(acquire) if acquire.mode == Mode::Try)
     }
 
-    /// The TTL of the list tells when a waiter was last heard. Not to those who wait: they may find out, and were
-    /// perhaps cut off with the rest.
+    /// Whether the list's TTL counts as evidence of when a waiter was last heard from. Not for
+    /// callers that wait: they may find out, and were perhaps cut off with the rest.
     pub(crate) fn is_by_ttl(&self) -> bool {
         self.is_trying() || matches!(self.op, Op::Nudge)
     }
@@ -69,16 +71,15 @@ impl LockState {
             && k.order.is_empty()
     }
 
-    /// When something may change without anybody's call, in milliseconds since 1970: the end of
-    /// the lease, or of a pause before the next grant. Later than `now_ms`; only operations change
-    /// it.
+    /// When something may change without a call, in milliseconds since 1970: the end of the lease,
+    /// or of a pause before the next grant. Later than `now_ms`; only operations change it.
     pub fn next_deadline_ms(&self, now_ms: u64, rules: &Rules) -> Option<u64> {
         let k = &self.keys;
         if !k.hold.is_empty() {
             return k.hold_expires.map(|at| at + 1);
         }
         let head = k.queue.front()?;
-        // Further ahead than it was ever set: the clock was set back.
+        // An end further ahead than it is ever set means that the clock was set back.
         let gathering = |at: &u64| *at > now_ms && *at <= now_ms + rules.beat_ms;
         if let Some(gather) = k.record.gather.filter(gathering) {
             return Some(gather);
@@ -93,7 +94,7 @@ impl LockState {
         Some(watch.since + patience).filter(|at| *at > now_ms)
     }
 
-    /// Drops what has outlived its TTL, as the server does before it runs a script.
+    /// Drops everything that has outlived its TTL, as the server does before it runs a script.
     pub(crate) fn expire(&mut self, now_ms: u64) {
         let over = |at: Option<u64>| at.is_some_and(|at| now_ms > at);
         let k = &mut self.keys;
@@ -170,18 +171,19 @@ impl LockState {
     }
 
     /// Whether `owner` holds the lock under `token`. A token key that is missing or was set back
-    /// does not take a hold away; a newer token means a newer hold.
+    /// does not end a hold; a newer token means a newer hold.
     pub(crate) fn holds(&self, owner: &OwnerId, token: Token) -> bool {
         self.keys.hold.contains_key(owner) && self.keys.token.is_none_or(|last| last <= token.get())
     }
 
-    /// The number of members that are not on record: foreign ones, as a rule.
+    /// How many members are not on record: usually foreign ones.
     pub(crate) fn foreign_waiting(&self) -> u64 {
         (self.keys.queue.len() as u64).saturating_sub(self.keys.order.len() as u64)
     }
 
-    /// Whether a foreign member stands in the queue. An entry of ours that lost its record is none,
-    /// though [`Self::foreign_waiting`] counts it: what it leaves behind has to end by itself.
+    /// Whether a foreign member is in the queue. An entry of ours that lost its record is not
+    /// foreign, though [`Self::foreign_waiting`] counts it: what it leaves behind must expire by
+    /// itself.
     pub(crate) fn has_foreign(&self) -> bool {
         let k = &self.keys;
         k.queue.len() > k.order.len()
@@ -197,16 +199,16 @@ impl LockState {
         self.keys.token.unwrap_or(0) < TOKEN_LIMIT - 1 && now_us < TOKEN_LIMIT
     }
 
-    /// The next token: larger than the last one, and carried by time, so that the series rises
-    /// even when the key was lost. `foreign`: others than ours wait in the queue.
+    /// The next token: larger than the last one, and at least the time, so that the series rises
+    /// even if the key was lost. `foreign`: clients other than ours wait in the queue.
     pub(crate) fn mint(&mut self, foreign: bool, cx: &Cx<'_>) -> Token {
         let value = (self.keys.token.unwrap_or(0) + 1).max(cx.now_us);
         self.write_token(value, foreign, cx);
         Token::new(value).expect("can_mint was asked before")
     }
 
-    /// The next token at a hand-over, which leaves the TTL of the series as it is, or ends it where
-    /// others than ours have a score.
+    /// The next token at a hand-over. The series keeps its TTL, or loses it if clients other than
+    /// ours have a score.
     pub(crate) fn mint_in_queue(&mut self, cx: &Cx<'_>) -> Token {
         let before = self.keys.token.map(|_| self.keys.token_expires);
         let foreign = self.keys.scores.len() > self.keys.order.len() && self.has_foreign();
@@ -220,7 +222,8 @@ impl LockState {
         token
     }
 
-    /// Puts a token that the caller knows back where the key has lost it.
+    /// Raises the last token to one that the caller knows, if the key has lost it or has a lower
+    /// one.
     pub(crate) fn raise_token(&mut self, floor: Token, foreign: bool, cx: &Cx<'_>) {
         if self.is_behind(floor) {
             self.write_token(floor.get(), foreign, cx);
@@ -232,17 +235,19 @@ impl LockState {
         self.keys.token.is_none_or(|last| last < token.get())
     }
 
-    /// A series that a Java client began, or may continue, gets no TTL from us.
+    /// A series that a Java client started, or may continue, gets no TTL from us.
     fn write_token(&mut self, value: u64, foreign: bool, cx: &Cx<'_>) {
         let foreign_series = self.keys.token.is_some() && self.keys.token_expires.is_none();
         let persistent = foreign_series || foreign || cx.rules.java_fleet;
         self.keys.token = Some(value);
-        // Not before the clock has passed the token: then time alone gives a larger one.
+        // Counted from when the clock has passed the token: from then on time alone gives a larger
+        // one.
         let passed = cx.now_ms.max(value / 1_000);
         self.keys.token_expires = (!persistent).then_some(passed + crate::TOKEN_TTL_MS);
     }
 
-    /// The series outlives a hold that is renewed for days: who looks for locks finds them by it.
+    /// Keeps the series alive during a hold that is renewed for days: a listing finds locks by
+    /// their tokens.
     pub(crate) fn keep_token(&mut self, cx: &Cx<'_>) {
         let Some(token) = self.keys.token else { return };
         let half = crate::TOKEN_TTL_MS / 2;
@@ -262,15 +267,15 @@ impl LockState {
         self.settle();
     }
 
-    /// Renews the TTL of waiters and record. Not shortened while the lock is held: the number of
-    /// the hold's last change, and the request that got it, must live as long as the hold.
+    /// Renews the TTL of waiters and record. It is not shortened while the lock is held: the number
+    /// of the hold's last change, and the request that got it, must live as long as the hold.
     pub(crate) fn keep_state(&mut self, cx: &Cx<'_>) {
         let until = cx.now_ms + cx.rules.registry_ms();
         let longer = self.keys.state_expires.filter(|at| !self.is_free() && *at > until);
         self.keys.state_expires = Some(longer.unwrap_or(until));
     }
 
-    /// The shared queue keys live a day while only ours use them, and for ever beside Java.
+    /// The shared queue keys live for a day while only ours use them, and for ever beside Java.
     pub(crate) fn keep_queue(&mut self, cx: &Cx<'_>) {
         let persistent = cx.rules.java_fleet || self.has_foreign();
         let until = if persistent { None } else { Some(cx.now_ms + crate::QUEUE_TTL_MS) };
@@ -279,9 +284,9 @@ impl LockState {
         self.settle();
     }
 
-    /// Once nobody holds or waits, our own keys go. Not right after a waiter was removed as dead:
-    /// it may return, and must not be taken for one that comes after a loss of state. And not while
-    /// the last order number is ahead of the clock, which would then give smaller ones.
+    /// Removes our own keys once nobody holds or waits. Not right after a waiter was removed as
+    /// dead: it may return, and that must not be taken for a return after a loss of state. And not
+    /// while the last order number is ahead of the clock, which would then give smaller ones.
     pub(crate) fn tidy(&mut self, now_us: u64) {
         let k = &self.keys;
         let over = k.record.removed.is_none() && k.record.given.is_none_or(|last| last <= now_us);
@@ -300,7 +305,7 @@ impl LockState {
             self.by_order.remove(&(order, owner.clone()));
         }
         self.keys.waiters.remove(owner);
-        // What is empty now is gone, and has no TTL when it comes back in the same call.
+        // A key that is empty now is gone, and has no TTL if it is created again in the same call.
         self.settle();
     }
 

@@ -1,4 +1,4 @@
-//! What stands in the string of a simple lock.
+//! The content of a simple lock's string.
 
 use crate::id::{OwnerId, RequestId};
 use crate::rules::Token;
@@ -7,29 +7,29 @@ use std::sync::Arc;
 /// Longest value that we write: owner (52), request (32) and token (16 bytes), two colons.
 const OURS_BYTES_MAX: usize = 102;
 
-/// So many bytes of a foreign value are shown as its holder: longer than any id, and short enough to
-/// be read with every call, whatever somebody stored there.
+/// How many bytes of a foreign value are shown as its holder: longer than any id, and short enough
+/// to be read with every call, whatever somebody stored there.
 pub const VALUE_SHOWN_BYTES: usize = 256;
 
-/// The content of a simple lock's key. Every client that locks with `SET key value NX PX` writes a
-/// value of its own making; ours is `<owner>:<request>:<token>`.
+/// The content of a simple lock's key. Every client that locks with `SET key value NX PX` chooses
+/// its own value; ours is `<owner>:<request>:<token>`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum SimpleValue {
     /// A hold of ours.
     Ours {
-        /// Who.
+        /// The owner id.
         owner: OwnerId,
         /// The attempt that got the lock.
         request: RequestId,
         /// The hold's token.
         token: Token,
     },
-    /// Anything else, never taken apart.
+    /// Any other value, never taken apart.
     Foreign(Arc<[u8]>),
 }
 
 impl SimpleValue {
-    /// Reads a value as it stands in the key: ours if it has exactly our shape.
+    /// Reads a value as it is written in the key: ours if it has exactly our form.
     pub fn parse(bytes: &[u8]) -> Self {
         Self::parse_ours(bytes).unwrap_or_else(|| Self::Foreign(bytes.into()))
     }
@@ -45,7 +45,7 @@ impl SimpleValue {
         owner.is_ours().then_some(Self::Ours { owner, request, token })
     }
 
-    /// The value as it stands in the key.
+    /// The value as it is written in the key.
     pub fn to_bytes(&self) -> Vec<u8> {
         match self {
             Self::Ours { owner, request, token } => {
@@ -55,7 +55,7 @@ impl SimpleValue {
         }
     }
 
-    /// Who holds the lock: the owner, or the first [`VALUE_SHOWN_BYTES`] of a foreign value.
+    /// The holder: the owner, or the first [`VALUE_SHOWN_BYTES`] of a foreign value.
     pub fn holder(&self) -> OwnerId {
         match self {
             Self::Ours { owner, .. } => owner.clone(),

@@ -27,10 +27,10 @@
 //! # Which type for what
 //! | you want | look at |
 //! |---|---|
-//! | to reach a store | [`Client`], one for a process and store; [`Config`] for settings, [`Credentials`] for passwords that change; [`Client::connection`] and [`ConnectionState`] to watch it |
-//! | turns in the order of asking | a [`Lock`] by [`Client::fair_lock`], also beside Redisson's `RFairLock` |
-//! | a lock without an order | [`Client::plain_lock`], beside Redisson's `RLock` |
-//! | a lock beside `SET NX PX` of other libraries | [`Client::simple_lock`] |
+//! | to reach a store | [`Client`], one per process and store; [`Config`] for settings, [`Credentials`] for passwords that change; [`Client::connection`] and [`ConnectionState`] to watch it |
+//! | turns in the order of the requests | a [`Lock`] by [`Client::fair_lock`], also shared with Redisson's `RFairLock` |
+//! | a lock without an order | [`Client::plain_lock`], shared with Redisson's `RLock` |
+//! | a lock shared with `SET NX PX` of other libraries | [`Client::simple_lock`] |
 //! | to hold a lock for as long as a value lives | [`Lock::lock`], [`Lock::try_lock`], [`Lock::try_lock_for`]: a [`Guard`] |
 //! | to run one future under a lock, cancelled on loss | [`Lock::with`]: a [`Held`] inside, [`Done`] and [`Release`] afterwards |
 //! | to keep a place in the queue in a `select!` loop | [`Lock::enqueue`]: a [`Turn`] |
@@ -45,7 +45,7 @@
 //! | names and ids, for logs and tables | [`LockName`], [`OwnerId`], [`ClientId`], [`Kind`]; [`IdError`] for invalid ones |
 //! | to know what is wrong with a server | [`Client::warnings`]: [`Warning`]; [`Check`] and [`Reaction`] in [`Config::on_check`] |
 //! | to react to an error | [`Error`], with an [`ErrorKind`] to match on |
-//! | locks on a Cluster beside old clients of Redisson | [`Config::sharded_pubsub`], [`ShardedPubSub`] |
+//! | locks on a Cluster shared with old clients of Redisson | [`Config::sharded_pubsub`], [`ShardedPubSub`] |
 //! | locks without `async` | the module `blocking`, feature `blocking` |
 //! | locks in your own tests | the module `test_util`, feature `test-util` |
 //!
@@ -61,8 +61,9 @@
 //! | [plain](Client::plain_lock) | none | hash | Redisson's `RLock` | counted on the server |
 //! | [simple](Client::simple_lock) | none | string | every client that locks with `SET name value NX PX`: redis-py, rslock, node redlock on one server | counted in the client |
 //!
-//! Guards, tokens and the signal of a loss are the same. While a foreign client holds a simple lock,
-//! waiters ask every 25 to 270 ms, because that client notifies nobody when it releases the lock.
+//! Guards, tokens and loss signals are the same for all three. While a foreign client holds a
+//! simple lock, waiters ask every 25 to 270 ms, because that client notifies nobody when it
+//! releases the lock.
 //!
 //! # How the pieces behave
 //! - **Leases.** The default lease is 30 s and is renewed every 10 s. [`Lock::lease`] sets a fixed
@@ -77,66 +78,69 @@
 //! - **Closures.** [`Lock::with`] cancels the closure as soon as the lock is lost; otherwise it
 //!   returns its value, whether or not the release succeeded. [`Lock::try_with`] and
 //!   [`Lock::try_with_for`] give up as [`Lock::try_lock`] and [`Lock::try_lock_for`] do.
-//! - **Turns.** A [`Turn`] keeps its place while [`Turn::wait`] is polled and dropped in a `select!`
-//!   loop. [`Turn::position`] is the number of waiters in front; [`Turn::leave`] waits until the
-//!   place is given up.
-//! - **Looking.** [`Lock::inspect`] shows holder and queue: places, since when each client holds or
-//!   waits, and for clients of fairlock host, process, user and label. [`Config::label`] sets the
-//!   label, [`Config::announce`] with `false` publishes nothing. [`Lock::is_locked`],
-//!   [`Lock::holder`] and [`Lock::remaining_ttl`] are parts of it. [`Lock::force_unlock`] is for
+//! - **Turns.** A [`Turn`] keeps its place while [`Turn::wait`] is polled and dropped in a
+//!   `select!` loop. [`Turn::position`] is the number of waiters in front; [`Turn::leave`] waits
+//!   until the place is given up.
+//! - **Inspection.** [`Lock::inspect`] shows holder and queue: places, since when each client holds
+//!   or waits, and for clients of fairlock host, process, user and label. [`Config::label`] sets
+//!   the label; [`Config::announce`] with `false` publishes nothing. [`Lock::is_locked`],
+//!   [`Lock::holder`] and [`Lock::remaining_ttl`] return parts of it. [`Lock::force_unlock`] is for
 //!   operators.
 //! - **Connection.** [`Client::connection`] returns a `watch::Receiver` with the connection state:
 //!   Connected, Reconnecting or Closed. [`Client::ping`] makes a round trip. [`Client::shutdown`]
 //!   ends a client and waits for work under way.
-//! - **Errors** have a [`kind`](Error::kind) to match on, and name the lock, the owner, and who holds
-//!   the lock instead. A lock that is not granted in time is `None`, not an error; a store that does
-//!   not answer in that time is an error.
-//! - **Background work.** Each client has a thread of its own for heartbeats, renewals and releases.
-//!   They continue while your tasks block the runtime, and work when a guard is dropped outside of
-//!   one.
-//! - **Threads.** In the module `blocking` the thread is the owner and may lock again what it holds,
-//!   as with Java's `ReentrantLock`. An `Interrupt` ends the wait of another thread. Inside an async
-//!   task, a call that would block is an error.
+//! - **Errors** have a [`kind`](Error::kind) to match on, and name the lock, the owner, and who
+//!   holds the lock instead. A lock that is not granted in time is `None`, not an error; a store
+//!   that does not answer in that time is an error.
+//! - **Background work.** Each client has a thread of its own for heartbeats, renewals and
+//!   releases. They continue while your tasks block the runtime, and work even if a guard is
+//!   dropped outside of a runtime.
+//! - **Threads.** In the module `blocking` the thread is the owner and may lock again what it
+//!   holds, as with Java's `ReentrantLock`. An `Interrupt` ends the wait of another thread. Inside
+//!   an async task, a call that would block is an error.
 //!
 //! # What is promised
 //! 1. Two guards of one lock are never valid at the same time, as long as the server keeps its data
 //!    and its clock does not jump forward. Validity counts from when a request was sent.
-//! 2. Live waiters of a fair lock are served first in, first out, and keep their places through lost
-//!    messages and reconnects. Dead waiters cost the others nothing, or at most 8 s if they hang.
+//! 2. Live waiters of a fair lock are served first in, first out, and keep their places through
+//!    lost messages and reconnects. Dead waiters cost the others nothing, or at most 8 s if they
+//!    hang.
 //! 3. Every grant has a larger [token](FencingToken) than all before it on that name.
-//! 4. A holder is told when its lock is in doubt, and when it is lost: at the latest when its validity
-//!    ends by the local clock.
-//! 5. A request has one effect, however often it has to be sent. A dropped future leaves nothing
-//!    behind; each async function says what that means for it ("Cancel safety").
+//! 4. A holder is notified when its lock is in doubt, and when it is lost: at the latest when its
+//!    validity ends by the local clock.
+//! 5. A request has one effect, however often it is sent. A dropped future leaves nothing behind;
+//!    each async function says what that means for it ("Cancel safety").
 //! 6. A call to a store that does not answer ends after 30 s ([`Config::store_timeout`]).
 //!
-//! # What is not
-//! 1. That a holder stops. A process that is paused for longer than its lease continues when it wakes
-//!    up. Pass the token to the resource, and let it refuse smaller ones.
-//! 2. Exclusion when the server loses data (a restart without persistence, a replica that is promoted
-//!    without the last writes, eviction), or when its clock jumps forward. Tokens still rise.
+//! # What is not promised
+//! 1. That a holder stops. A process that is paused for longer than its lease continues when it
+//!    wakes up. Pass the token to the resource, and let it refuse smaller ones.
+//! 2. Exclusion when the server loses data (a restart without persistence, a replica that is
+//!    promoted without the last writes, eviction), or when its clock jumps forward. Tokens still
+//!    rise.
 //! 3. Order between locks of different kinds, or behind a dead Java waiter.
-//! 4. That a task which hangs releases its lock: its guard is renewed until [`Lock::max_hold`] ends.
+//! 4. That a task which hangs releases its lock: its guard is renewed until [`Lock::max_hold`]
+//!    ends.
 //!
-//! Locks on a majority of independent servers (RedLock), read-write locks and semaphores are not part
-//! of this crate.
+//! Locks on a majority of independent servers (RedLock), read-write locks and semaphores are not
+//! part of this crate.
 //!
 //! # Features
 //! With its default features the library needs tokio, and no C compiler.
 //! - `redis` (default): stores on Redis and Valkey servers. Without it there is only `memory:`.
 //! - `sqlite`: the host store, a file for all processes of one host ([`Config::host`]). Includes
 //!   SQLite, which needs a C compiler. `docs/host.md` describes its file.
-//! - `tls`: encrypted connections, `rediss://` and [`Config::tls`]. Includes rustls, whose ring needs a
-//!   C compiler; it does not matter which other cryptography providers a program has.
-//! - `blocking`: the module `blocking`, for code without `async`: threads own their locks, as in Java.
-//!   No further dependency.
+//! - `tls`: encrypted connections, `rediss://` and [`Config::tls`]. Includes rustls, whose ring
+//!   needs a C compiler; it does not matter which other cryptography providers a program has.
+//! - `blocking`: the module `blocking`, for code without `async`: threads own their locks, as in
+//!   Java. No further dependency.
 //! - `metrics`: counters, gauges and histograms through the facade `metrics`.
 //! - `tracing`: spans and events, target `fairlock`; names of locks only at `debug` unless
 //!   [`Config::log_names`] is set. `docs/observability.md` describes both.
 //! - `test-util`: the module `test_util`, for the tests of programs that use fairlock: a store in
 //!   tokio's paused time that can take locks away and be cut off. For dev-dependencies.
-//! - `yardstick`: the module `yardstick`, for benches: what a server provides without this library in
-//!   between. It may change in any version.
+//! - `yardstick`: the module `yardstick`, for benches: what a server provides without this library
+//!   in between. It may change in any version.
 
 #![cfg_attr(
     not(feature = "redis"),

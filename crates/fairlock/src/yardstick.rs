@@ -1,7 +1,8 @@
-//! What a server gives without this library in between, on the caller's own runtime (feature `yardstick`).
+//! What a server does without this library in between, on the caller's own runtime (feature
+//! `yardstick`).
 //!
-//! For benches, which tell times as multiples of it. Not for applications, and
-//! not covered by the versions of this crate: it may change in any of them.
+//! For benches, which report times as multiples of it. Not for applications, and not covered by
+//! semantic versioning: it may change in any version of this crate.
 
 use crate::api::client::Client;
 use crate::base::error::Error;
@@ -11,18 +12,19 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Connections of its own to the servers of some locks: one to a single server, one to each node of a Cluster.
+/// Its own connections to the servers of some locks: one to a single server, one to each node of a
+/// Cluster.
 pub struct Yardstick {
     raw: Raw,
     owner: OwnerId,
 }
 
 impl Yardstick {
-    /// Connects to the servers of these locks, by the settings of the client. `None`: the client's store is no
-    /// server.
+    /// Connects to the servers of these locks, with the settings of the client. Returns `None` if
+    /// the client's store is not a server.
     ///
     /// # Errors
-    /// As [`Client::ping`], and [`Misuse`](crate::ErrorKind::Misuse) without a tokio runtime.
+    /// Those of [`Client::ping`], and [`Misuse`](crate::ErrorKind::Misuse) without a tokio runtime.
     ///
     /// # Cancel safety
     /// Dropping the future closes what was opened.
@@ -37,10 +39,10 @@ impl Yardstick {
         Ok(Some(Self { raw, owner: context.new_owner()? }))
     }
 
-    /// `PING`, to the server of the first lock.
+    /// Sends `PING` to the server of the first lock.
     ///
     /// # Errors
-    /// As [`Client::ping`].
+    /// Those of [`Client::ping`].
     ///
     /// # Cancel safety
     /// Nothing is changed by this call.
@@ -48,11 +50,10 @@ impl Yardstick {
         self.raw.ping().await.map_err(|failure| failure.error)
     }
 
-    /// Acquires and releases the locks for this long, in pipelines, as fast as the servers carry out the scripts
-    /// that locks need; says how often. Nobody else may use the locks.
-    ///
+    /// Acquires and releases the locks for this long, in pipelines, as fast as the servers run the
+    /// scripts of the locks; returns how often. Nobody else may use the locks.
     /// # Errors
-    /// As [`Client::ping`], and [`Misuse`](crate::ErrorKind::Misuse) when a lock is in use.
+    /// Those of [`Client::ping`], and [`Misuse`](crate::ErrorKind::Misuse) if a lock is in use.
     ///
     /// # Cancel safety
     /// Dropping the future may leave locks behind, held for up to 30 s: see [`erase`](Self::erase).
@@ -60,15 +61,15 @@ impl Yardstick {
         self.raw.pairs(&self.owner, time).await.map_err(|failure| failure.error)
     }
 
-    /// Removes all that the store keeps of these locks, the last token included, which otherwise stays for days. The
-    /// locks must be the caller's alone: on a server, who holds one or waits for it has lost it; in the file of the
-    /// host store such a lock stays.
+    /// Removes everything that the store keeps about these locks, including the last token, which
+    /// otherwise stays for days. Nobody else may use the locks: on a server, holders and waiters
+    /// lose them; in the file of the host store, a lock in use stays.
     ///
     /// # Errors
-    /// As [`Client::ping`].
+    /// Those of [`Client::ping`].
     ///
     /// # Cancel safety
-    /// It goes on when the future is dropped.
+    /// The removal continues if the future is dropped.
     pub async fn erase(client: &Client, names: Vec<LockName>) -> Result<(), Error> {
         client.context().usable()?;
         let context = Arc::clone(client.context());

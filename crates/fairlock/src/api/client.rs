@@ -20,27 +20,29 @@ use tokio::sync::watch;
 
 /// A client of one store. Cheap to clone; all clones share its connections.
 ///
-/// Heartbeats, renewals and releases run on a thread of the client's own: they go on while the
-/// application's runtime is blocked, and work where there is none. When the last clone, lock and
-/// guard is gone, that thread ends; releases that are under way then get up to a second. Dropping does
-/// not wait for them, in a task or elsewhere. What waits, for as long, is the end of the thread on which
-/// the last of them was dropped, and the end of the main thread, by returning from `main` or by
-/// `std::process::exit`: a client in a static is never dropped.
+/// Each client has a thread of its own for heartbeats, renewals and releases. They continue while
+/// the application's runtime is blocked, and work where there is no runtime. The thread ends when
+/// the last clone, lock and guard is gone; releases under way then get up to a second. Dropping a
+/// handle does not block. Instead, the thread on which the last one was dropped waits for these
+/// releases when it ends, for as long. So does the main thread, when it returns from `main` or
+/// calls `std::process::exit`, because a client in a static is never dropped. On musl, Windows and
+/// BSD, dropping the last handle blocks instead, outside of tasks and on the main thread.
 ///
 /// # After `fork()`
-/// A client, and all that came from it, belongs to the process that made it. In a child of `fork()`
-/// that goes on without `exec` every call is an error ([`Misuse`](crate::ErrorKind::Misuse)), guards
-/// say that they are lost, and dropping any of them does nothing: the parent keeps its locks. Futures
-/// that were begun before the `fork()` never end there. Make a new client in the child: it has ids of
-/// its own, drawn from the operating system when it is made. (So has a virtual machine that was
-/// cloned; clients that were running in it before are the same client twice, and must not go on in
-/// both.) A `memory:` store is copied with the process.
+/// A client and everything made from it belong to the process that created the client. In a child
+/// of `fork()` that continues without `exec`, every call is an error
+/// ([`Misuse`](crate::ErrorKind::Misuse)), guards report that they are lost, and dropping any of
+/// them does nothing: the parent keeps its locks. Futures that were started before the `fork()`
+/// never complete in the child. Create a new client there: its ids are drawn from the operating
+/// system when it is created. (The same holds in a cloned virtual machine. A client that was
+/// running before the cloning exists twice with the same ids, and must not continue in both
+/// machines.) A `memory:` store is copied with the process.
 #[derive(Clone)]
 pub struct Client {
     session: Session,
 }
 
-/// How long the end of a client waits for a failover that goes on: an ordered one takes a second or two.
+/// How long a shutdown waits for a failover under way: a planned one takes a second or two.
 const FOLLOW_MAX: Duration = Duration::from_secs(5);
 
 impl Client {
@@ -69,7 +71,7 @@ impl Client {
     /// Connects with these settings.
     ///
     /// # Errors
-    /// As [`connect`](Self::connect), and `Misuse` for settings out of bounds. With
+    /// Those of [`connect`](Self::connect), and `Misuse` for settings out of bounds. With
     /// [`lazy_connect`](Config::lazy_connect) the store's errors come with the first call.
     ///
     /// # Cancel safety
@@ -78,7 +80,7 @@ impl Client {
         config.check()?;
         let lazy = config.lazy_connect;
         let (started, first_contact) = match config.address {
-            // Opening a file may take a while, and it can only be waited for by blocking a thread.
+            // Opening a file may take a while, and waiting for it blocks a thread.
             Address::Sqlite { .. } => start::start_elsewhere(config).await?,
             _ => start::start(config)?,
         };
@@ -96,36 +98,37 @@ impl Client {
 
     /// The first-in-first-out lock `name`.
     ///
-    /// A name that cannot be used (empty, above 4 KiB, a derived key of another lock) is an error
-    /// of the handle's calls.
+    /// A name that cannot be used (empty, longer than 4 KiB, a derived key of another lock) is an
+    /// error of the handle's calls.
     ///
-    /// Do not use `n` and `{n}` beside each other: Redisson keeps one queue and one token series for
-    /// both, so each grant of the one makes a hold of the other lost.
+    /// Do not use `n` and `{n}` together: Redisson keeps one queue and one token series for both,
+    /// so each grant of one makes any hold of the other lost.
     pub fn fair_lock(&self, name: impl AsRef<[u8]>) -> Lock {
         Lock::new(self.session.clone(), name.as_ref(), Kind::Fair)
     }
 
     /// The lock `name` without an order among its waiters, on the keys of Redisson's `RLock`. A
-    /// release wakes at most one waiter of each client, and whoever asks first then has it.
+    /// release wakes at most one waiter of each client, and the first to ask gets the lock.
     ///
-    /// As [`fair_lock`](Self::fair_lock): a name that cannot be used is an error of the handle's calls.
+    /// As for [`fair_lock`](Self::fair_lock), a name that cannot be used is an error of the
+    /// handle's calls.
     pub fn plain_lock(&self, name: impl AsRef<[u8]>) -> Lock {
         Lock::new(self.session.clone(), name.as_ref(), Kind::Plain)
     }
 
     /// The lock `name` as a single string: it excludes every client that locks with
-    /// `SET name value NX PX` and lets go by compare-and-delete (redis-py's `Lock`, rslock, node
+    /// `SET name value NX PX` and releases by compare-and-delete (redis-py's `Lock`, rslock, node
     /// redlock on one server, hand-written ones).
     ///
-    /// Foreign holders tell nobody when they let go, so waiters ask every 25 to 270 ms while one
-    /// holds the lock. All users of a lock must name the same kind: a name that is in use for a fair
-    /// or plain lock is [`WrongType`](crate::ErrorKind::WrongType).
+    /// Foreign holders notify nobody when they release the lock, so waiters ask every 25 to 270 ms
+    /// while one of them holds it. All users of a lock must use the same kind: a name that is in
+    /// use for a fair or plain lock is [`WrongType`](crate::ErrorKind::WrongType).
     pub fn simple_lock(&self, name: impl AsRef<[u8]>) -> Lock {
         Lock::new(self.session.clone(), name.as_ref(), Kind::Simple)
     }
 
-    /// A new owner, for requests that shall count as one: see [`Owner`]. Each call makes another. No
-    /// I/O.
+    /// A new owner, for requests that count as one: see [`Owner`]. Each call creates another one.
+    /// No I/O.
     ///
     /// # Panics
     /// After 10^15 owners of this client, guards included.
@@ -134,11 +137,12 @@ impl Client {
         Owner::new(id.expect("10^15 of them take 31 years at a million a second"))
     }
 
-    /// As [`owner`](Self::owner), for work that is to be done once in a time: its hold is
-    /// [left to the store](crate::Guard::detach_for) for the rest of that time when the work is done. Whoever
-    /// looks at the lock then is told that it [is done](crate::LockStatus::is_done). The owner's number says
-    /// how long the lease is while the work goes on: [`Config::watchdog_lease`](crate::Config::watchdog_lease). A
-    /// fixed lease that is longer would look like done from its beginning.
+    /// Like [`owner`](Self::owner), for work that must be done once in a period: when the work is
+    /// done, its hold is [left to the store](crate::Guard::detach_for) for the rest of that period.
+    /// A look at the lock then reports that it [is done](crate::LockStatus::is_done). The owner's
+    /// number encodes the lease that applies while the work is under way:
+    /// [`Config::watchdog_lease`](crate::Config::watchdog_lease). A hold with a longer fixed lease
+    /// would look done from the start.
     ///
     /// # Panics
     /// After 10^11 such owners of this client.
@@ -147,7 +151,7 @@ impl Client {
         Owner::new(id.expect("10^11 of them take a day at a million a second"))
     }
 
-    /// The locks of the store, page by page; nothing is asked before [`Locks::next_page`].
+    /// The locks of the store, page by page. Nothing is sent before [`Locks::next_page`].
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -172,9 +176,9 @@ impl Client {
     /// A round trip to the store.
     ///
     /// # Errors
-    /// The store's errors: see [`ErrorKind`](crate::ErrorKind). It is not tried again: without a
-    /// connection it is [`Unavailable`](crate::ErrorKind::Unavailable) at once, without an answer
-    /// after [`Config::response_timeout`].
+    /// The store's errors: see [`ErrorKind`](crate::ErrorKind). A ping is not retried. It fails
+    /// with [`Unavailable`](crate::ErrorKind::Unavailable): at once if there is no connection,
+    /// after [`Config::response_timeout`] if there is no answer.
     ///
     /// # Cancel safety
     /// Nothing is changed by this call.
@@ -185,29 +189,29 @@ impl Client {
         pong.await?.map_err(|failure| failure.error)
     }
 
-    /// The state of the connection, to look at or to wait for changes. A connection that closes,
-    /// or does not answer a ping ([`Config::ping_interval`], [`Config::ping_timeout`]), is
-    /// `Reconnecting` until it is made again; `Closed` comes last, once, and stays.
+    /// The state of the connection, to read or to watch for changes. A connection that closes, or
+    /// does not answer a ping ([`Config::ping_interval`], [`Config::ping_timeout`]), is
+    /// `Reconnecting` until it is re-established. `Closed` comes last, once, and is final.
     ///
-    /// The receiver keeps the latest state: who looks seldom may see only that something changed
-    /// when a connection was lost for some milliseconds.
+    /// The receiver keeps only the latest state. If a connection was lost for a few milliseconds, a
+    /// receiver that is read rarely may see only that something changed.
     pub fn connection(&self) -> watch::Receiver<ConnectionState> {
         self.context().connection.subscribe()
     }
 
-    /// The client's id: what its owner ids begin with.
+    /// The client's id, with which its owner ids begin.
     pub fn id(&self) -> ClientId {
         self.context().client_id
     }
 
-    /// What is wrong with the server, as far as it was found and gone on with: see [`Check`](crate::Check).
-    /// It is looked for again with each connection, so what was put right is gone. No I/O; empty before
-    /// the first connection.
+    /// Problems found with the server that did not prevent its use: see [`Check`](crate::Check).
+    /// They are looked for again on each connection, so a problem that was solved disappears. No
+    /// I/O; empty before the first connection.
     pub fn warnings(&self) -> Vec<Warning> {
         lock(&self.context().warnings).clone()
     }
 
-    /// How many messages to this client were dropped since it was made: forged, late, or for
+    /// How many messages to this client were dropped since it was created: forged, late, or for
     /// requests that are over. No I/O.
     pub fn dropped_messages(&self) -> u64 {
         self.context().waiters.dropped_messages()
@@ -219,22 +223,23 @@ impl Client {
         self.dropped_messages()
     }
 
-    /// How many tasks run on the background thread: for tests that look for what is left behind.
+    /// How many tasks run on the background thread, for tests that look for leaks.
     #[doc(hidden)]
     pub fn background_tasks(&self) -> usize {
         self.context().runtime.metrics().num_alive_tasks()
     }
 
-    /// Ends the client's work: waiters leave their queues, guards are not renewed any more and
-    /// end with their leases, later calls are errors; what is held can still be released. Waits until what is under way
-    /// (releases, waiters leaving) is answered, at most for the store timeout. Behind Sentinels it asks them once whether
-    /// the server that has answered is being replaced, and if so stays until the new one was told, up to 5 s.
+    /// Shuts the client down: waiters leave their queues, guards are no longer renewed and end with
+    /// their leases, and later calls are errors; held locks can still be released. Waits until work
+    /// under way (releases, waiters that leave) is answered, at most for the store timeout. With
+    /// Sentinels, it asks them once whether the server that answered is being replaced; if so, it
+    /// waits until the new server has been told, up to 5 s.
     ///
     /// # Cancel safety
-    /// Dropping the future leaves the client shut down; what is under way goes on.
+    /// Dropping the future leaves the client shut down; work under way continues.
     pub async fn shutdown(self) {
         if self.context().origin.is_forked_child() {
-            // The work is the parent's, and goes on there.
+            // The work belongs to the parent and continues there.
             return;
         }
         self.context().close();

@@ -1,12 +1,12 @@
-//! A hold that was left to the store: nobody renews it, nobody gives it back.
+//! A hold that was left to the store: nobody renews it, nobody releases it.
 
 use crate::base::clock::Moment;
 use crate::state::hold::Hold;
 use fairlock_core::{LockName, OwnerId, Token as FencingToken};
 use std::time::Duration;
 
-/// A lock that stays held until its lease ends: what [`Guard::detach`](crate::Guard::detach)
-/// leaves behind. Dropping this changes nothing.
+/// A lock that stays held until its lease ends: the result of
+/// [`Guard::detach`](crate::Guard::detach). Dropping it changes nothing.
 #[derive(Clone, Debug)]
 pub struct Detached {
     name: LockName,
@@ -16,7 +16,7 @@ pub struct Detached {
 }
 
 impl Detached {
-    /// What is left of `hold`, which lasts until then at least.
+    /// For `hold`, which lasts at least until `until`.
     pub(crate) fn new(hold: &Hold, until: Moment) -> Self {
         let (name, owner) = (hold.name.clone(), hold.owner.clone());
         Self { name, owner, token: hold.token, until }
@@ -27,7 +27,7 @@ impl Detached {
         &self.name
     }
 
-    /// The owner id, as it stands in the lock's key.
+    /// The owner id, as it is written in the lock's key.
     pub fn owner(&self) -> &OwnerId {
         &self.owner
     }
@@ -37,8 +37,8 @@ impl Detached {
         self.token
     }
 
-    /// How much longer the lock stays held at least, by this machine's clock; zero when that is
-    /// over. What an operator does to the lock is not seen.
+    /// How much longer the lock stays held at least, by this machine's clock; zero once that time
+    /// is over. What an operator does to the lock is not visible here.
     pub fn remaining(&self) -> Duration {
         self.until.left()
     }

@@ -1,4 +1,4 @@
-//! The guard: what a caller has while it holds a lock.
+//! The guard: what a caller owns while it holds a lock.
 
 use crate::api::detached::Detached;
 use crate::api::session::Session;
@@ -20,14 +20,14 @@ use tokio::task::coop;
 
 /// Holds a lock until it is released or dropped, or the lock is lost.
 ///
-/// The guard is renewed in the background (unless the lock has an explicit lease). It says at any
-/// time, without I/O, whether it still protects: [`state`](Self::state),
-/// [`ensure_valid`](Self::ensure_valid). What it protects should check the
-/// [`token`](Self::token): only the resource itself can refuse a holder that was paused for
-/// longer than its lease.
+/// The guard is renewed in the background (unless the lock has an explicit lease). It reports at
+/// any time, without I/O, whether it still protects: [`state`](Self::state),
+/// [`ensure_valid`](Self::ensure_valid). The protected resource should check the
+/// [`token`](Self::token): only the resource itself can refuse a holder that was paused for longer
+/// than its lease.
 ///
 /// Dropping the guard releases the lock in the background, from any thread and at the end of
-/// `main`; [`release`](Self::release) says what came of it.
+/// `main`; [`release`](Self::release) returns the outcome.
 #[must_use = "the lock is released as soon as the guard is dropped"]
 pub struct Guard {
     hold: Arc<Hold>,
@@ -44,13 +44,13 @@ impl Guard {
         Arc::clone(&self.hold)
     }
 
-    /// The fencing token: larger than every token granted before on this lock. The same for all
+    /// The fencing token: larger than every token granted before on this lock, and the same for all
     /// guards of one hold.
     pub fn token(&self) -> FencingToken {
         self.hold.token
     }
 
-    /// The owner id, as it stands in the lock's key.
+    /// The owner id, as it is written in the lock's key.
     pub fn owner(&self) -> &OwnerId {
         &self.hold.owner
     }
@@ -60,20 +60,20 @@ impl Guard {
         &self.hold.name
     }
 
-    /// How long this guard is valid without another renewal, by this machine's clock, counted
-    /// from when the last confirmed request was sent, less a margin. Zero when lost.
+    /// How long this guard is valid without another renewal, by this machine's clock: counted from
+    /// when the last confirmed request was sent, less a margin. Zero when lost.
     pub fn remaining(&self) -> Duration {
         self.hold.remaining()
     }
 
-    /// The whole lease: the explicit one, or what each renewal gives. Never more than the
-    /// [longest hold](crate::Lock::max_hold).
+    /// The whole lease: the explicit one, or what each renewal grants. Never more than the [longest
+    /// hold](crate::Lock::max_hold).
     pub fn lease(&self) -> Duration {
         self.hold.lease().whole()
     }
 
-    /// How often the lock is held: by this guard and its [re-entries](Self::reenter), less those
-    /// that were released. A [detached](Self::detach) one counts. No I/O.
+    /// The hold count: this guard and its [re-entries](Self::reenter), less those that were
+    /// released. [Detached](Self::detach) ones count. No I/O.
     pub fn hold_count(&self) -> u32 {
         self.hold.count()
     }
@@ -83,13 +83,13 @@ impl Guard {
         self.hold.state()
     }
 
-    /// Why the lock was lost; `None` while it is not. No I/O.
+    /// Why the lock was lost; `None` if it is not lost. No I/O.
     pub fn lost_reason(&self) -> Option<LostReason> {
         self.hold.lost_reason()
     }
 
-    /// The next state that differs from `from`: at once when it does already. Never after
-    /// [`Lost`](GuardState::Lost), which is final.
+    /// Waits for a state other than `from`; returns at once if the state already differs. Never
+    /// resolves after [`Lost`](GuardState::Lost), which is final.
     ///
     /// # Cancel safety
     /// Nothing is lost when the future is dropped.
@@ -97,7 +97,7 @@ impl Guard {
         self.hold.state_changed(from).await
     }
 
-    /// Resolves when the lock is lost, at the latest when the validity runs out.
+    /// Resolves when the lock is lost, at the latest when its validity ends.
     ///
     /// # Cancel safety
     /// Nothing is lost when the future is dropped.
@@ -121,25 +121,26 @@ impl Guard {
         error.on(&self.hold.name).by(&self.hold.owner)
     }
 
-    /// Enters the lock once more: a second guard of the same hold, with the same token. The lock
-    /// is free when all are released. A simple lock's string has no count, so its guards are counted
-    /// in this process and the store is not asked.
+    /// Enters the lock once more: a second guard of the same hold, with the same token. The lock is
+    /// free once all of them are released. A simple lock's string has no count, so its guards are
+    /// counted in this process, without a call to the store.
     ///
     /// # Errors
-    /// [`Lost`](crate::ErrorKind::Lost), [`Misuse`](crate::ErrorKind::Misuse) at 2^31 - 1 guards, or
-    /// the store's errors.
+    /// [`Lost`](crate::ErrorKind::Lost), [`Misuse`](crate::ErrorKind::Misuse) at 2^31 - 1 guards,
+    /// or the store's errors.
     ///
     /// # Cancel safety
-    /// Dropping the future takes the entry back.
+    /// Dropping the future takes the re-entry back.
     pub async fn reenter(&self) -> Result<Self, Error> {
-        // The store need not be asked for a simple lock: as in `release`, before anything is done.
+        // A simple lock needs no call to the store. As in `release`, this comes before anything is
+        // done.
         coop::consume_budget().await;
         self.ensure_open()?;
         self.ensure_valid()?;
         let Some(change) = self.hold.enter() else {
             return Err(reenter::too_deep(&self.hold));
         };
-        // From here on dropping `second` takes the entry back.
+        // From here on dropping `second` takes the re-entry back.
         let second = Self::new(Arc::clone(&self.hold), self.session.clone());
         if self.hold.is_counted_here() {
             return Ok(second);
@@ -155,13 +156,13 @@ impl Guard {
         }
     }
 
-    /// Leaves the lock to the store: it is renewed once more, to the whole lease or to what the
-    /// [longest hold](crate::Lock::max_hold) leaves of it, and then stays held until that ends.
-    /// Nothing renews it any more, and dropping or releasing what is left of it does not free it:
-    /// the other guards of the same hold can still be released, and those that stay are lost when
-    /// the lease ends. Only [`force_unlock`](crate::Lock::force_unlock) frees it before.
+    /// Leaves the lock to the store: it is renewed once more, to the whole lease or to what remains
+    /// of the [longest hold](crate::Lock::max_hold), and then stays held until that time is over.
+    /// Nothing renews it afterwards. Other guards of the same hold can still be released, which
+    /// does not free the lock; those that remain are lost when the lease ends. Only
+    /// [`force_unlock`](crate::Lock::force_unlock) frees it earlier.
     ///
-    /// For work that goes on where no guard can be: a job that was handed to another system, or
+    /// For work that continues where no guard can be: a job that was handed to another system, or
     /// "at most once a minute".
     ///
     /// ```
@@ -178,22 +179,24 @@ impl Guard {
     /// ```
     ///
     /// # Errors
-    /// [`Lost`](crate::ErrorKind::Lost) when the lock is not held any more,
-    /// [`Closed`](crate::ErrorKind::Closed), [`NotReplicated`](crate::ErrorKind::NotReplicated) where too few
-    /// [replicas](crate::Config::replicas) have the renewal, or the store's errors. After any of them this guard is
-    /// released, as if it had been dropped.
+    /// [`Lost`](crate::ErrorKind::Lost) if the lock is no longer held,
+    /// [`Closed`](crate::ErrorKind::Closed), [`NotReplicated`](crate::ErrorKind::NotReplicated) if
+    /// too few [replicas](crate::Config::replicas) have the renewal, or the store's errors. After
+    /// any of them this guard is released, as if it had been dropped.
     ///
     /// # Cancel safety
-    /// When the future is dropped before it is ready, the guard is released.
+    /// If the future is dropped before it is ready, the guard is released.
     pub async fn detach(self) -> Result<Detached, Error> {
         self.leave(None).await
     }
 
-    /// The same for `time` from now, however long its lease, its explicit lease or its longest hold is: "done for
-    /// this hour". The time is between 100 ms and ten years. No other guard of the hold may be there, nor be detached.
+    /// Like [`detach`](Self::detach), for `time` from now, whatever the lease, the explicit lease
+    /// or the longest hold is: "done for this hour". The time is between 100 ms and ten years. The
+    /// hold must have no other guard, not even a detached one.
     ///
-    /// A renewal that was sent before and never answered may reach the server after this one, late, on a connection
-    /// that was lost: then the lock stays held for what that renewal gave, from its arrival on, and no longer.
+    /// An earlier renewal that was never answered may reach the server after this one, late, on a
+    /// connection that was lost. The lock then stays held for as long as that renewal grants,
+    /// counted from its arrival, and no longer.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -212,11 +215,12 @@ impl Guard {
     /// ```
     ///
     /// # Errors
-    /// As [`detach`](Self::detach), and [`Misuse`](crate::ErrorKind::Misuse) for a time out of its bounds or while
-    /// there are other guards of the hold. After any of them this guard is released, as if it had been dropped.
+    /// Those of [`detach`](Self::detach), and [`Misuse`](crate::ErrorKind::Misuse) for a time out
+    /// of bounds or while the hold has other guards. After any of them this guard is released, as
+    /// if it had been dropped.
     ///
     /// # Cancel safety
-    /// When the future is dropped before it is ready, the guard is released.
+    /// If the future is dropped before it is ready, the guard is released.
     pub async fn detach_for(self, time: Duration) -> Result<Detached, Error> {
         if time < MIN_LEASE || time > Duration::from_millis(MAX_LEASE_MS) {
             let message = format!(
@@ -241,28 +245,28 @@ impl Guard {
             return Err(self.about(error));
         }
         self.ensure_valid()?;
-        // From here to the end nothing waits, so the future cannot be dropped between.
+        // From here on there is no await, so the future cannot be dropped in between.
         self.done = true;
         let until = detach::leave_behind(self.session.context(), &self.hold);
         Ok(Detached::new(&self.hold, until))
     }
 
-    /// Releases this guard and says what came of it. Waits for the store's answer, at most until
-    /// the hold would have ended by itself.
+    /// Releases this guard and returns the outcome. Waits for the store's answer, at most until the
+    /// hold would have ended by itself.
     ///
     /// # Errors
-    /// [`Misuse`](crate::ErrorKind::Misuse) in a forked child. How the release ended, [`Lost`] and
-    /// [`Unknown`] included, is no error. After a [shutdown](crate::Client::shutdown) a lock can still be given
-    /// back: otherwise nobody would have it until its lease ends.
+    /// [`Misuse`](crate::ErrorKind::Misuse) in a forked child. The outcome of the release is never
+    /// an error, not even [`Lost`] or [`Unknown`]. A lock can still be released after a
+    /// [shutdown](crate::Client::shutdown): otherwise nobody could take it until its lease ends.
     ///
     /// [`Lost`]: Release::Lost
     /// [`Unknown`]: Release::Unknown
     ///
     /// # Cancel safety
-    /// The release goes on when the future is dropped; only its outcome is lost.
+    /// The release continues if the future is dropped; only its outcome is lost.
     pub async fn release(mut self) -> Result<Release, Error> {
-        // What is released at once must not keep the task from giving way to others. The guard is whole still: dropped
-        // here, it is released like any other.
+        // A release that completes at once must still let other tasks run. The guard is still whole
+        // here: if this future is dropped at this await, the guard is released like any other.
         coop::consume_budget().await;
         if self.session.context().is_forked_child() {
             let error = self.about(Error::forked());
@@ -283,7 +287,7 @@ impl Guard {
         outcome.await.map_err(|error| self.about(error))
     }
 
-    /// Notes that this guard is over; from here on the hold is not renewed for it.
+    /// Marks this guard as released; the hold is not renewed on its behalf any more.
     fn end(&mut self) -> Change {
         self.done = true;
         let (change, unattended) = self.hold.leave();
@@ -300,7 +304,8 @@ impl Drop for Guard {
             return;
         }
         if self.session.context().is_forked_child() {
-            // The hold is the parent's, and so is all that dropping its last copy would touch.
+            // The hold belongs to the parent, and so does everything that dropping its last copy
+            // would touch.
             std::mem::forget((Arc::clone(&self.hold), self.session.clone()));
             return;
         }

@@ -1,4 +1,4 @@
-//! The locks of a store, in steps that are bounded and paced.
+//! Listing the locks of a store, in bounded, paced steps.
 
 use crate::api::session::Session;
 use crate::base::backoff::Backoff;
@@ -14,47 +14,48 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Most keys of one step: a server is busy with it for less than a millisecond.
+/// Most keys in one step: it occupies a server for less than a millisecond.
 const STEP_MAX: u32 = 1_000;
 
-/// Steps in a second, where the pace allows: so a slow pace is smooth, and not one burst a second.
+/// Steps per second, if the pace allows it: a slow pace is then smooth, not one burst a second.
 const STEPS_PER_SECOND: u32 = 10;
 
-/// Names that are remembered in order to list each once: 35 MB at most.
+/// Names remembered so that each is listed once: 35 MB at most.
 const SEEN_MAX: usize = 1_000_000;
 
-/// A walk through the locks of a store, from [`Client::locks`](crate::Client::locks).
+/// Iterates over the locks of a store; returned by [`Client::locks`](crate::Client::locks).
 ///
-/// It is no snapshot. A lock that was there all the time is listed once (on a server with more than a
-/// million locks, some may come twice); one that came or went meanwhile may be listed or not. Free
-/// locks are listed as long as the store remembers their token: a day on a server. Nothing goes on
-/// between two calls, and dropping it ends the walk.
+/// It is not a snapshot. A lock that exists the whole time is listed once (on a server with more
+/// than a million locks, some may come twice); one that is created or removed meanwhile may be
+/// listed or not. Free locks are listed as long as the store keeps their token: a day on a server.
+/// Nothing runs between two calls, and dropping the value ends the listing.
 ///
 /// # On a server
 /// Locks share the server with other keys, so all keys are searched (`SCAN`, never `KEYS`), at a
-/// bounded [pace](Self::keys_per_second). A lock is known by its token, which every grant of fairlock
-/// leaves behind, or by its queue. Not found are
+/// bounded [pace](Self::keys_per_second). A lock is recognised by its token, which every grant of
+/// fairlock leaves behind, or by its queue. These are not found:
 /// - locks that only Redisson's `RLock`, or only clients of simple locks other than fairlock, have
 ///   used, and those of its `RFairLock` while nobody waits: they have neither;
-/// - a lock that was held for more than a day under one explicit lease, while nobody waits for it;
-/// - keys that the user of the connection may not look at;
-/// - what the server has lost, and maybe others if it was replaced by another one meanwhile.
+/// - a lock that has been held for more than a day under one explicit lease, while nobody waits for
+///   it;
+/// - keys that the connection's user is not allowed to read;
+/// - what the server has lost, and possibly others if the server was replaced meanwhile.
 ///
-/// [`Lock::inspect`](crate::Lock::inspect) sees all of these. The names `x` and `{x}` share their token;
-/// while neither is held they are listed as `x`.
+/// [`Lock::inspect`](crate::Lock::inspect) sees all of these. The names `x` and `{x}` share their
+/// token; while neither is held they are listed as `x`.
 #[must_use = "nothing is asked before `next_page`"]
 pub struct Locks {
     session: Session,
     /// `None` at the end.
     at: Option<Cursor>,
     keys_per_second: u32,
-    /// When the next step may be taken.
+    /// When the next step may start.
     ready: Moment,
     seen: Seen,
 }
 
 impl Locks {
-    /// The pace unless another one is set, in keys a second.
+    /// The default pace, in keys a second.
     pub const KEYS_PER_SECOND: u32 = 100_000;
 
     /// The fastest pace, in keys a second.
@@ -70,33 +71,34 @@ impl Locks {
         }
     }
 
-    /// Looks at so many keys a second at most, 1 to [1 000 000](Self::KEYS_PER_SECOND_MAX); others are an
-    /// error of [`next_page`](Self::next_page). The default is
-    /// [100 000](Self::KEYS_PER_SECOND). Stores that keep their locks apart need no pace.
+    /// Sets the maximum pace in keys a second, from 1 to [1 000 000](Self::KEYS_PER_SECOND_MAX);
+    /// any other value is an error of [`next_page`](Self::next_page). The default is [100
+    /// 000](Self::KEYS_PER_SECOND). Stores that contain only locks need no pace.
     pub fn keys_per_second(mut self, keys: u32) -> Self {
         self.keys_per_second = keys;
         self
     }
 
-    /// The pace in keys a second, where the store is searched for locks.
+    /// The pace in keys a second; `None` if the store need not be searched for locks.
     pub fn pace(&self) -> Option<u32> {
         self.session.context().store.is_searched().then_some(self.keys_per_second)
     }
 
-    /// The next locks; none, if this step has found none; `None` at the end. Waits as the pace demands.
-    /// At most 1 000 keys are looked at, and then the locks that they belong to, in pipelines of a
-    /// hundred.
+    /// The next locks: an empty page if this step found none, `None` at the end. Waits as the pace
+    /// requires. Reads at most 1 000 keys, and then the locks that they belong to, in pipelines of
+    /// a hundred.
     ///
     /// # Errors
-    /// [`Misuse`](crate::ErrorKind::Misuse) for a pace out of bounds, and for stores that cannot list
-    /// their locks; [`Denied`](crate::ErrorKind::Denied) where the server does not allow `SCAN`, `TYPE`
-    /// and `LLEN`; other errors of the store as of [`Lock::inspect`](crate::Lock::inspect). After an error
-    /// a further call takes the same step again. On a Cluster, nodes that are not reached come last: when all
-    /// others were searched, [`Unavailable`](crate::ErrorKind::Unavailable) names the slots whose locks are
-    /// not known, after [`Config::connect_timeout`](crate::Config::connect_timeout).
+    /// [`Misuse`](crate::ErrorKind::Misuse) for a pace out of bounds, and for stores that cannot
+    /// list their locks; [`Denied`](crate::ErrorKind::Denied) if the server does not allow `SCAN`,
+    /// `TYPE` and `LLEN`; otherwise the store's errors, as for
+    /// [`Lock::inspect`](crate::Lock::inspect). After an error the next call repeats the same step.
+    /// On a Cluster, nodes that cannot be reached come last: once all others have been searched,
+    /// [`Unavailable`](crate::ErrorKind::Unavailable) names the slots whose locks are unknown,
+    /// after [`Config::connect_timeout`](crate::Config::connect_timeout).
     ///
     /// # Cancel safety
-    /// The walk stays where it is: the next call takes the same step.
+    /// The listing stays where it is: the next call repeats the same step.
     pub async fn next_page(&mut self) -> Result<Option<Vec<LockEntry>>, Error> {
         if self.keys_per_second == 0 || self.keys_per_second > Self::KEYS_PER_SECOND_MAX {
             return Err(Error::misuse(format!(
@@ -129,7 +131,7 @@ impl Locks {
     }
 }
 
-/// Until it is answered, or the store timeout is over.
+/// Retries until the store answers or the store timeout is over.
 async fn step(context: Arc<Context>, at: Cursor, keys: u32) -> Result<Page, Error> {
     let until = context.store_deadline();
     let mut backoff = Backoff::default();
@@ -143,7 +145,7 @@ async fn step(context: Arc<Context>, at: Cursor, keys: u32) -> Result<Page, Erro
             return Err(failure.error);
         }
         if left.is_zero() {
-            // Only looked: what is in doubt is of no consequence.
+            // This only reads, so an unknown outcome does not matter.
             let message = format!("the store was not reachable in time ({})", failure.error);
             return Err(Error::new(ErrorKind::Unavailable, message));
         }
@@ -158,8 +160,8 @@ impl fmt::Debug for Locks {
     }
 }
 
-/// What was listed already, by two hashes of 64 bits: names may be long, and there may be many. That
-/// two of a million names have the same has a chance below 10^-26.
+/// The names listed so far, as two 64-bit hashes each: names may be long, and there may be many.
+/// The probability that two of a million names collide is below 10^-26.
 #[derive(Default)]
 struct Seen {
     hashers: [RandomState; 2],

@@ -22,11 +22,12 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::task::coop;
 
-/// A lock by name. Cheap to make and to clone; nothing happens on the store until it is used.
+/// A lock by name. Cheap to create and to clone; nothing happens on the store until it is used.
 ///
-/// A store inside this process, or in a file, may answer without any wait. So that a loop of such calls gives way to the
-/// other tasks of its thread, each of them counts on the [budget](tokio::task::coop) that tokio gives to a task, before
-/// it does anything. Outside of tokio there is no budget, and none of them gives way.
+/// A store inside this process, or in a file, may answer without waiting. Each call therefore
+/// consumes one unit of tokio's cooperative [budget](tokio::task::coop) before it does anything, so
+/// that a loop of such calls yields to the other tasks of its thread. Outside of tokio there is no
+/// budget, and such a loop never yields.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -61,7 +62,7 @@ impl Lock {
         Self { session, name, kind, lease: None, max_hold: None, owner: None }
     }
 
-    /// The same lock with an explicit lease: a guard ends after it and is never renewed. Without
+    /// The same lock with an explicit lease: a guard ends with it and is never renewed. Without
     /// one, guards are renewed until they are released.
     ///
     /// A lease below 100 ms or above ten years is an error of the next call.
@@ -71,10 +72,10 @@ impl Lock {
         self
     }
 
-    /// The same lock with a longest hold: a guard is [lost](Guard::lost) after it at the latest,
-    /// whatever renews it. It counts from when the lock was granted, and bounds what a task that
-    /// hangs, or a guard that was leaked, can do to the others. With a lease, explicit or not,
-    /// the shorter one of the two counts.
+    /// The same lock with a longest hold: a guard is [lost](Guard::lost) when this time is over at
+    /// the latest, even if it is renewed. It counts from the grant, and limits how long a task that
+    /// hangs, or a leaked guard, can keep the others waiting. With a lease, explicit or not, the
+    /// shorter of the two applies.
     ///
     /// A longest hold below 100 ms or above ten years is an error of the next call.
     ///
@@ -95,8 +96,9 @@ impl Lock {
         self
     }
 
-    /// The same lock, asked for by `owner`: while it holds the lock, `lock()` and its kin enter it
-    /// once more. See [`Owner`] for what that means. The default is a new owner for each call.
+    /// The same lock, requested by `owner`: while that owner holds the lock, `lock()` and its
+    /// variants enter it once more. See [`Owner`] for what that means. The default is a new owner
+    /// for each call.
     ///
     /// An owner of another client is an error of the next call.
     #[must_use]
@@ -113,17 +115,17 @@ impl Lock {
     /// Waits for its turn and takes the lock.
     ///
     /// # Errors
-    /// Bad names and leases, and the store's errors: see [`ErrorKind`](crate::ErrorKind). A store
-    /// that stays unreachable for the store timeout ends the wait with
+    /// Bad names and leases, and the store's errors: see [`ErrorKind`](crate::ErrorKind). If the
+    /// store stays unreachable for the store timeout, the wait ends with
     /// [`Unavailable`](crate::ErrorKind::Unavailable).
     ///
     /// # Cancel safety
-    /// Dropping the future gives the place in the queue up, or releases the lock if it came in
-    /// that moment. Nothing is left behind.
+    /// Dropping the future gives up the place in the queue, or releases the lock if it was granted
+    /// at that moment. Nothing is left behind.
     pub async fn lock(&self) -> Result<Guard, Error> {
         match self.acquire(None, false).await? {
             Some(guard) => Ok(guard),
-            // The wait had no end, so only the client's end can have ended it.
+            // The wait had no deadline, so only the end of the client can have ended it.
             None => Err(self.about(Error::closed())),
         }
     }
@@ -131,27 +133,27 @@ impl Lock {
     /// Takes the lock if it is free and nobody waits for it.
     ///
     /// # Errors
-    /// As [`lock`](Self::lock).
+    /// Those of [`lock`](Self::lock).
     ///
     /// # Cancel safety
-    /// As [`lock`](Self::lock).
+    /// Same as [`lock`](Self::lock).
     pub async fn try_lock(&self) -> Result<Option<Guard>, Error> {
         self.acquire(None, true).await
     }
 
     /// Waits for its turn for at most `wait`; zero is [`try_lock`](Self::try_lock).
     ///
-    /// `None`: not in time. The place in the queue is given up by then, so that it is in nobody's way;
-    /// asking for that adds a round trip to `wait`. A store that is silent when the time is up adds at most
-    /// 600 ms: it gets that long to say whether the lock is taken.
+    /// Returns `None` if the lock was not granted in time. By then the place in the queue has been
+    /// given up, so that it delays nobody; that request adds a round trip to `wait`. If the store
+    /// is silent when the time is up, it gets at most 600 ms more to say whether the lock is taken.
     ///
     /// # Errors
-    /// As [`lock`](Self::lock). A store that does not answer in that time is an error
-    /// ([`Unavailable`](crate::ErrorKind::Unavailable), or [`Unknown`](crate::ErrorKind::Unknown) when
-    /// the request had been sent): its silence does not say that the lock is taken.
+    /// Those of [`lock`](Self::lock). A store that does not answer in that time is an error
+    /// ([`Unavailable`](crate::ErrorKind::Unavailable), or [`Unknown`](crate::ErrorKind::Unknown)
+    /// if the request had been sent): its silence does not mean that the lock is taken.
     ///
     /// # Cancel safety
-    /// As [`lock`](Self::lock).
+    /// Same as [`lock`](Self::lock).
     pub async fn try_lock_for(&self, wait: Duration) -> Result<Option<Guard>, Error> {
         if wait.is_zero() {
             return self.try_lock().await;
@@ -159,17 +161,16 @@ impl Lock {
         self.acquire(Some(Moment::now().plus(wait)), false).await
     }
 
-    /// Stands in the queue of a fair lock, and goes on from there when it pleases: ready once the
-    /// request stands in the queue, or has got the lock. See [`Turn`]. Of an
-    /// [explicit owner](Self::owned_by) one request at a time stands there: a second one is ready
-    /// when the first has got the lock, or is over.
+    /// Joins the queue of a fair lock and returns once the request is in the queue, or has got the
+    /// lock: see [`Turn`]. An [explicit owner](Self::owned_by) has one request in the queue at a
+    /// time: a second call returns when the first has got the lock, or is over.
     ///
     /// # Errors
-    /// As [`lock`](Self::lock), and [`Misuse`](crate::ErrorKind::Misuse) for a lock that has no
-    /// queue.
+    /// Those of [`lock`](Self::lock), and [`Misuse`](crate::ErrorKind::Misuse) for a lock that has
+    /// no queue.
     ///
     /// # Cancel safety
-    /// As [`lock`](Self::lock).
+    /// Same as [`lock`](Self::lock).
     pub async fn enqueue(&self) -> Result<Turn, Error> {
         if self.kind != Kind::Fair {
             let message = "only a fair lock has a queue to stand in; use `fair_lock`, or `lock()`";
@@ -186,9 +187,9 @@ impl Lock {
         }
     }
 
-    /// Waits for its turn and runs `work` under the lock. The closure gets a [`Held`], and its future
-    /// is dropped at once when the lock is lost. What it gives is given on whatever comes of the
-    /// release: look at [`Done::release`] where that matters.
+    /// Waits for its turn and runs `work` under the lock. The closure gets a [`Held`]; its future
+    /// is dropped as soon as the lock is lost. Otherwise its value is returned, whether or not the
+    /// release succeeded: check [`Done::release`] if that matters.
     ///
     /// ```
     /// # async fn job(_: fairlock::FencingToken) -> u32 { 42 }
@@ -210,11 +211,12 @@ impl Lock {
     /// ```
     ///
     /// # Errors
-    /// As [`lock`](Self::lock); the closure was not called then. [`Lost`](crate::ErrorKind::Lost)
-    /// when the lock was lost before the closure had a value: it was cancelled.
+    /// Those of [`lock`](Self::lock); the closure was not called in that case.
+    /// [`Lost`](crate::ErrorKind::Lost) if the lock was lost before the closure had a value: it was
+    /// cancelled.
     ///
     /// # Panics
-    /// When the closure does; the lock is released in the background.
+    /// If the closure does; the lock is released in the background.
     ///
     /// # Cancel safety
     /// Dropping the future drops the closure's future first, then releases the lock in the
@@ -227,17 +229,17 @@ impl Lock {
         scoped::run(self.lock().await?, work).await
     }
 
-    /// As [`with`](Self::with) if the lock is free and nobody waits for it; else `None`, and the
-    /// closure is not called.
+    /// Like [`with`](Self::with) if the lock is free and nobody waits for it; otherwise returns
+    /// `None` without calling the closure.
     ///
     /// # Errors
-    /// As [`with`](Self::with).
+    /// Those of [`with`](Self::with).
     ///
     /// # Panics
-    /// As [`with`](Self::with).
+    /// Same as [`with`](Self::with).
     ///
     /// # Cancel safety
-    /// As [`with`](Self::with).
+    /// Same as [`with`](Self::with).
     pub async fn try_with<T, F, Fut>(&self, work: F) -> Result<Option<Done<T>>, Error>
     where
         F: FnOnce(Held) -> Fut,
@@ -249,17 +251,17 @@ impl Lock {
         }
     }
 
-    /// As [`with`](Self::with), and waits for its turn for at most `wait`: `None` after that, and
-    /// the closure is not called. It does not limit the closure.
+    /// Like [`with`](Self::with), but waits for its turn for at most `wait`; then returns `None`
+    /// without calling the closure. The closure itself is not limited.
     ///
     /// # Errors
-    /// As [`with`](Self::with).
+    /// Those of [`with`](Self::with).
     ///
     /// # Panics
-    /// As [`with`](Self::with).
+    /// Same as [`with`](Self::with).
     ///
     /// # Cancel safety
-    /// As [`with`](Self::with).
+    /// Same as [`with`](Self::with).
     pub async fn try_with_for<T, F, Fut>(
         &self,
         wait: Duration,
@@ -276,8 +278,8 @@ impl Lock {
     }
 
     async fn acquire(&self, until: Option<Moment>, try_once: bool) -> Result<Option<Guard>, Error> {
-        // A store that answers at once would let a task go on for ever without the others. Nothing has been asked for
-        // yet, so whoever is dropped here leaves nothing behind.
+        // A store that answers at once would never let other tasks run. Nothing has been requested
+        // yet, so a future that is dropped at this await leaves nothing behind.
         coop::consume_budget().await;
         match self.request(until, try_once, None)? {
             Begun::Granted(guard) => Ok(Some(guard)),
@@ -292,7 +294,7 @@ impl Lock {
         }
     }
 
-    /// Begins to get the lock; a store inside this process may give it at once.
+    /// Requests the lock; a store inside this process may grant it at once.
     fn request(
         &self,
         until: Option<Moment>,
@@ -354,7 +356,7 @@ impl Lock {
         Err(self.about(Error::misuse(message)))
     }
 
-    /// Says to which lock an error belongs, and who asked.
+    /// Adds the lock and the explicit owner to an error.
     pub(crate) fn about(&self, error: Error) -> Error {
         let error = match &self.name {
             Ok(name) => error.on(name),
@@ -366,12 +368,12 @@ impl Lock {
         }
     }
 
-    /// Who holds the lock and who waits: places, times, and what the clients say of themselves
-    /// ([`ClientInfo`](crate::ClientInfo)). The first 1 000 waiters are listed. A round trip, and a
-    /// second one when a client of fairlock holds the lock or waits.
+    /// Who holds the lock and who waits: places, times, and what the clients publish about
+    /// themselves ([`ClientInfo`](crate::ClientInfo)). The first 1 000 waiters are listed. Takes
+    /// one round trip, and a second one if a client of fairlock holds the lock or waits.
     ///
     /// # Errors
-    /// As [`lock`](Self::lock).
+    /// Those of [`lock`](Self::lock).
     ///
     /// # Cancel safety
     /// Nothing is changed by this call.
@@ -379,11 +381,12 @@ impl Lock {
         status::inspect(&self.session, self.name.clone()?, self.kind, status::LISTED_MAX).await
     }
 
-    /// The same with a shorter list: at most `waiters` of the first in line, up to 1 000. The length of
-    /// the queue is told all the same. For views of many locks, where a whole queue each is too much.
+    /// Like [`inspect`](Self::inspect) with a shorter list: the first `waiters` in the queue, up to
+    /// 1 000. The length of the queue is reported all the same. For views of many locks, where the
+    /// whole queue of each is too much.
     ///
     /// # Errors
-    /// As [`lock`](Self::lock).
+    /// Those of [`lock`](Self::lock).
     ///
     /// # Cancel safety
     /// Nothing is changed by this call.
@@ -396,18 +399,19 @@ impl Lock {
         status::look(&self.session, self.name.clone()?, self.kind, limit).await
     }
 
-    /// Takes the lock away from whoever holds it, and hands it to the next waiter. Says whether
-    /// anybody held it. A holder that uses fairlock is told, and asks the store at once; if the message is
-    /// lost, and where Java or an operator's `DEL` takes the lock away, it finds out at its next renewal.
-    /// Until then only fencing tokens protect. For operators.
+    /// Takes the lock away from its holder and hands it to the next waiter. Returns whether anybody
+    /// held it. A holder that uses fairlock is notified, and asks the store at once. If the message
+    /// is lost, or if Java or an operator's `DEL` takes the lock away, the holder notices at its
+    /// next renewal. Until then only fencing tokens protect the resource. For operators.
     ///
     /// # Errors
-    /// As [`lock`](Self::lock): what surely is no lock, such as another program's data, stays as it is
-    /// ([`WrongType`](crate::ErrorKind::WrongType)). A call without an answer is not repeated but
-    /// [`Unknown`](crate::ErrorKind::Unknown): a second one could hit the next holder.
+    /// Those of [`lock`](Self::lock). Data that clearly is no lock, such as another program's,
+    /// stays as it is ([`WrongType`](crate::ErrorKind::WrongType)). A call without an answer is not
+    /// repeated but fails with [`Unknown`](crate::ErrorKind::Unknown): a second one could hit the
+    /// next holder.
     ///
     /// # Cancel safety
-    /// A dropped future may have taken the lock away.
+    /// The lock may have been taken away even if the future is dropped.
     pub async fn force_unlock(&self) -> Result<bool, Error> {
         match self.operate(Op::Force { kind: self.kind }).await? {
             Body::Forced { holder } => Ok(holder.is_some()),
@@ -418,7 +422,7 @@ impl Lock {
     /// Whether anybody holds the lock.
     ///
     /// # Errors
-    /// As [`lock`](Self::lock).
+    /// Those of [`lock`](Self::lock).
     ///
     /// # Cancel safety
     /// Nothing is changed by this call.
@@ -429,7 +433,7 @@ impl Lock {
     /// Who holds the lock, if anybody.
     ///
     /// # Errors
-    /// As [`lock`](Self::lock).
+    /// Those of [`lock`](Self::lock).
     ///
     /// # Cancel safety
     /// Nothing is changed by this call.
@@ -437,8 +441,8 @@ impl Lock {
         Ok(self.look(0).await?.holder)
     }
 
-    /// How long the lock stays held without another renewal, by the server's clock. `None` when
-    /// nobody holds it, or when somebody took its TTL away.
+    /// How long the lock stays held without another renewal, by the server's clock. `None` if
+    /// nobody holds it, or if somebody removed its TTL.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -456,7 +460,7 @@ impl Lock {
     /// ```
     ///
     /// # Errors
-    /// As [`lock`](Self::lock).
+    /// Those of [`lock`](Self::lock).
     ///
     /// # Cancel safety
     /// Nothing is changed by this call.

@@ -1,4 +1,5 @@
-//! What users hold: clients, locks, guards. Nothing here decides what the protocol does next.
+//! The types that users hold: clients, locks, guards. Nothing here decides what the protocol does
+//! next.
 
 pub(crate) mod client;
 pub(crate) mod detached;

@@ -1,26 +1,26 @@
-//! Explicit owners: several requests and guards that count as one, as those of a Java thread do.
+//! Explicit owners: several requests and guards that count as one, like those of a thread in Java.
 
 use fairlock_core::OwnerId;
 use std::fmt;
 
-/// An identity that several requests share. While it holds a lock, further requests for that lock
-/// enter it once more instead of waiting for themselves, as in one thread of Java.
+/// An identity that several requests share. While it holds a lock, its further requests for that
+/// lock enter it once more instead of waiting for themselves, as within one thread in Java.
 ///
-/// Without one, each `lock()` is an owner of its own, and a second `lock()` in the same task
-/// waits until the first guard is gone: a task has no identity in Rust, and moves between
-/// threads. Make an owner with [`Client::owner`](crate::Client::owner), and use it with
+/// Without an explicit owner, each `lock()` is an owner of its own, and a second `lock()` in the
+/// same task waits until the first guard is gone: a task has no identity in Rust, and moves between
+/// threads. Create an owner with [`Client::owner`](crate::Client::owner), and use it with
 /// [`Lock::owned_by`](crate::Lock::owned_by).
 ///
 /// - All guards of one hold have the same token. The lock is free when all are gone.
-/// - A hold keeps the lease with which it began. The lease of a re-entry is not used (in Java it
+/// - A hold keeps the lease with which it began. The lease of a re-entry is ignored (in Java it
 ///   replaces the first one).
-/// - One request of an owner for a lock is on its way at a time. Others wait for its outcome,
-///   each for as long as it may wait anyway, and then re-enter, or ask themselves. `try_lock` does not
-///   wait: it says `None` meanwhile.
+/// - An owner has one request for a lock under way at a time. Others wait for its outcome, each for
+///   as long as it may wait anyway, and then re-enter, or request the lock themselves. `try_lock`
+///   does not wait: it returns `None` in the meantime.
 /// - A hold that is lost is not entered again. The next request asks for a new one, with a new
 ///   token.
 ///
-/// It prints as it stands in the lock's key: `<uuid of the client>:<number>`.
+/// It is displayed as it is written in the lock's key: `<uuid of the client>:<number>`.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -46,7 +46,7 @@ impl Owner {
         Self { id }
     }
 
-    /// The id, as it stands in the key of a lock that it holds.
+    /// The id, as it is written in the key of a lock that it holds.
     pub fn id(&self) -> &OwnerId {
         &self.id
     }

@@ -1,4 +1,4 @@
-//! Work under a lock, as a closure that is cancelled when the lock is lost.
+//! Work under a lock: a closure that is cancelled when the lock is lost.
 
 use crate::api::guard::Guard;
 use crate::base::error::{Error, ErrorKind};
@@ -14,23 +14,23 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// The lock that a closure of [`Lock::with`](crate::Lock::with) runs under. It says what a
-/// [`Guard`] says, and releases nothing. When the closure is over, copies of it are Lost.
+/// The lock under which a closure of [`Lock::with`](crate::Lock::with) runs. It reports what a
+/// [`Guard`] reports, and releases nothing. Once the closure is over, copies of it are Lost.
 #[derive(Clone)]
 pub struct Held {
     hold: Arc<Hold>,
-    /// Its sender goes when the closure is over.
+    /// The sender is dropped when the closure is over.
     open: watch::Receiver<()>,
 }
 
-/// What came of a closure under a lock, and of the lock's release.
+/// The result of a closure under a lock, and of the lock's release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Done<T> {
-    /// What the closure gave.
+    /// What the closure returned.
     pub value: T,
-    /// How the release ended. [`Lost`](Release::Lost): others may have held the lock before the
-    /// closure was over.
+    /// The outcome of the release. [`Lost`](Release::Lost): others may have held the lock before
+    /// the closure was over.
     pub release: Release,
 }
 
@@ -40,7 +40,7 @@ impl Held {
         self.hold.token
     }
 
-    /// The owner id, as it stands in the lock's key.
+    /// The owner id, as it is written in the lock's key.
     pub fn owner(&self) -> &OwnerId {
         &self.hold.owner
     }
@@ -60,7 +60,7 @@ impl Held {
         if self.is_over() { GuardState::Lost } else { self.hold.state() }
     }
 
-    /// Why the lock was lost; `None` while it is not, and when the closure was over before. No I/O.
+    /// Why the lock was lost; `None` if it is not, or if the closure was over first. No I/O.
     pub fn lost_reason(&self) -> Option<LostReason> {
         if self.is_over() { None } else { self.hold.lost_reason() }
     }
@@ -77,7 +77,7 @@ impl Held {
         self.hold.ensure_valid()
     }
 
-    /// Resolves when the lock is lost, or the closure over.
+    /// Resolves when the lock is lost, or the closure is over.
     ///
     /// # Cancel safety
     /// Nothing is lost when the future is dropped.
@@ -86,7 +86,7 @@ impl Held {
         tokio::select! {
             biased;
             () = self.hold.lost() => {}
-            // Nothing is ever sent: this is its end.
+            // Nothing is ever sent: this is the end of the channel.
             _ = open.changed() => {}
         }
     }
@@ -107,9 +107,9 @@ impl fmt::Debug for Held {
     }
 }
 
-/// Runs `work` under `guard`, and releases it. However this ends (a value, a loss, a panic, or
-/// dropped half way): first the closure's future goes, then its [`Held`] is over, then the lock
-/// is released.
+/// Runs `work` under `guard`, then releases it. However this ends (a value, a loss, a panic, or
+/// dropped half way), the order is the same: the closure's future is dropped, its [`Held`] is over,
+/// and the lock is released.
 pub(crate) async fn run<T, F, Fut>(guard: Guard, work: F) -> Result<Done<T>, Error>
 where
     F: FnOnce(Held) -> Fut,
@@ -119,14 +119,14 @@ where
     let value = {
         let mut work = pin!(work(Held { hold: guard.hold(), open: is_open }));
         tokio::select! {
-            // A value that is there is worth more than the news of a loss.
+            // A value that is ready matters more than the news of a loss.
             biased;
             value = &mut work => value,
             () = guard.lost() => return Err(guard.hold().lost_error()),
         }
     };
     drop(open);
-    // An error means that the client was shut down, and nobody can say more.
+    // An error means that the client was shut down, so the outcome cannot be known.
     let release = guard.release().await.unwrap_or(Release::Unknown);
     Ok(Done { value, release })
 }

@@ -1,4 +1,5 @@
-//! What every handle of a client has: the way to its background work, which ends with the last of them.
+//! What every handle of a client contains: the way to its background work, which ends with the last
+//! of these handles.
 
 use crate::base::error::Error;
 use crate::base::process;
@@ -15,7 +16,7 @@ use tokio::sync::oneshot;
 #[derive(Clone)]
 pub(crate) struct Session {
     context: Arc<Context>,
-    /// Ends the background work when the last handle goes.
+    /// Ends the background work when the last handle is dropped.
     _life: Arc<Life>,
 }
 
@@ -34,7 +35,7 @@ impl Session {
         &self.context
     }
 
-    /// Sleeps on the background thread: works where the caller has no runtime.
+    /// Sleeps on the background thread, which works even if the caller has no runtime.
     pub(crate) async fn sleep(&self, time: Duration) {
         struct Timer(tokio::task::JoinHandle<()>);
         impl Drop for Timer {
@@ -46,18 +47,19 @@ impl Session {
         let mut timer = Timer(runtime.spawn(async move {
             tokio::time::sleep(time).await;
         }));
-        // It fails when the background thread is gone: there is nothing to wait for then.
+        // This fails if the background thread is gone: there is nothing left to wait for.
         let _ = (&mut timer.0).await;
     }
 
-    /// Runs `work` on the background thread; once begun it goes on when the future is dropped.
+    /// Runs `work` on the background thread. Once started, it continues even if the future is
+    /// dropped.
     pub(crate) async fn on_background<T: Send + 'static>(
         &self,
         work: impl Future<Output = T> + Send + 'static,
     ) -> Result<T, Error> {
         let (done, result) = oneshot::channel();
         self.context.background()?.spawn(async move {
-            // Whoever asked may have gone.
+            // The caller may be gone.
             let _ = done.send(work.await);
         });
         result.await.map_err(|_| Error::closed())
@@ -67,8 +69,8 @@ impl Session {
 impl Drop for Life {
     fn drop(&mut self) {
         if self.context.origin.is_forked_child() {
-            // What the parent goes on to use: its sockets are registered with its event queue, which
-            // a forked child shares, so that even closing them would be felt there.
+            // The parent still uses this: its sockets are registered with its event queue, which a
+            // forked child shares, so that even closing them here would affect the parent.
             std::mem::forget((Arc::clone(&self.context), self.stop.take()));
             return;
         }

@@ -1,4 +1,4 @@
-//! What a look at a lock shows.
+//! What an inspection of a lock shows.
 
 use crate::api::session::Session;
 use crate::base::error::Error;
@@ -11,32 +11,32 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Waiters that are listed: a page. More would make the server and the reader busy for nothing.
+/// Waiters listed in one inspection: a page. More would only load the server and the reader.
 pub(crate) const LISTED_MAX: u32 = 1_000;
 
-/// Clients that are asked about in one look: enough for a person to read, and one small pipeline.
+/// Clients looked up in one inspection: enough for a person to read, and one small pipeline.
 const CLIENTS_MAX: usize = 100;
 
 /// The state of a lock at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LockStatus {
-    /// That moment, by the server's clock: what every `since` is to be compared with.
+    /// When that was, by the server's clock: compare every `since` with it.
     pub at: SystemTime,
     /// Who holds it.
     pub holder: Option<Holder>,
-    /// How long the holder's lease lasts without a renewal; `None` when free, or when somebody
-    /// took its TTL away.
+    /// How long the holder's lease lasts without a renewal; `None` if the lock is free, or if
+    /// somebody removed its TTL.
     pub ttl: Option<Duration>,
     /// The last fencing token of the lock.
     pub token: Option<FencingToken>,
     /// The first waiters, in order.
     pub queue: Vec<QueuedWaiter>,
-    /// How many wait altogether.
+    /// The length of the whole queue.
     pub queue_len: usize,
-    /// What the holder's client, and those of the listed waiters, say of themselves: the first 100
-    /// different ones. A client is missing that does not [announce](crate::Config::announce)
-    /// itself, was not heard for 90 s, or is foreign.
+    /// What the clients of the holder and of the listed waiters publish about themselves: the first
+    /// 100 different clients. A client is missing if it does not
+    /// [announce](crate::Config::announce) itself, was not heard from for 90 s, or is foreign.
     pub clients: BTreeMap<ClientId, ClientInfo>,
 }
 
@@ -46,13 +46,14 @@ pub struct LockStatus {
 pub struct Holder {
     /// Its id.
     pub owner: OwnerId,
-    /// How often it holds the lock.
+    /// How many times it holds the lock.
     pub count: u32,
     /// Whether it is a client of fairlock.
     pub ours: bool,
     /// Since when it holds the lock, by the server's clock: the time in its token. `None` for
-    /// foreign clients, and where the token is lost or ahead of the clock. After the clock was set
-    /// back tokens run ahead of it for as long; then this is later than the truth, never earlier.
+    /// foreign clients, and if the token is lost or ahead of the clock. After the clock was set
+    /// back, tokens run ahead of it for that long, and this time is later than the true one, never
+    /// earlier.
     pub since: Option<SystemTime>,
 }
 
@@ -60,21 +61,21 @@ pub struct Holder {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QueuedWaiter {
-    /// Its place: 1 is next.
+    /// Its place in the queue: 1 is next.
     pub place: usize,
     /// Its id.
     pub owner: OwnerId,
     /// Whether it is a client of fairlock.
     pub ours: bool,
-    /// Whether its heartbeats come in time; `None` for foreign clients, which have none.
+    /// Whether its heartbeats arrive in time; `None` for foreign clients, which send none.
     pub alive: Option<bool>,
     /// Since when it waits, by the server's clock: the time in its order number. A waiter that was
-    /// taken for dead and returned keeps its number. `None` for foreign clients, and where the
-    /// number is lost or ahead of the clock.
+    /// judged dead and returned keeps its number. `None` for foreign clients, and if the number is
+    /// lost or ahead of the clock.
     pub since: Option<SystemTime>,
 }
 
-/// Looks at the lock `name`, lists at most `limit` waiters, and asks who the clients are.
+/// Inspects the lock `name`, lists at most `limit` waiters, and looks up who the clients are.
 pub(crate) async fn inspect(
     session: &Session,
     name: LockName,
@@ -91,7 +92,7 @@ pub(crate) async fn inspect(
     Ok(status)
 }
 
-/// Looks at the lock `name`, and lists at most `limit` waiters.
+/// Inspects the lock `name`, and lists at most `limit` waiters.
 pub(crate) async fn look(
     session: &Session,
     name: LockName,
@@ -116,22 +117,22 @@ pub(crate) async fn look(
 }
 
 impl LockStatus {
-    /// Who `owner` is, as far as its client says.
+    /// What the client of `owner` publishes about itself.
     pub fn client(&self, owner: &OwnerId) -> Option<&ClientInfo> {
         self.clients.get(&owner.client()?)
     }
 
-    /// Whether the lock is held for the rest of a time in which its work was to be done
-    /// [once](crate::Client::once_owner), and has been done: the hold was
-    /// [left to the store](crate::Guard::detach_for) for longer than its lease is while the work goes on. It ends
-    /// after [`ttl`](Self::ttl). When no more is left than that lease it is not said any longer: the holder may as
-    /// well be at work, or have been killed.
+    /// Whether the lock stays held for the rest of a period because its work, to be done
+    /// [once](crate::Client::once_owner) in that period, is done: the hold was [left to the
+    /// store](crate::Guard::detach_for) for longer than the lease that applies while the work is
+    /// under way. It ends after [`ttl`](Self::ttl). Once no more than that lease is left, this is
+    /// `false`: the holder may as well be at work, or have been killed.
     pub fn is_done(&self) -> bool {
         let lease_ms = self.holder.as_ref().and_then(|holder| holder.owner.once_lease_ms());
         lease_ms.zip(self.ttl).is_some_and(|(lease, ttl)| ttl > Duration::from_millis(lease))
     }
 
-    /// The clients of ours that hold the lock or are listed, in this order.
+    /// Our clients that hold the lock or are listed, in this order.
     fn client_ids(&self) -> Vec<ClientId> {
         let owners = self.queue.iter().map(|waiter| &waiter.owner);
         let owners = self.holder.iter().map(|holder| &holder.owner).chain(owners);
@@ -175,8 +176,8 @@ impl LockStatus {
     }
 }
 
-/// The server time in a token or an order number, to the millisecond. A number that is ahead of the
-/// clock was counted on from another one, and says nothing about time.
+/// The server time in a token or an order number, to the millisecond. A number ahead of the clock
+/// was counted on from an earlier number, and says nothing about time.
 fn not_after(us: u64, now_ms: u64) -> Option<SystemTime> {
     let ms = us / 1_000;
     (ms <= now_ms).then(|| UNIX_EPOCH + Duration::from_millis(ms))
@@ -204,8 +205,8 @@ mod tests {
         LockStatus::new(seen, NOW_MS, &Rules::default())
     }
 
-    /// However long the queue is, one look asks about 100 clients: the holder's, and each of the
-    /// first in line once.
+    /// However long the queue is, one inspection looks up 100 clients: the holder's, and each of
+    /// the first in the queue once.
     #[test]
     fn the_first_hundred_clients_are_asked_about() {
         let owner = |client: u64, number| {
@@ -221,8 +222,8 @@ mod tests {
         assert_eq!(seen.client_ids(), expected);
     }
 
-    /// A time is claimed only where a number carries one: not for Java, whose fenced lock counts
-    /// from 1, and not while numbers run ahead of a clock that was set back.
+    /// A time is reported only if a number carries one: not for Java, whose fenced lock counts from
+    /// 1, and not while numbers run ahead of a clock that was set back.
     #[test]
     fn times_are_told_only_where_they_are_known() {
         let ours = OwnerId::ours(ClientId::from_random(1), 1).unwrap();

@@ -14,17 +14,17 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// Time until a waiter that is on its way back to its place is looked for again.
+/// How long to wait before looking again for a waiter that is returning to its place.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
-/// A place in the queue of a fair lock: what [`Lock::enqueue`](crate::Lock::enqueue) gives.
+/// A place in the queue of a fair lock; returned by [`Lock::enqueue`](crate::Lock::enqueue).
 ///
 /// The place is kept while the turn lives, whatever happens to the futures of its methods, so
-/// [`wait`](Self::wait) can be one branch of a `select!` loop. When its time comes the lock is
-/// held, and renewed as any other, for as long as the turn lives, even if nobody waits at that
-/// moment: [`max_hold`](crate::Lock::max_hold) bounds that.
+/// [`wait`](Self::wait) can be one branch of a `select!` loop. Once granted, the lock is held, and
+/// renewed like any other, for as long as the turn lives, even if nobody waits on it at that
+/// moment; [`max_hold`](crate::Lock::max_hold) limits that.
 ///
-/// Dropping the turn gives the place up in the background, or releases the lock.
+/// Dropping the turn gives up the place in the background, or releases the lock.
 /// [`leave`](Self::leave) waits until that is done.
 ///
 /// ```
@@ -57,7 +57,7 @@ pub struct Turn {
     name: LockName,
     owner: OwnerId,
     cleaned: oneshot::Receiver<Result<(), Error>>,
-    /// Last, so that it outlives what the others have to do.
+    /// Last, so that it outlives the clean-up of the other fields.
     session: Session,
 }
 
@@ -69,7 +69,7 @@ enum State {
 }
 
 impl Turn {
-    /// Waits until the request stands in the queue, or is answered otherwise.
+    /// Waits until the request is in the queue, or is answered otherwise.
     pub(crate) async fn enter(
         session: Session,
         name: LockName,
@@ -102,7 +102,7 @@ impl Turn {
         &self.name
     }
 
-    /// The owner id under which it waits.
+    /// The owner id under which this turn waits.
     pub fn owner(&self) -> &OwnerId {
         &self.owner
     }
@@ -110,9 +110,9 @@ impl Turn {
     /// Waits until the lock is held. The guard can be taken once.
     ///
     /// # Errors
-    /// The store's errors: see [`ErrorKind`]. [`Lost`](ErrorKind::Lost) when the lock was held, and
-    /// lost before anybody took the guard. Both are final, the place is gone then. `Misuse` when
-    /// the guard was taken before.
+    /// The store's errors: see [`ErrorKind`]. [`Lost`](ErrorKind::Lost) if the lock was granted,
+    /// and lost before the guard was taken. Both are final: the place is gone. `Misuse` if the
+    /// guard has already been taken.
     ///
     /// # Cancel safety
     /// Dropping the future changes nothing: the place, or the lock, is kept for the next call.
@@ -122,7 +122,7 @@ impl Turn {
             let result = requested.await;
             self.settle(result);
         }
-        // From here on nothing waits.
+        // From here on there is no await.
         match std::mem::replace(&mut self.state, State::Taken) {
             State::Granted(guard) => {
                 if guard.state() != GuardState::Lost {
@@ -143,13 +143,13 @@ impl Turn {
         }
     }
 
-    /// Waits for at most `time`; `None` when the lock was not granted by then. The place is kept.
+    /// Waits for at most `time`; `None` if the lock was not granted by then. The place is kept.
     ///
     /// # Errors
-    /// As [`wait`](Self::wait).
+    /// Those of [`wait`](Self::wait).
     ///
     /// # Cancel safety
-    /// As [`wait`](Self::wait).
+    /// Same as [`wait`](Self::wait).
     pub async fn wait_for(&mut self, time: Duration) -> Result<Option<Guard>, Error> {
         let session = self.session.clone();
         tokio::select! {
@@ -159,14 +159,14 @@ impl Turn {
         }
     }
 
-    /// How many wait in front of it, foreign clients included, and the holder not; 0 when it is
-    /// the first, or holds the lock.
+    /// How many waiters are in front, foreign clients included, the holder excluded; 0 if this turn
+    /// is the first, or holds the lock.
     ///
     /// # Errors
-    /// As [`wait`](Self::wait), without `Lost`.
+    /// Those of [`wait`](Self::wait), except `Lost`.
     ///
     /// # Cancel safety
-    /// As [`wait`](Self::wait).
+    /// Same as [`wait`](Self::wait).
     pub async fn position(&mut self) -> Result<usize, Error> {
         self.ensure_here()?;
         let until = self.session.context().store_deadline();
@@ -191,7 +191,8 @@ impl Turn {
             if let Some(ahead) = self.look().await? {
                 return Ok(ahead);
             }
-            // The grant is on its way here, or the waiter on its way back to its place.
+            // The grant is on its way to this client, or the waiter is on its way back to its
+            // place.
             if until.left().is_zero() {
                 let message = "the waiter is not in the queue, and did not return in time";
                 return Err(self.about(Error::new(ErrorKind::Unavailable, message)));
@@ -216,14 +217,14 @@ impl Turn {
         }
     }
 
-    /// Gives the place up, or the lock if it was granted; ready once the store has confirmed it.
+    /// Gives up the place, or the lock if it was granted; returns once the store has confirmed it.
     ///
     /// # Errors
-    /// [`Unknown`](ErrorKind::Unknown) when the store does not confirm within the store timeout,
-    /// or the store's refusal. What is left then ends by itself.
+    /// [`Unknown`](ErrorKind::Unknown) if the store does not confirm it within the store timeout,
+    /// or the store's refusal. What remains then ends by itself.
     ///
     /// # Cancel safety
-    /// Dropping the future, also before it is polled, gives the place up in the background.
+    /// Dropping the future, even before it is polled, gives up the place in the background.
     pub async fn leave(mut self) -> Result<(), Error> {
         self.ensure_here()?;
         let released = match std::mem::replace(&mut self.state, State::Taken) {
@@ -249,7 +250,7 @@ impl Turn {
         left.map_err(|error| self.about(error))
     }
 
-    /// Takes in what the driver has sent.
+    /// Takes over the driver's result.
     fn settle(&mut self, result: Result<Answered, oneshot::error::RecvError>) {
         self.state = match guard_of(result, &self.session) {
             Ok(guard) => State::Granted(guard),
@@ -257,7 +258,7 @@ impl Turn {
         };
     }
 
-    /// Checks that this is not a forked child, where nothing would ever come.
+    /// Fails in a forked child, where no answer would ever arrive.
     fn ensure_here(&self) -> Result<(), Error> {
         if self.session.context().is_forked_child() {
             return Err(self.about(Error::forked()));
@@ -273,7 +274,7 @@ impl Turn {
 impl Drop for Turn {
     fn drop(&mut self) {
         if self.session.context().is_forked_child() {
-            // The request is the parent's; closing the channel would wake its driver.
+            // The request belongs to the parent; closing the channel would wake its driver.
             std::mem::forget(std::mem::replace(&mut self.state, State::Taken));
         }
     }
@@ -286,7 +287,7 @@ fn guard_of(
     session: &Session,
 ) -> Result<Guard, Error> {
     let delivery = result.map_err(|_| Error::closed())??;
-    // The wait had no end, so only the client's end can have ended it.
+    // The wait had no deadline, so only the end of the client can have ended it.
     let hold = delivery.and_then(Delivery::accept).ok_or_else(Error::closed)?;
     Ok(Guard::new(hold, session.clone()))
 }

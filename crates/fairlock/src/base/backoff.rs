@@ -9,12 +9,12 @@ const FIRST: Duration = Duration::from_millis(20);
 /// Longest pause: a server that is back is found within this time.
 const LONGEST: Duration = Duration::from_secs(2);
 
-/// A connection that lived this long was a good one: start again with the first pause. Long enough
-/// that a client which loses every connection makes at most one a second, short enough that a
-/// second cut soon after an outage does not cost the outage's pause.
+/// After a connection that lived this long, pauses start again with the first one. Long enough that
+/// a client that loses every connection makes at most one a second, short enough that a second loss
+/// soon after an outage does not cost the outage's pause.
 const SETTLED: Duration = Duration::from_secs(1);
 
-/// Doubling pauses with jitter, so that a thousand clients do not come back in one instant.
+/// Doubling pauses with jitter, so that a thousand clients do not reconnect at the same instant.
 #[derive(Debug)]
 pub(crate) struct Backoff {
     pause: Duration,
@@ -27,14 +27,14 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    /// The next pause: between half of the present step and all of it.
+    /// The next pause: between half of the current step and all of it.
     pub(crate) fn next(&mut self) -> Duration {
         let step = self.pause;
         self.pause = (step * 2).min(LONGEST);
         step / 2 + jitter(step / 2)
     }
 
-    /// A connection lived for `lifetime`.
+    /// Notes that a connection lived for `lifetime`.
     pub(crate) fn settle(&mut self, lifetime: Duration) {
         if lifetime >= SETTLED {
             self.pause = FIRST;
@@ -42,15 +42,15 @@ impl Backoff {
     }
 }
 
-/// First pause between two looks at a lock whose holder tells nobody when it lets go: about half of
-/// what the clients that lock that way wait themselves (redis-py 100 ms).
+/// First pause between two polls of a lock whose holder notifies nobody of its release: about half
+/// of what clients that lock this way wait themselves (redis-py 100 ms).
 const POLL_FIRST: Duration = Duration::from_millis(50);
 
-/// Longest such pause: what a lock that was let go stands idle, and with it what a waiting client
-/// costs, four to eight calls a second.
+/// Longest such pause. It bounds how long a released lock is idle, and determines what a waiting
+/// client costs: four to eight calls a second.
 const POLL_LONGEST: Duration = Duration::from_millis(250);
 
-/// Growing pauses with jitter, for a lock that cannot be waited for otherwise.
+/// Growing pauses with jitter, for a lock that can only be polled.
 #[derive(Debug)]
 pub(crate) struct Poll {
     pause: Duration,
@@ -63,7 +63,7 @@ impl Default for Poll {
 }
 
 impl Poll {
-    /// The next pause: between half of the present step and all of it.
+    /// The next pause: between half of the current step and all of it.
     pub(crate) fn next(&mut self) -> Duration {
         let step = self.pause;
         self.pause = (step * 5 / 4).min(POLL_LONGEST);
@@ -73,7 +73,8 @@ impl Poll {
 
 /// A random time below `most`.
 pub(crate) fn jitter(most: Duration) -> Duration {
-    // Without randomness from the system (it has failed at start already) there is no jitter.
+    // Without randomness from the system there is no jitter, but then the client would not have
+    // started.
     let random = random_u32().unwrap_or(0);
     most.mul_f64(f64::from(random) / (f64::from(u32::MAX) + 1.0))
 }

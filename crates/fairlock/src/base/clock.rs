@@ -1,10 +1,11 @@
-//! The one clock of the library: time since boot, which no change of the wall clock moves and
-//! which goes on while the machine sleeps (Rust's `Instant` may stop then).
+//! The only clock of the library: time since boot, which changes of the wall clock do not affect
+//! and which continues while the machine sleeps (Rust's `Instant` may stop then).
 //!
-//! It stands still with the whole machine: a virtual machine that its hypervisor pauses, or that is restored from a
-//! snapshot. The wall clock is no help against that: it stands still as well, until something sets it, seconds
-//! later or never, and by then the guard has been relied on. What it would do is end every guard of a host
-//! whose clock is set forward for any other reason. So this is not promised (docs/guarantees.md), and tokens decide.
+//! It stops with the whole machine, when a hypervisor pauses a virtual machine or restores it from
+//! a snapshot. The wall clock does not help: it stops as well, until something sets it, seconds
+//! later or never, and by then the guard has been relied on. Using it would also end every guard of
+//! a host whose clock is set forward for any other reason. So validity across such a pause is not
+//! promised (docs/guarantees.md), and fencing tokens decide.
 
 use std::sync::Mutex;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -32,7 +33,8 @@ impl Moment {
         Self(since_boot)
     }
 
-    /// On Apple's systems this one counts while the machine sleeps; what Rust takes does not.
+    /// On Apple's systems this clock counts while the machine sleeps; the one that Rust uses does
+    /// not.
     #[cfg(target_vendor = "apple")]
     fn real_now() -> Self {
         let t = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
@@ -88,8 +90,8 @@ pub(crate) use virtual_time::follow as follow_tokio;
 #[cfg(all(test, feature = "_testkit"))]
 pub(crate) use virtual_time::start_at;
 
-/// Tokio's time, which tests can pause, in the runtimes of sandboxes and nowhere else: clients that
-/// run elsewhere in the process keep the real clock.
+/// Tokio's time, which tests can pause. Only the runtimes of sandboxes use it; clients elsewhere in
+/// the process keep the real clock.
 #[cfg(feature = "test-util")]
 mod virtual_time {
     use super::Moment;
@@ -107,12 +109,12 @@ mod virtual_time {
         /// The same moment on both clocks.
         tokio: Instant,
         ours: Moment,
-        /// What the wall clock showed then, where it is not the real one.
+        /// What the wall clock showed at that moment, if it is not the real one.
         #[cfg(all(test, feature = "_testkit"))]
         wall_ms: Option<u64>,
     }
 
-    /// From now on this thread follows tokio's time while it is in the present runtime.
+    /// Makes this thread follow tokio's time while it is in the current runtime.
     pub(crate) fn follow() {
         if now().is_none() {
             let (runtime, tokio) = (Handle::current().id(), Instant::now());
@@ -126,8 +128,8 @@ mod virtual_time {
         }
     }
 
-    /// The same, from an hour after boot on, and with the wall clock in tokio's time, too: nothing is left
-    /// of the real ones.
+    /// As [`follow`], but starts an hour after boot and also puts the wall clock on tokio's time:
+    /// neither real clock is used any more.
     #[cfg(all(test, feature = "_testkit"))]
     pub(crate) fn start_at(wall_ms: u64) {
         let (runtime, tokio) = (Handle::current().id(), Instant::now());
@@ -153,14 +155,15 @@ mod virtual_time {
 mod jump;
 pub(crate) use jump::Jump;
 
-/// What is known of a server's clock: its time in the last reply, and when that call was sent.
+/// What is known of a server's clock: the time in its last reply, and when that call was sent.
 #[derive(Debug, Default)]
 pub(crate) struct ServerClock(Mutex<Known>);
 
 #[derive(Debug, Default)]
 struct Known {
     last: Option<Reading>,
-    /// What jumps are seen by. It outlives a connection: the next one may lead to a clock that differs.
+    /// The reference for jumps. It outlives a connection: the next one may lead to a clock that
+    /// differs.
     anchor: Option<jump::Anchor>,
 }
 
@@ -171,8 +174,8 @@ struct Reading {
 }
 
 impl ServerClock {
-    /// Notes the server's time in the reply to a call that was sent at `sent`, as soon as it is there. Says whether
-    /// the clock has jumped since the replies before.
+    /// Notes the server's time in the reply to a call that was sent at `sent`; to be called as soon
+    /// as the reply arrives. Returns a jump of the clock since earlier replies.
     pub(crate) fn note(&self, sent: Moment, server_ms: u64) -> Option<Jump> {
         let mut known = lock(&self.0);
         if known.last.is_some_and(|r| sent < r.sent) {
@@ -182,13 +185,14 @@ impl ServerClock {
         jump::judge(&mut known.anchor, sent, server_ms, Moment::now)
     }
 
-    /// Another server, or the same one after a restart: what was known means nothing.
+    /// Forgets the clock: the next reply may come from another server, or from the same one after a
+    /// restart.
     pub(crate) fn forget(&self) {
         lock(&self.0).last = None;
     }
 
     /// The server's time now, to within a round trip and the difference of the clocks' rates.
-    /// Before the first reply this machine's wall clock has to do; a refusal corrects it.
+    /// Before the first reply, this machine's wall clock stands in; a refusal corrects it.
     pub(crate) fn now_ms(&self) -> u64 {
         match lock(&self.0).last {
             Some(r) => r.server_ms + Moment::now().since(r.sent).as_millis() as u64,
@@ -196,9 +200,10 @@ impl ServerClock {
         }
     }
 
-    /// The earliest local moment at which the server's clock can have shown `server_ms`, given
-    /// that a message with that time arrived at `arrived`. A message from before the last reply
-    /// gives an earlier moment, one from after it counts one percent less, for the clocks' rates.
+    /// The earliest local moment at which the server's clock can have shown `server_ms`, given that
+    /// a message with that time arrived at `arrived`. A message from before the last reply gives an
+    /// earlier moment. For one from after it, one percent of the time since that reply is
+    /// subtracted, for the clocks' rates.
     pub(crate) fn earliest(&self, server_ms: u64, arrived: Moment) -> Option<Moment> {
         let r = lock(&self.0).last?;
         let base = if server_ms >= r.server_ms {
@@ -215,8 +220,8 @@ impl ServerClock {
 #[path = "../../tests/inside/base/clock/suspended_tests.rs"]
 mod suspended_tests;
 
-/// Locks a mutex of ours. None is held across code that can panic, and the data is whole after
-/// every statement, so a poisoned one is as good as any.
+/// Locks a mutex of the library. None is held across code that can panic, and the data is
+/// consistent after every statement, so poisoning is ignored.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }

@@ -8,15 +8,15 @@ use std::sync::Arc;
 
 /// What went wrong, to which lock, and what to do about it.
 ///
-/// Match on [`kind`](Self::kind); the text is for people and carries no secret. Not getting a
-/// lock in time is no error, `try_lock` and `try_lock_for` say `None`.
+/// Match on [`kind`](Self::kind); the text is for people and carries no secret. Not getting a lock
+/// in time is no error: `try_lock` and `try_lock_for` return `None`.
 #[derive(Clone)]
 pub struct Error(Arc<Inner>);
 
 struct Inner {
     kind: ErrorKind,
     message: Cow<'static, str>,
-    /// The part of the message that another program has said, where that is known.
+    /// The part of the message that another program wrote, where that is known.
     outside: Option<Box<str>>,
     lock: Option<LockName>,
     owner: Option<OwnerId>,
@@ -30,12 +30,13 @@ struct Inner {
 pub enum ErrorKind {
     /// The caller's input cannot work: a bad name, lease, URL, setting. Nothing was sent.
     Misuse,
-    /// The server refuses the client (wrong password, missing permission, no client certificate that it
-    /// trusts), or the host store's file or folder is not this user's, read-only, or open to others.
+    /// The server refuses the client (wrong password, missing permission, no client certificate
+    /// that it trusts), or the host store's file or folder belongs to another user, is read-only,
+    /// or is open to others.
     Denied,
-    /// No encrypted connection came about: the server did not prove who it is, speaks no TLS or nothing
-    /// else, or a file with certificates or a key cannot be used. A login was not sent, unless the
-    /// connection was to be one without TLS.
+    /// No encrypted connection could be made: the server did not prove its identity, does not speak
+    /// TLS or speaks only TLS, or a file with certificates or a key cannot be used. No login was
+    /// sent, unless the connection was to be made without TLS.
     Tls,
     /// The store was not reached, or could not serve, within the store timeout. The request is
     /// certain to have no lasting effect: what it may have left is being taken back.
@@ -43,16 +44,16 @@ pub enum ErrorKind {
     /// The request was sent and its outcome is not known. What it may have left is being taken
     /// back in the background, and ends by itself with its lease.
     Unknown,
-    /// The lock is not held any more, or its validity has run out.
+    /// The lock is no longer held, or its validity has run out.
     Lost,
     /// The explicit lease was over before the lock could be handed to the caller, twice.
     LeaseTooShort,
-    /// A key of the lock holds something that is no lock: a wrong type, no number, an application's data.
-    /// Nothing of it was changed.
+    /// A key of the lock holds something that is not a lock: a wrong type, a value that is not a
+    /// number, an application's data. It was not changed.
     WrongType,
     /// The server's reply does not fit the protocol: another program uses these keys, a proxy
-    /// rewrites replies, or there is a bug. The host store's file is damaged, of another program, or
-    /// written by a newer version.
+    /// rewrites replies, or there is a bug. The host store's file is damaged, belongs to another
+    /// program, or was written by a newer version.
     Protocol,
     /// The client was shut down.
     Closed,
@@ -87,7 +88,7 @@ impl Error {
         Self::new(ErrorKind::Closed, "the client was shut down; connect a new client")
     }
 
-    /// A reply that no server gives to what it was asked.
+    /// A reply that does not belong to the operation that was sent.
     #[cold]
     pub(crate) fn mismatch() -> Self {
         let message = "the server's reply belongs to another operation: does anything between here \
@@ -120,20 +121,21 @@ impl Error {
         self.change(|inner| inner.lock = Some(lock.clone()))
     }
 
-    /// Says which server it was.
+    /// Names the server that it is about.
     #[cfg(feature = "redis")]
     pub(crate) fn at(self, place: impl fmt::Display) -> Self {
         self.change(|inner| inner.message = format!("{place}: {}", inner.message).into())
     }
 
-    /// Says which part of the message another program has said; none, where it is empty.
+    /// Marks the part of the message that another program wrote; none if `outside` is empty.
     #[cfg(feature = "redis")]
     pub(crate) fn quoting(self, outside: &str) -> Self {
         self.change(|inner| inner.outside = Some(outside.into()))
     }
 
-    /// Takes a secret out of the text: a server may repeat what it was told. Our own words stay, a password may be one
-    /// of them; where it is not known which those are, all is searched.
+    /// Removes a secret from the text, because a server may repeat what it was sent. The library's
+    /// own words stay, even if the password is one of them; if it is not known which words those
+    /// are, the whole text is searched.
     #[cfg(feature = "redis")]
     pub(crate) fn without(self, secret: &str) -> Self {
         let said = self.0.outside.as_deref().unwrap_or(&self.0.message);
@@ -160,7 +162,7 @@ impl Error {
         self.change(|inner| inner.lost_reason = Some(reason))
     }
 
-    /// The class of this error.
+    /// The kind of this error.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
@@ -170,7 +172,7 @@ impl Error {
         self.0.lock.as_ref()
     }
 
-    /// The owner that asked.
+    /// The owner that made the request.
     pub fn owner(&self) -> Option<&OwnerId> {
         self.0.owner.as_ref()
     }
@@ -180,7 +182,7 @@ impl Error {
         self.0.holder.as_ref()
     }
 
-    /// Why the lock was lost, where the error says [`Lost`](ErrorKind::Lost) of a hold.
+    /// Why the lock was lost, if the error is the [`Lost`](ErrorKind::Lost) of a hold.
     pub fn lost_reason(&self) -> Option<LostReason> {
         self.0.lost_reason
     }
@@ -220,7 +222,8 @@ impl From<fairlock_core::IdError> for Error {
 mod tests {
     use super::*;
 
-    /// D40: a password that is a word of ours was masked there: "*** Sentinel names a master".
+    /// D40: a password that is also a word of the library's message was masked there: "*** Sentinel
+    /// names a master".
     #[test]
     #[cfg(feature = "redis")]
     fn d40_a_password_is_masked_where_others_have_said_it() {
@@ -228,9 +231,9 @@ mod tests {
         let quoted = error().quoting("no such user no").at("no Sentinel").without("no");
         assert_eq!(quoted.to_string(), "no Sentinel: no way: the server says: *** such user ***");
         assert_eq!(quoted.without("no").to_string().matches("***").count(), 2, "once is enough");
-        // Nobody has said anything.
+        // No other program has written anything.
         assert_eq!(error().quoting("").without("no").to_string(), error().to_string());
-        // Where that is not known, rather too much than too little.
+        // Where that is not known, better too much than too little.
         assert!(!error().without("no").to_string().contains("no"));
         assert_eq!(error().without("").to_string(), error().to_string());
     }

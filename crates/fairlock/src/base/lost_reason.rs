@@ -4,27 +4,29 @@ use std::fmt;
 
 /// Why a lock was lost: see [`Guard::lost_reason`](crate::Guard::lost_reason).
 ///
-/// It is the first thing that this client noticed, and for people and logs: what has to be done about a lost
-/// lock is the same whatever the reason.
+/// It is the first reason that this client noticed, meant for people and logs: what to do about a
+/// lost lock is the same whatever the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LostReason {
-    /// Its lease ran out: an explicit one, or one that was not renewed in time because the process or
-    /// the machine stood still.
+    /// Its lease ran out: an explicit lease, or one that was not renewed in time because the
+    /// process or the machine stood still.
     Expired,
     /// Its lease ran out while the store did not answer the renewals.
     Unreachable,
     /// Its [longest hold](crate::Lock::max_hold) is over.
     MaxHold,
-    /// [`force_unlock`](crate::Lock::force_unlock), or the command `fairlock unlock --force`, took it away.
-    /// Seen only where its message has arrived; otherwise it is one of the next two.
+    /// [`force_unlock`](crate::Lock::force_unlock), or the command `fairlock unlock --force`, took
+    /// it away. Reported only if the message about it has arrived; otherwise the reason is one of
+    /// the next two.
     Forced,
-    /// The store says that somebody else holds the lock, or that this owner does by another request. It was
-    /// taken away by a client that tells nobody (Java's `forceUnlock`, an operator with `DEL`), or the store
-    /// has lost it, and the next one has it already.
+    /// The store says that somebody else holds the lock, or that this owner does through another
+    /// request. It was taken away by a client that notifies nobody (Java's `forceUnlock`, an
+    /// operator with `DEL`), or the store has lost it and somebody else has acquired it since.
     Replaced,
-    /// The store knows nothing of the hold, and nobody else has the lock: its data were lost (a restart, a
-    /// failover, eviction, a flush), or the lock was taken away by a client that tells nobody.
+    /// The store does not know the hold, and nobody else has the lock: its data were lost (a
+    /// restart, a failover, eviction, a flush), or the lock was taken away by a client that
+    /// notifies nobody.
     DataLost,
     /// This is a forked child's copy: the lock is the parent's.
     Forked,

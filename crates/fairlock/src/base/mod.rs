@@ -1,4 +1,4 @@
-//! What everything else stands on: time, errors, randomness, processes.
+//! The foundation: time, errors, randomness, processes.
 
 pub(crate) mod backoff;
 pub(crate) mod clock;

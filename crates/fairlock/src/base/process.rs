@@ -1,13 +1,14 @@
-//! The process and the thread that code runs in: what changes with `fork()`, and which thread this is.
+//! The process and the thread that code runs in: whether it is a forked child, and which thread it
+//! is.
 
 use std::cell::Cell;
 
 /// The process in which something was made.
 ///
-/// A child of `fork()` has copies of all clients and guards, but not the threads behind them; their
-/// mutexes may be locked for ever, and their connections are the parent's as well. So there nothing
-/// of them may be used, not even dropped. Process ids differ between parent and child, unless the
-/// child begins a namespace of process ids in which it has the same one by chance.
+/// A child of `fork()` has copies of all clients and guards, but not the threads behind them. Their
+/// mutexes may be locked for ever, and their connections are shared with the parent, so the child
+/// must neither use nor drop them. Process ids differ between parent and child, unless the child
+/// starts a PID namespace in which it has the same id by chance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Origin(u32);
 
@@ -16,7 +17,7 @@ impl Origin {
         Self(std::process::id())
     }
 
-    /// Whether this is a child that has only a copy. A system call, about 0.1 us.
+    /// Whether this is a forked child, which has only a copy. Costs a system call, about 0.1 us.
     pub(crate) fn is_forked_child(self) -> bool {
         self != Self::here()
     }
@@ -27,7 +28,7 @@ thread_local! {
     static IN_BACKGROUND: Cell<bool> = const { Cell::new(false) };
 }
 
-/// This thread is the background thread of a client from now on.
+/// Marks this thread as the background thread of a client.
 pub(crate) fn enter_background() {
     IN_BACKGROUND.set(true);
 }
@@ -37,7 +38,7 @@ pub(crate) fn in_background() -> bool {
     IN_BACKGROUND.get()
 }
 
-/// Whether this is the thread that runs `main`, as far as that can be told.
+/// Whether this is the thread that runs `main`, as far as the platform tells.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(crate) fn is_main_thread() -> bool {
     rustix::thread::gettid() == rustix::process::getpid()
@@ -45,6 +46,6 @@ pub(crate) fn is_main_thread() -> bool {
 
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 pub(crate) fn is_main_thread() -> bool {
-    // No thread's name can be trusted while it ends.
+    // A thread's name cannot be trusted while the thread ends.
     false
 }

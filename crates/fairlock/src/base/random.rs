@@ -1,12 +1,13 @@
-//! Random numbers from the operating system, and the request ids that are made of them.
+//! Random numbers from the operating system, and request ids made of them.
 
 use crate::base::clock::lock;
 use crate::base::error::{Error, ErrorKind};
 use fairlock_core::RequestId;
 use std::sync::Mutex;
 
-/// Request ids that are drawn at once. A call for 16 bytes takes a tenth of what a store in this process
-/// needs for a lock and its release; one for 64 times as many takes ten times as long.
+/// Request ids that are drawn at once. A call for 16 bytes takes a tenth of the time that a store
+/// in this process needs for a lock and its release; a call for 64 times as many takes ten times as
+/// long.
 const AT_ONCE: usize = 64;
 
 const ID_BYTES: usize = 16;
@@ -25,8 +26,8 @@ pub(crate) fn random_u32() -> Result<u32, Error> {
     Ok(u32::from_le_bytes(bytes))
 }
 
-/// The only place where chance comes in. All else is decided in the order of the code: `select!` is biased,
-/// and what is gone through is not in the order of a hash. So a simulated run can be repeated.
+/// The only source of chance. Everything else is deterministic: `select!` is biased, and nothing is
+/// iterated in hash order. So a simulated run can be repeated.
 fn fill(bytes: &mut [u8]) -> Result<(), Error> {
     #[cfg(all(test, feature = "_testkit"))]
     if seeded::fill(bytes) {
@@ -40,16 +41,16 @@ fn fill(bytes: &mut [u8]) -> Result<(), Error> {
     })
 }
 
-/// The request ids of one client: 128 random bits each, drawn some at once and handed out once.
+/// The request ids of one client: 128 random bits each, drawn in batches, each handed out once.
 ///
-/// A forked child's copy would hand out the parent's again. It is asked in none: there clients
-/// refuse every call, except where the store is inside the process, and was copied as well.
+/// A forked child's copy would hand out the parent's ids again. It is never asked: in a child,
+/// clients refuse every call, unless the store is inside the process and was copied as well.
 #[derive(Default)]
 pub(crate) struct Requests(Mutex<Drawn>);
 
 struct Drawn {
     bits: [u128; AT_ONCE],
-    /// How many of them nobody has got yet: the first ones.
+    /// How many are not handed out yet: the first ones.
     left: usize,
 }
 
@@ -75,7 +76,7 @@ impl Requests {
         }
         drawn.left -= 1;
         let at = drawn.left;
-        // What is in use somewhere does not lie about here.
+        // Ids in use are not kept here.
         Ok(std::mem::take(&mut drawn.bits[at]))
     }
 }
@@ -88,10 +89,11 @@ pub(crate) mod seeded;
 mod tests {
     use super::*;
 
-    /// F89. A million draws without a repeat: with fewer than 2^36 different values there would be one
-    /// (a chance below e^-7 of none). Each of the 128 bits is set in half of them, to within six
-    /// standard deviations, so none is fixed. That ten million ids of 122 such bits repeat with a
-    /// chance below 10^-23 is arithmetic; a test of it could not run long enough to fail.
+    /// F89. A million draws without a repeat: with fewer than 2^36 different values there would be
+    /// one (the chance of none is below e^-7). Each of the 128 bits is set in half of the draws, to
+    /// within six standard deviations, so none is fixed. That ten million ids of 122 such bits
+    /// repeat with a chance below 10^-23 is arithmetic; a test of it could not run long enough to
+    /// fail.
     fn judge(mut all: Vec<u128>) {
         let looked_at = all.iter().step_by(10).count() as f64;
         let mut set = [0_u32; 128];
@@ -110,7 +112,7 @@ mod tests {
         assert_eq!(repeats, 0);
     }
 
-    /// A million, by four threads at the same time.
+    /// Draws a million, on four threads at the same time.
     fn draw_all(draw: impl Fn() -> Result<u128, Error> + Sync) -> Vec<u128> {
         const EACH: usize = 250_000;
         std::thread::scope(|scope| {

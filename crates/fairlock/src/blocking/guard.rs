@@ -14,12 +14,12 @@ use std::time::Duration;
 
 /// Holds a lock until it is released or dropped, or the lock is lost.
 ///
-/// It stays on the thread that took the lock (it is not `Send`), because that thread is the
-/// owner: elsewhere it would hold a lock that its own thread can still enter. Other threads may look
-/// at it (it is `Sync`), for instance in `std::thread::scope`.
+/// It stays on the thread that took the lock (it is not `Send`), because that thread is the owner:
+/// on another thread it would hold a lock that its owner can still enter. Other threads may read it
+/// (it is `Sync`), for instance in `std::thread::scope`.
 ///
-/// Dropping it releases the lock in the background and never waits: in a task, in the destructor of a
-/// thread-local, at the end of `main`.
+/// Dropping it releases the lock in the background and never waits: in a task, in the destructor of
+/// a thread-local, at the end of `main`.
 ///
 /// ```compile_fail,E0277
 /// # let client = fairlock::blocking::Client::connect("memory:").unwrap();
@@ -29,7 +29,7 @@ use std::time::Duration;
 #[must_use = "the lock is released as soon as the guard is dropped"]
 pub struct Guard {
     inner: crate::Guard,
-    /// Stays on its thread, as the guard of a mutex does.
+    /// Keeps the guard on its thread, like the guard of a mutex.
     _on_thread: PhantomData<MutexGuard<'static, ()>>,
 }
 
@@ -43,13 +43,13 @@ impl Guard {
         self.inner
     }
 
-    /// The fencing token: larger than every token granted before on this lock. The same for all
+    /// The fencing token: larger than every token granted before on this lock, and the same for all
     /// guards of one hold.
     pub fn token(&self) -> FencingToken {
         self.inner.token()
     }
 
-    /// The owner id, as it stands in the lock's key.
+    /// The owner id, as it is written in the lock's key.
     pub fn owner(&self) -> &OwnerId {
         self.inner.owner()
     }
@@ -59,7 +59,7 @@ impl Guard {
         self.inner.name()
     }
 
-    /// How many guards of this hold there are: how often its owner has entered the lock.
+    /// The hold count: how many guards this hold has, one for each time its owner entered the lock.
     pub fn hold_count(&self) -> u32 {
         self.inner.hold_count()
     }
@@ -70,7 +70,7 @@ impl Guard {
         self.inner.remaining()
     }
 
-    /// The whole lease: the explicit one, or what each renewal gives.
+    /// The whole lease: the explicit one, or what each renewal grants.
     pub fn lease(&self) -> Duration {
         self.inner.lease()
     }
@@ -80,7 +80,7 @@ impl Guard {
         self.inner.state()
     }
 
-    /// Why the lock was lost; `None` while it is not. No I/O.
+    /// Why the lock was lost; `None` if it is not lost. No I/O.
     pub fn lost_reason(&self) -> Option<LostReason> {
         self.inner.lost_reason()
     }
@@ -93,7 +93,7 @@ impl Guard {
         self.inner.ensure_valid()
     }
 
-    /// Waits until the state is another one than `from`.
+    /// Waits for a state other than `from`.
     ///
     /// # Errors
     /// [`Misuse`](crate::ErrorKind::Misuse) on a runtime's thread.
@@ -114,8 +114,8 @@ impl Guard {
     /// [`Guard::detach`](crate::Guard::detach) of the async API.
     ///
     /// # Errors
-    /// As there, and [`Misuse`](crate::ErrorKind::Misuse) on a runtime's thread. After any of them
-    /// this guard is released, as if it had been dropped.
+    /// Those of the async function, and [`Misuse`](crate::ErrorKind::Misuse) on a runtime's thread.
+    /// After any of them this guard is released, as if it had been dropped.
     pub fn detach(self) -> Result<Detached, Error> {
         wait::until_ready(self.inner.detach())
     }
@@ -124,18 +124,18 @@ impl Guard {
     /// [`Guard::detach_for`](crate::Guard::detach_for) of the async API.
     ///
     /// # Errors
-    /// As there, and [`Misuse`](crate::ErrorKind::Misuse) on a runtime's thread. After any of them
-    /// this guard is released, as if it had been dropped.
+    /// Those of the async function, and [`Misuse`](crate::ErrorKind::Misuse) on a runtime's thread.
+    /// After any of them this guard is released, as if it had been dropped.
     pub fn detach_for(self, time: Duration) -> Result<Detached, Error> {
         wait::until_ready(self.inner.detach_for(time))
     }
 
-    /// Releases this guard and says what came of it: see
-    /// [`Guard::release`](crate::Guard::release) of the async API.
+    /// Releases this guard and returns the outcome: see [`Guard::release`](crate::Guard::release)
+    /// of the async API.
     ///
     /// # Errors
-    /// [`Misuse`](crate::ErrorKind::Misuse) on a runtime's thread: the lock is released in the
-    /// background then.
+    /// [`Misuse`](crate::ErrorKind::Misuse) on a runtime's thread; the lock is then released in the
+    /// background.
     pub fn release(self) -> Result<Release, Error> {
         wait::until_ready(self.inner.release())
     }

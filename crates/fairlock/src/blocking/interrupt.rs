@@ -4,21 +4,22 @@ use std::fmt;
 use std::sync::Arc;
 use tokio::sync::watch;
 
-/// Ends waits for a lock from any thread, like `Thread.interrupt()` in Java. All clones are the same
-/// switch.
+/// Ends waits for a lock from any thread, like `Thread.interrupt()` in Java. All clones are the
+/// same switch.
 ///
-/// It is given to a lock with [`Lock::interruptible`](super::Lock::interruptible). From
-/// [`interrupt`](Self::interrupt) on, until [`clear`](Self::clear),
-/// - every `lock`, `try_lock`, `try_lock_for` and `enqueue` that waits through such a lock ends at once with
-///   [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted), and its waiter leaves the queue:
-///   the thread does not wait for that, it takes half a round trip;
-/// - every such call that begins ends in the same way, before anything is sent, also when the
-///   lock is free.
+/// Pass it to a lock with [`Lock::interruptible`](super::Lock::interruptible). From
+/// [`interrupt`](Self::interrupt) until [`clear`](Self::clear),
+/// - every `lock`, `try_lock`, `try_lock_for` and `enqueue` that is waiting through such a lock
+///   ends at once with [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted). Its waiter leaves
+///   the queue, which takes half a round trip; the thread does not wait for that;
+/// - every such call that starts ends in the same way, before anything is sent, even if the lock is
+///   free.
 ///
-/// Unlike in Java the switch stays on when it has ended a wait, since several threads may wait
-/// through it. A [`Turn`](super::Turn) keeps its place when its wait is interrupted. A grant that arrives in the same moment is not thrown away: that call returns its
-/// guard, and the next one is interrupted. Guards, releases and re-entries by
-/// [`Guard::reenter`](super::Guard::reenter) are not affected.
+/// Unlike in Java, the switch stays on after it has ended a wait, because several threads may wait
+/// through it. A [`Turn`](super::Turn) keeps its place when its wait is interrupted. A grant that
+/// arrives at the same moment is not discarded: that call returns its guard, and the next one is
+/// interrupted. Guards, releases and re-entries by [`Guard::reenter`](super::Guard::reenter) are
+/// not affected.
 ///
 /// ```
 /// use fairlock::ErrorKind;
@@ -49,22 +50,22 @@ impl Interrupt {
         Self::default()
     }
 
-    /// Ends the waits that run, and those that begin from now on.
+    /// Ends the waits under way, and those that start from now on.
     pub fn interrupt(&self) {
         self.on.send_replace(true);
     }
 
-    /// Lets waits begin again. Says whether it had been interrupted.
+    /// Lets waits start again. Returns whether the switch was on.
     pub fn clear(&self) -> bool {
         self.on.send_replace(false)
     }
 
-    /// Whether waits that begin now end at once.
+    /// Whether a wait that starts now ends at once.
     pub fn is_interrupted(&self) -> bool {
         *self.on.borrow()
     }
 
-    /// Resolves at the next moment in which it is on.
+    /// Resolves as soon as the switch is on.
     pub(super) async fn requested(&self) {
         let mut on = self.on.subscribe();
         // The sender lives in `self`, so the wait cannot fail.

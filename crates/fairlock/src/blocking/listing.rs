@@ -4,7 +4,7 @@ use super::wait;
 use crate::base::error::Error;
 use crate::store::entry::LockEntry;
 
-/// A walk through the locks of a store: see [`Locks`](crate::Locks) of the async API.
+/// Iterates over the locks of a store: see [`Locks`](crate::Locks) of the async API.
 #[derive(Debug)]
 #[must_use = "nothing is asked before `next_page`"]
 pub struct Locks {
@@ -16,21 +16,22 @@ impl Locks {
         Self { inner }
     }
 
-    /// Looks at so many keys a second at most: see
+    /// Sets the maximum pace in keys a second: see
     /// [`keys_per_second`](crate::Locks::keys_per_second) of the async API.
     pub fn keys_per_second(self, keys: u32) -> Self {
         Self { inner: self.inner.keys_per_second(keys) }
     }
 
-    /// The pace in keys a second, where the store is searched for locks.
+    /// The pace in keys a second; `None` if the store need not be searched for locks.
     pub fn pace(&self) -> Option<u32> {
         self.inner.pace()
     }
 
-    /// The next locks; none, if this step has found none; `None` at the end. Waits as the pace demands.
+    /// The next locks: an empty page if this step found none, `None` at the end. Waits as the pace
+    /// requires.
     ///
     /// # Errors
-    /// As [`next_page`](crate::Locks::next_page) of the async API, and
+    /// Those of [`next_page`](crate::Locks::next_page) of the async API, and
     /// [`Misuse`](crate::ErrorKind::Misuse) on a runtime's thread.
     pub fn next_page(&mut self) -> Result<Option<Vec<LockEntry>>, Error> {
         wait::until_ready(self.inner.next_page())

@@ -9,15 +9,15 @@ use crate::base::error::Error;
 use fairlock_core::Kind;
 use std::time::Duration;
 
-/// A lock by name. Cheap to make and to clone; nothing happens on the store until it is used.
+/// A lock by name. Cheap to create and to clone; nothing happens on the store until it is used.
 ///
-/// The calling thread owns what it takes, and may take it again: see the
-/// [module's documentation](super).
+/// The calling thread owns the locks that it takes, and may take them again: see the [module's
+/// documentation](super).
 #[derive(Clone, Debug)]
 pub struct Lock {
     client: Client,
     inner: crate::Lock,
-    /// It was given an owner, so it is not the thread.
+    /// An explicit owner was set, so the calling thread is not the owner.
     is_owned: bool,
     interrupt: Option<Interrupt>,
 }
@@ -41,7 +41,7 @@ impl Lock {
         Self { inner: self.inner.max_hold(most), ..self }
     }
 
-    /// The same lock, taken by `owner` and not by the calling thread.
+    /// The same lock, requested by `owner` instead of the calling thread.
     ///
     /// An owner of another client is an error of the next call.
     #[must_use]
@@ -49,7 +49,7 @@ impl Lock {
         Self { inner: self.inner.owned_by(owner), is_owned: true, ..self }
     }
 
-    /// The same lock, whose waits `interrupt` ends.
+    /// The same lock, with waits that `interrupt` can end.
     #[must_use]
     pub fn interruptible(self, interrupt: &Interrupt) -> Self {
         Self { interrupt: Some(interrupt.clone()), ..self }
@@ -74,7 +74,7 @@ impl Lock {
     /// Takes the lock if it is free and nobody waits for it, or enters it again.
     ///
     /// # Errors
-    /// As [`lock`](Self::lock).
+    /// Those of [`lock`](Self::lock).
     pub fn try_lock(&self) -> Result<Option<Guard>, Error> {
         let lock = self.of_caller()?;
         Ok(self.wait(&lock, lock.try_lock())?.map(Guard::new))
@@ -83,36 +83,37 @@ impl Lock {
     /// Waits for its turn for at most `wait`; zero is [`try_lock`](Self::try_lock).
     ///
     /// # Errors
-    /// As [`lock`](Self::lock).
+    /// Those of [`lock`](Self::lock).
     pub fn try_lock_for(&self, wait: Duration) -> Result<Option<Guard>, Error> {
         let lock = self.of_caller()?;
         Ok(self.wait(&lock, lock.try_lock_for(wait))?.map(Guard::new))
     }
 
-    /// Takes a place in the queue of a fair lock, and keeps it in the [`Turn`]. Waits only until the
-    /// place is taken; while another request of the same owner waits, for that.
+    /// Joins the queue of a fair lock and returns the place as a [`Turn`]. Waits only until the
+    /// place is taken; if another request of the same owner is waiting, for that request first.
     ///
     /// # Errors
-    /// As [`lock`](Self::lock), and [`Misuse`](crate::ErrorKind::Misuse) for another kind of lock.
+    /// Those of [`lock`](Self::lock), and [`Misuse`](crate::ErrorKind::Misuse) for another kind of
+    /// lock.
     pub fn enqueue(&self) -> Result<Turn, Error> {
         let lock = self.of_caller()?;
         let turn = self.wait(&lock, lock.enqueue())?;
         Ok(Turn::new(turn, self.interrupt.clone()))
     }
 
-    /// Waits for its turn, runs `work`, and releases the lock, also when `work` panics.
+    /// Waits for its turn, runs `work`, and releases the lock, even if `work` panics.
     ///
-    /// A thread cannot be stopped from outside, so `work` goes on when the lock is lost, unlike a
-    /// future in [`Lock::with`](crate::Lock::with) of the async API. It should look at
-    /// [`ensure_valid`](Held::ensure_valid) before each effect, and pass the
-    /// [`token`](Held::token) to what it writes to. Its value is returned whatever came of the
-    /// release.
+    /// A thread cannot be stopped from outside, so `work` continues when the lock is lost, unlike a
+    /// future in [`Lock::with`](crate::Lock::with) of the async API. It should check
+    /// [`ensure_valid`](Held::ensure_valid) before each effect, and pass the [`token`](Held::token)
+    /// to the resource that it writes to. Its value is returned whether or not the release
+    /// succeeded.
     ///
     /// # Errors
-    /// As [`lock`](Self::lock); `work` did not run then.
+    /// Those of [`lock`](Self::lock); `work` was not run in that case.
     pub fn with<T>(&self, work: impl FnOnce(Held) -> T) -> Result<Done<T>, Error> {
         let guard = self.lock()?.into_async();
-        // Nothing interrupts this: the value is worth more.
+        // Not interruptible: the value matters more.
         wait::until_ready(scoped::run(guard, |held| async move { work(held) }))
     }
 
@@ -127,7 +128,7 @@ impl Lock {
     /// Who holds the lock.
     ///
     /// # Errors
-    /// As [`is_locked`](Self::is_locked).
+    /// Those of [`is_locked`](Self::is_locked).
     pub fn holder(&self) -> Result<Option<Holder>, Error> {
         wait::until_ready(self.inner.holder())
     }
@@ -135,37 +136,37 @@ impl Lock {
     /// How long the holder's lease lasts without a renewal; `None` when the lock is free.
     ///
     /// # Errors
-    /// As [`is_locked`](Self::is_locked).
+    /// Those of [`is_locked`](Self::is_locked).
     pub fn remaining_ttl(&self) -> Result<Option<Duration>, Error> {
         wait::until_ready(self.inner.remaining_ttl())
     }
 
-    /// Who holds the lock and who waits; the first 1 000 waiters are listed.
+    /// Who holds the lock and who waits. The first 1 000 waiters are listed.
     ///
     /// # Errors
-    /// As [`is_locked`](Self::is_locked).
+    /// Those of [`is_locked`](Self::is_locked).
     pub fn inspect(&self) -> Result<LockStatus, Error> {
         wait::until_ready(self.inner.inspect())
     }
 
-    /// The same with a shorter list, of at most `waiters` of the first in line.
+    /// Like [`inspect`](Self::inspect) with a shorter list: the first `waiters` in the queue.
     ///
     /// # Errors
-    /// As [`is_locked`](Self::is_locked).
+    /// Those of [`is_locked`](Self::is_locked).
     pub fn inspect_first(&self, waiters: usize) -> Result<LockStatus, Error> {
         wait::until_ready(self.inner.inspect_first(waiters))
     }
 
-    /// Takes the lock away from whoever holds it, and hands it to the next waiter: see
+    /// Takes the lock away from its holder and hands it to the next waiter: see
     /// [`Lock::force_unlock`](crate::Lock::force_unlock) of the async API.
     ///
     /// # Errors
-    /// As there, and [`Misuse`](crate::ErrorKind::Misuse) on a runtime's thread.
+    /// Those of the async function, and [`Misuse`](crate::ErrorKind::Misuse) on a runtime's thread.
     pub fn force_unlock(&self) -> Result<bool, Error> {
         wait::until_ready(self.inner.force_unlock())
     }
 
-    /// The lock as the calling thread asks for it.
+    /// The lock with the calling thread as its owner, unless an owner was set.
     fn of_caller(&self) -> Result<crate::Lock, Error> {
         if self.is_owned {
             return Ok(self.inner.clone());

@@ -1,7 +1,7 @@
 //! The same locks for code without `async`: threads own them, as in Java.
 //!
-//! Everything here is a thin layer over the same client: its background thread does the work, and
-//! a call that waits parks the calling thread. No runtime is needed.
+//! This module is a thin layer over the same client: its background thread does the work, and a
+//! call that waits parks the calling thread. No runtime is needed.
 //!
 //! ```
 //! use fairlock::blocking::Client;
@@ -29,27 +29,27 @@
 //!
 //! # Who owns a lock
 //! The calling thread does, as with Java's `ReentrantLock`: for each client a thread has one
-//! [`Owner`], made at its first `lock()` and gone with the thread. While it holds a lock, further
-//! requests of the same thread enter it once more; what [`Owner`] says about that holds here too.
-//! A [`Guard`] therefore stays on its thread (it is not `Send`): on another one it would hold a lock
-//! that the first thread could still enter. [`Lock::owned_by`] replaces the thread by an
-//! owner of your own, for instance for a job that many threads work on.
+//! [`Owner`], created at its first `lock()` and gone with the thread. While it holds a lock,
+//! further requests of the same thread enter it once more; what [`Owner`] documents applies here
+//! too. A [`Guard`] therefore stays on its thread (it is not `Send`): on another one it would hold
+//! a lock that the first thread could still enter. [`Lock::owned_by`] replaces the thread by an
+//! explicit owner, for instance for a job that many threads work on.
 //!
 //! # Interrupts
-//! A thread that waits for its turn can be woken by another one: see [`Interrupt`].
+//! Another thread can end the wait of a thread: see [`Interrupt`].
 //!
 //! # Not on a runtime's thread
-//! A call that waits would stop all other tasks of the thread that it parks. If one of these holds
-//! the lock, that is a deadlock. So every call that may wait is
-//! [`ErrorKind::Misuse`](crate::ErrorKind::Misuse) inside of a task of tokio, or of `block_on`,
-//! before anything is sent. What to do: use the async API, or go through
-//! `tokio::task::spawn_blocking` (or `block_in_place`), where everything here works. Dropping a
-//! guard never waits, and is right everywhere.
+//! A call that waits parks its thread, and with it all other tasks of that thread. If one of these
+//! holds the lock, that is a deadlock. So every call that may wait fails with
+//! [`ErrorKind::Misuse`](crate::ErrorKind::Misuse) inside a task of tokio, or of `block_on`, before
+//! anything is sent. Use the async API there, or `tokio::task::spawn_blocking` (or
+//! `block_in_place`), where everything in this module works. Dropping a guard never waits, and is
+//! fine everywhere.
 //!
-//! A task is recognised by its budget of cooperative work. So one that was made with
-//! `tokio::task::unconstrained` is not recognised, nor are the executors of other crates: there a
-//! call parks the thread, and it is up to you that this does no harm. It is no deadlock unless whoever
-//! holds the lock needs this thread.
+//! A task is recognised by its cooperative budget. A task in `tokio::task::unconstrained` is
+//! therefore not recognised, nor are the executors of other crates: there a call parks the thread,
+//! and it is up to you that this does no harm. It is not a deadlock unless the holder of the lock
+//! needs this thread.
 
 mod guard;
 mod interrupt;
@@ -73,9 +73,9 @@ use fairlock_core::ClientId;
 
 /// A client of one store, for threads. Cheap to clone; all clones share its connections.
 ///
-/// It is the [async client](crate::Client) in other clothes: make the one of the other with
-/// [`From`] and [`as_async`](Self::as_async), and both sides of a program share connections, and the
-/// locks of a `memory:` store.
+/// It wraps the [async client](crate::Client): convert between the two with [`From`] and
+/// [`as_async`](Self::as_async), and both sides of a program share connections, and the locks of a
+/// `memory:` store.
 #[derive(Clone, Debug)]
 pub struct Client {
     inner: crate::Client,
@@ -85,7 +85,7 @@ impl Client {
     /// Connects to the store at `url`: see [`Config::from_url`].
     ///
     /// # Errors
-    /// As [`Client::connect`](crate::Client::connect) of the async API, and
+    /// Those of [`Client::connect`](crate::Client::connect) of the async API, and
     /// [`Misuse`](crate::ErrorKind::Misuse) on a runtime's thread.
     pub fn connect(url: &str) -> Result<Self, Error> {
         Self::with_config(Config::from_url(url)?)
@@ -94,7 +94,7 @@ impl Client {
     /// Connects with these settings.
     ///
     /// # Errors
-    /// As [`Client::with_config`](crate::Client::with_config) of the async API, and
+    /// Those of [`Client::with_config`](crate::Client::with_config) of the async API, and
     /// [`Misuse`](crate::ErrorKind::Misuse) on a runtime's thread.
     pub fn with_config(config: Config) -> Result<Self, Error> {
         Ok(Self { inner: wait::until_ready(crate::Client::with_config(config))? })
@@ -123,7 +123,7 @@ impl Client {
         self.inner.owner()
     }
 
-    /// The same for work that is to be done once in a time: see
+    /// A new owner for work that must be done once in a period: see
     /// [`once_owner`](crate::Client::once_owner) of the async API.
     pub fn once_owner(&self) -> Owner {
         self.inner.once_owner()
@@ -137,27 +137,27 @@ impl Client {
     /// A round trip to the store.
     ///
     /// # Errors
-    /// As [`ping`](crate::Client::ping) of the async API, and
+    /// Those of [`ping`](crate::Client::ping) of the async API, and
     /// [`Misuse`](crate::ErrorKind::Misuse) on a runtime's thread.
     pub fn ping(&self) -> Result<(), Error> {
         wait::until_ready(self.inner.ping())
     }
 
-    /// Whether the store can be reached, as far as is known. No I/O.
+    /// The last known state of the connection. No I/O.
     pub fn connection(&self) -> ConnectionState {
         *self.inner.connection().borrow()
     }
 
-    /// The client's id: what its owner ids begin with.
+    /// The client's id, with which its owner ids begin.
     pub fn id(&self) -> ClientId {
         self.inner.id()
     }
 
-    /// Ends the client's work, for all its clones and for the async client that shares it: see
+    /// Shuts the client down, for all its clones and for the async client that shares it: see
     /// [`shutdown`](crate::Client::shutdown) of the async API.
     ///
     /// # Errors
-    /// [`Misuse`](crate::ErrorKind::Misuse) on a runtime's thread; nothing was done then.
+    /// [`Misuse`](crate::ErrorKind::Misuse) on a runtime's thread; nothing was done in that case.
     pub fn shutdown(self) -> Result<(), Error> {
         wait::until_ready(async {
             self.inner.shutdown().await;

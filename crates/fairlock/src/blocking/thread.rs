@@ -1,4 +1,4 @@
-//! The owner that each thread is, one for each client.
+//! Threads as owners: one owner for each thread and client.
 
 use crate::api::client::Client;
 use crate::api::owner::Owner;
@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use std::sync::{Arc, Weak};
 
 thread_local! {
-    /// Goes with the thread; a client that is gone is forgotten at the next look.
+    /// Dropped with the thread. Clients that are gone are removed at the next call.
     static OWNERS: RefCell<Vec<(Weak<Context>, Owner)>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -56,7 +56,7 @@ mod tests {
                 let client = Client::connect("memory:").expect("memory");
                 assert_ne!(current(client.as_async()).expect("alive"), own);
             }
-            // They are forgotten at the next look, once their background threads have ended.
+            // They are removed at the next call, once their background threads have ended.
             let deadline = Instant::now() + Duration::from_secs(10);
             while known() > 1 {
                 assert!(Instant::now() < deadline, "{} owners", known());

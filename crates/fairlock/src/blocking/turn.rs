@@ -8,10 +8,10 @@ use std::marker::PhantomData;
 use std::sync::MutexGuard;
 use std::time::Duration;
 
-/// A place in the queue of a fair lock: see [`Turn`](crate::Turn) of the async API. It is kept
-/// while the turn lives, and the lock is held when its time comes, whether anybody waits or not.
+/// A place in the queue of a fair lock: see [`Turn`](crate::Turn) of the async API. The place is
+/// kept while the turn lives. Once granted, the lock is held even if nobody is waiting on the turn.
 ///
-/// It stays on its thread, as [`Guard`] does. Dropping it never waits.
+/// It stays on its thread, like a [`Guard`]. Dropping it never waits.
 #[must_use = "the place in the queue is given up as soon as the turn is dropped"]
 pub struct Turn {
     inner: crate::Turn,
@@ -29,7 +29,7 @@ impl Turn {
         self.inner.name()
     }
 
-    /// The owner id under which it waits.
+    /// The owner id under which this turn waits.
     pub fn owner(&self) -> &OwnerId {
         self.inner.owner()
     }
@@ -37,37 +37,37 @@ impl Turn {
     /// Waits until the lock is held. The guard can be taken once.
     ///
     /// # Errors
-    /// As [`Turn::wait`](crate::Turn::wait) of the async API; in addition
-    /// [`Interrupted`](crate::ErrorKind::Interrupted) and [`Misuse`](crate::ErrorKind::Misuse) on a
-    /// runtime's thread, after which the place is kept.
+    /// Those of [`Turn::wait`](crate::Turn::wait) of the async API; in addition
+    /// [`Interrupted`](crate::ErrorKind::Interrupted), and [`Misuse`](crate::ErrorKind::Misuse) on
+    /// a runtime's thread, after which the place is kept.
     pub fn wait(&mut self) -> Result<Guard, Error> {
         wait::until_interrupted(self.interrupt.as_ref(), self.inner.wait()).map(Guard::new)
     }
 
-    /// Waits for at most `time`; `None` when the lock was not granted by then. The place is kept.
+    /// Waits for at most `time`; `None` if the lock was not granted by then. The place is kept.
     ///
     /// # Errors
-    /// As [`wait`](Self::wait).
+    /// Those of [`wait`](Self::wait).
     pub fn wait_for(&mut self, time: Duration) -> Result<Option<Guard>, Error> {
         let guard = wait::until_interrupted(self.interrupt.as_ref(), self.inner.wait_for(time))?;
         Ok(guard.map(Guard::new))
     }
 
-    /// How many wait in front of it: see [`Turn::position`](crate::Turn::position) of the async
+    /// How many waiters are in front: see [`Turn::position`](crate::Turn::position) of the async
     /// API.
     ///
     /// # Errors
-    /// As there, and [`Misuse`](crate::ErrorKind::Misuse) on a runtime's thread.
+    /// Those of the async function, and [`Misuse`](crate::ErrorKind::Misuse) on a runtime's thread.
     pub fn position(&mut self) -> Result<usize, Error> {
         wait::until_ready(self.inner.position())
     }
 
-    /// Gives the place up, or the lock if it was granted, and waits until the store has confirmed
+    /// Gives up the place, or the lock if it was granted, and waits until the store has confirmed
     /// it.
     ///
     /// # Errors
-    /// As [`Turn::leave`](crate::Turn::leave) of the async API. [`Misuse`](crate::ErrorKind::Misuse)
-    /// on a runtime's thread: the place is given up in the background then.
+    /// Those of [`Turn::leave`](crate::Turn::leave) of the async API. On a runtime's thread,
+    /// [`Misuse`](crate::ErrorKind::Misuse); the place is then given up in the background.
     pub fn leave(self) -> Result<(), Error> {
         wait::until_ready(self.inner.leave())
     }

@@ -8,19 +8,19 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use tokio::task::coop;
 
-/// More than the budget of any task: tokio gives 128. A test notices when it gives more.
+/// More than the budget of any task, which is 128 in tokio. A test fails if tokio grants more.
 const BUDGET_MAX: usize = 1_024;
 
 /// Waits for `future`.
 ///
 /// # Errors
-/// Its own, and `Misuse` on a thread that polls a task.
+/// Those of the future, and `Misuse` on a thread that polls a task.
 pub(super) fn until_ready<T>(future: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
     refuse_inside_a_task()?;
     block_on(future)
 }
 
-/// As [`until_ready`], or until the interrupt. What is ready is not thrown away for it.
+/// As [`until_ready`], or until the interrupt. A result that is ready wins over the interrupt.
 pub(super) fn until_interrupted<T>(
     interrupt: Option<&Interrupt>,
     future: impl Future<Output = Result<T, Error>>,
@@ -51,7 +51,7 @@ fn refuse_inside_a_task() -> Result<(), Error> {
 
 /// Whether this thread polls a task of tokio, or the future of its `block_on`. Having a runtime is
 /// not enough: the threads of `spawn_blocking` and `block_in_place` have one, and may block. But
-/// only what is polled has a budget: it is used up here, and given back.
+/// only what is polled has a budget, so the budget is used up here, and then restored.
 fn is_inside_a_task() -> bool {
     if tokio::runtime::Handle::try_current().is_err() {
         return false;
@@ -63,7 +63,7 @@ fn is_inside_a_task() -> bool {
         taken.push(unit);
     }
     let is_limited = taken.len() < BUDGET_MAX;
-    // Each puts back what it found, so the first one comes last.
+    // Each restores the budget that it found, so the first one is dropped last.
     while taken.pop().is_some() {}
     is_limited
 }

@@ -1,4 +1,4 @@
-//! Operations that replicas have to confirm.
+//! Operations that replicas must confirm.
 
 use crate::base::backoff::Backoff;
 use crate::base::clock::Moment;
@@ -8,11 +8,11 @@ use crate::store::{Confirmed, Reply};
 use fairlock_core::{Body, LockName, Op};
 use std::sync::Arc;
 
-/// Has `op` carried out and confirmed: sent until it is answered, or `until` has come. That too few
-/// replicas had it is an answer, and not asked again.
+/// Sends `op` until it is answered or `until` is reached, and has replicas confirm it. Too few
+/// acknowledgements is a final result and is not retried.
 ///
 /// # Errors
-/// The store's refusal, or [`ErrorKind::NotReplicated`] when nobody could be asked.
+/// The store's refusal, or [`ErrorKind::NotReplicated`] if no server could be asked.
 pub(crate) async fn confirmed(
     context: &Arc<Context>,
     name: &LockName,
@@ -22,7 +22,7 @@ pub(crate) async fn confirmed(
     confirmed_with(context, name, op.clone(), until, |_| {}).await
 }
 
-/// The same; `freshen` brings each copy up to date before it is sent.
+/// As [`confirmed`]; `freshen` brings each copy up to date before it is sent.
 pub(crate) async fn confirmed_with(
     context: &Arc<Context>,
     name: &LockName,
@@ -58,15 +58,15 @@ pub(crate) async fn confirmed_with(
     }
 }
 
-/// One copy of a renewal. Where replicas are waited for, one that too few of them have counts as
-/// not answered: on the server that they become it has no effect.
+/// Sends one copy of a renewal. Where replicas must confirm, a renewal that too few of them have
+/// counts as unanswered: it has no effect on a replica that becomes the primary without it.
 pub(crate) async fn renewal(context: &Context, name: &LockName, op: &Op) -> Result<Reply, Error> {
     if !context.store.is_replicated() {
         return context.store.call(name, op).await.map_err(|failure| failure.error);
     }
     let confirmed = context.store.confirm(name, op).await.map_err(|failure| failure.error)?;
     match confirmed.missing {
-        // Whatever replicas have: the hold is gone.
+        // If the hold is gone, it does not matter what replicas have.
         Some(missing) if confirmed.reply.answer.body == Body::Renewed => Err(missing),
         _ => Ok(confirmed.reply),
     }

@@ -1,4 +1,4 @@
-//! What the tasks, handles and guards of a client have in common.
+//! What the tasks, handles and guards of a client share.
 
 use crate::base::clock::{Jump, Moment, ServerClock, lock};
 use crate::base::error::Error;
@@ -39,7 +39,7 @@ pub(crate) struct Context {
     /// The runtime of the background thread: all work of the client happens there.
     pub(crate) runtime: Handle,
     pub(crate) connection: watch::Sender<ConnectionState>,
-    /// What is wrong with the server that is connected, or was last.
+    /// Problems found with the connected server, or with the last one.
     pub(crate) warnings: Mutex<Vec<Warning>>,
     observed: observe::Connection,
     numbers: AtomicU64,
@@ -86,31 +86,32 @@ impl Context {
         Handle::try_current().is_ok_and(|here| here.id() == self.runtime.id())
     }
 
-    /// How far apart the heartbeats of a waiting client come.
+    /// The interval between the heartbeats of a waiting client.
     pub(crate) fn beat_every(&self, name: &LockName) -> Duration {
         self.store.beat_every(name, self.config.heartbeat)
     }
 
-    /// An owner that nobody used before.
+    /// A new owner.
     pub(crate) fn new_owner(&self) -> Result<OwnerId, Error> {
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
         Ok(OwnerId::ours(self.client_id, number)?)
     }
 
-    /// The same, of those that [hold once in a time](fairlock_core::ONCE_NUMBER_MIN).
+    /// As [`new_owner`](Self::new_owner), for a lock that is [held once in a
+    /// time](fairlock_core::ONCE_NUMBER_MIN).
     pub(crate) fn new_once_owner(&self) -> Result<OwnerId, Error> {
         let count = self.once_owners.fetch_add(1, Ordering::Relaxed);
         let lease_ms = u64::try_from(self.config.watchdog_lease.as_millis()).unwrap_or(u64::MAX);
         Ok(OwnerId::once(self.client_id, lease_ms, count)?)
     }
 
-    /// A request id that nobody used before, and nobody can guess.
+    /// A new request id, which nobody can guess.
     pub(crate) fn new_request(&self) -> Result<RequestId, Error> {
         self.requests.draw()
     }
 
     /// Whether this is a forked child's copy, in which nothing may be touched. A store inside the
-    /// process is copied with it as a whole: only its background work is missing.
+    /// process is copied as a whole, and only its background work is missing.
     pub(crate) fn is_forked_child(&self) -> bool {
         !self.is_embedded && self.origin.is_forked_child()
     }
@@ -131,7 +132,7 @@ impl Context {
     /// # Errors
     /// In a forked child, and after a shutdown.
     pub(crate) fn usable(&self) -> Result<(), Error> {
-        // First: a copy of a mutex may be locked for ever.
+        // Checked first: in a forked child, the copy of a mutex may be locked for ever.
         if self.is_forked_child() {
             return Err(Error::forked());
         }
@@ -145,12 +146,12 @@ impl Context {
         *self.connection.borrow() == ConnectionState::Closed
     }
 
-    /// From now on the client is shut down, and nothing is told after that.
+    /// Marks the client as shut down, which is final.
     pub(crate) fn close(&self) {
         self.set_connection(ConnectionState::Closed);
     }
 
-    /// The store has answered an operation that gives back a lock or a place.
+    /// Notes that the store has answered an operation that gives back a lock or a place.
     pub(crate) fn gave_back(&self, name: &LockName, op: &Op) {
         if self.store.may_fail_over() {
             self.recent_releases.note(name, op, self.is_connected(name));
@@ -164,12 +165,12 @@ impl Context {
         let _ = state.wait_for(|state| *state == ConnectionState::Closed).await;
     }
 
-    /// How long from now an unreachable store is tried.
+    /// Until when an unreachable store is tried.
     pub(crate) fn store_deadline(&self) -> Moment {
         Moment::now().plus(self.config.store_timeout)
     }
 
-    /// What is there of locks, while nobody has or wants one.
+    /// What is left of locks although nobody has or wants one.
     #[cfg(all(test, feature = "_testkit"))]
     pub(crate) fn leftovers(&self) -> Vec<String> {
         let ((waiters, queues), holds) = (self.waiters.waiting(), self.watchdog.holds());
@@ -184,7 +185,7 @@ impl Context {
         there.map(|(count, what)| format!("{count} {what}")).collect()
     }
 
-    /// What one check has found while the connection lasts; the latest counts.
+    /// Replaces what one check has found during this connection.
     pub(crate) fn note_found(&self, check: Check, found: Option<Warning>) {
         let is_new = {
             let mut warnings = lock(&self.warnings);
@@ -206,11 +207,11 @@ impl Context {
         }
     }
 
-    /// A server's time jumped: one of several servers has a clock of its own.
+    /// A server's clock jumped. `clock` is given where there are several servers.
     #[cold]
     fn note_jump(&self, jump: Jump, clock: Option<&Arc<ServerClock>>) {
         let reaction = self.config.on.to(Check::Clock);
-        // A store on this host has no clock but this machine's.
+        // A store on this host uses this machine's clock.
         if reaction == Reaction::Ignore || !self.store.may_fail_over() {
             return;
         }
@@ -223,14 +224,14 @@ impl Context {
         let warning = Warning::new(Check::Clock, jump.to_string());
         {
             let mut warnings = lock(&self.warnings);
-            // The latest: a clock that never rests must not fill the list.
+            // Only the latest is kept: a clock that keeps jumping must not fill the list.
             warnings.retain(|known| known.check() != Check::Clock);
             warnings.push(warning.clone());
         }
         observe::warned(&warning);
     }
 
-    /// The locks of the server that has this clock.
+    /// The locks on the server with this clock.
     fn scope_of(&self, clock: Option<&Arc<ServerClock>>) -> Scope {
         #[cfg(feature = "redis")]
         if let Some(clock) = clock {
@@ -257,7 +258,7 @@ impl Context {
         self.store.is_connected(name).unwrap_or_else(state)
     }
 
-    /// The connection is in this state from now on; nothing comes after Closed.
+    /// Sets the state of the connection. `Closed` is final.
     pub(crate) fn set_connection(&self, state: ConnectionState) {
         let is_new = self.connection.send_if_modified(|current| {
             let changed = *current != ConnectionState::Closed && *current != state;
@@ -271,9 +272,10 @@ impl Context {
         }
     }
 
-    /// After a reply that said MORE: sends `Nudge` until one does not.
+    /// After a reply with MORE, sends `Nudge` until a reply has none.
     pub(crate) fn nudge(self: &Arc<Self>, name: &LockName) {
-        /// Calls in one go: 64 removals each, so more than a million dead waiters.
+        /// Most calls in a row. At 64 removals each, they suffice for more than a million dead
+        /// waiters.
         const CALLS_MAX: u32 = 20_000;
         if !lock(&self.nudging).insert(name.clone()) {
             return;
@@ -284,7 +286,7 @@ impl Context {
             for _ in 0..CALLS_MAX {
                 match context.store.call(&name, &Op::Nudge).await {
                     Ok(reply) if reply.answer.more => {}
-                    // Without an answer the next heartbeat says MORE again.
+                    // If there was no answer, the reply to the next heartbeat says MORE again.
                     _ => break,
                 }
             }

@@ -10,7 +10,8 @@ use crate::state::hold::Hold;
 use fairlock_core::{Body, Op};
 use std::sync::Arc;
 
-/// Renews the hold until `end`; without that to its whole lease, or to what is left until its end.
+/// Renews the hold until `end`. Without `end`, renews it for its whole lease, or for what is left
+/// until its own end.
 pub(crate) async fn renew_once(
     context: &Arc<Context>,
     hold: &Arc<Hold>,
@@ -24,14 +25,15 @@ pub(crate) async fn renew_once(
     let mut asked_ms = 0;
     let freshen = |op: &mut Op| {
         if let Op::Renew { ttl_ms, .. } = op {
-            // A copy that is sent later must not reach beyond the end.
+            // A copy that is sent later must not extend beyond the end.
             asked_ms = end.map_or_else(|| hold.lease().wanted_ms(), ms_until);
             *ttl_ms = asked_ms;
         }
     };
     let (op, mut copies) = (hold.renewal(0), Copies::default());
     let reply = if context.store.is_replicated() {
-        // What replicas have not is gone with the next failover, and nobody would renew it there.
+        // A hold that replicas lack is gone after the next failover, and nobody would renew it
+        // there.
         let confirmed = confirm::confirmed_with(context, &hold.name, op, until, freshen).await?;
         match confirmed.missing {
             Some(missing) if confirmed.reply.answer.body == Body::Renewed => return Err(missing),
@@ -57,8 +59,8 @@ pub(crate) async fn renew_once(
     }
 }
 
-/// Makes sure that no renewal of the watchdog comes after the one that names the time: it would give the lease again.
-/// Nothing was sent when this fails.
+/// Makes sure that no renewal of the watchdog follows the one until `end`: it would restore the
+/// lease. If this fails, nothing was sent.
 async fn prepare(
     context: &Arc<Context>,
     hold: &Arc<Hold>,
@@ -71,7 +73,7 @@ async fn prepare(
         return Err(Error::misuse(message));
     }
     context.watchdog.forget(hold);
-    // One that was sent already is answered or given up first.
+    // A renewal that was sent already is answered or given up first.
     if tokio::time::timeout(until.left(), hold.renewals_are_over()).await.is_err() {
         hold.ensure_valid()?;
         let message =
@@ -85,7 +87,7 @@ fn ms_until(end: Moment) -> u64 {
     u64::try_from(end.left().as_millis()).unwrap_or(u64::MAX).max(1)
 }
 
-/// The guard that held it is gone, the hold stays: until then at least.
+/// Leaves behind the hold of a guard that is gone. Returns until when it lasts at least.
 pub(crate) fn leave_behind(context: &Arc<Context>, hold: &Arc<Hold>) -> Moment {
     let until = hold.detach();
     if hold.is_unattended() {

@@ -1,4 +1,4 @@
-//! What a store hears, passed to those whom it concerns.
+//! Passes the events of the store to the parts of the client that they concern.
 
 use crate::base::clock::lock;
 use crate::engine::context::Context;
@@ -10,7 +10,7 @@ use crate::store::Event;
 use std::sync::Arc;
 
 impl Context {
-    /// Takes in what the store hears.
+    /// Handles one event of the store.
     pub(crate) fn hear(self: &Arc<Self>, event: Event) {
         match event {
             Event::Granted { grant, at_ms, arrived, clock } => {
@@ -19,7 +19,7 @@ impl Context {
             }
             Event::Forced { owner, token } => {
                 if !self.watchdog.check_hold(&owner, token) {
-                    // It is over, or never was.
+                    // That hold is over, or never existed.
                     self.waiters.note_dropped();
                 }
             }
@@ -48,10 +48,10 @@ impl Context {
         }
     }
 
-    /// What was found when the connection was made; what was said of the last one is over.
+    /// Replaces the warnings of the last connection with those of the new one.
     fn note_warnings(&self, found: Vec<Warning>) {
         let before = std::mem::replace(&mut *lock(&self.warnings), found.clone());
-        // Said once, however often a connection is made.
+        // Reported once, however often the client reconnects.
         for warning in found.iter().filter(|warning| !before.contains(warning)) {
             observe::warned(warning);
         }

@@ -1,4 +1,4 @@
-//! The heartbeats of one lock's waiters: one call for all of them, in the name of the oldest.
+//! The heartbeats of one lock's waiters: one call keeps all of them alive and names the oldest.
 
 use crate::base::backoff::jitter;
 use crate::base::clock::Moment;
@@ -13,28 +13,30 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Waiters asked about in one call, when the oldest is not in the queue any more.
+/// Most waiters that one call asks about.
 const ASKED_AT_ONCE: usize = 64;
 
-/// Heartbeats are never closer than this for long, whatever messages say: a flood of forged ones
-/// costs at most twenty calls a second.
+/// Shortest sustained interval between heartbeats: a flood of forged messages costs at most twenty
+/// calls a second.
 const CLOSEST: Duration = Duration::from_millis(50);
 
-/// So many may follow each other at once when none came for a while. The turn of a waiter behind a Java
-/// client takes three: one that learns of Java and subscribes its channel, one that looks again after
-/// that, and one for Java's wake-up, which may come right then; and one more for the end of the wait.
+/// Heartbeats that may follow each other immediately after a pause. The turn of a waiter behind a
+/// Java client takes three: one that discovers Java and subscribes to its channel, one that looks
+/// again after the subscription, and one for Java's wake-up, which may arrive right then. One more
+/// is for the end of the wait.
 const AT_ONCE: u32 = 4;
 
-/// So many heartbeats come in a period while a foreign client holds the lock or waits: nobody tells ours when a
-/// Java waiter gives up that Java's unlock has just told, or a Java hold ends by its time. It costs two calls a
-/// second instead of one in two, for each client and lock.
+/// Heartbeats per period while a foreign client holds the lock or waits. Nobody notifies our
+/// waiters when a Java waiter gives up just after Java's unlock has notified it, or when a Java
+/// hold expires. This costs two calls a second instead of one every two seconds, for each client
+/// and lock.
 const BESIDE_FOREIGN: u32 = 4;
 
-/// Added at random to the end of a lease, so that the clients of a lock do not all ask in the
-/// same millisecond.
+/// Largest random delay added to the end of a lease, so that the clients of a lock do not all ask
+/// in the same millisecond.
 const SPREAD: Duration = Duration::from_millis(60);
 
-/// The lock has a waiter of this client from now on.
+/// Starts the heartbeats for the first waiter of this client on a lock.
 pub(crate) fn begin(context: &Arc<Context>, queue: Arc<Queue>) {
     context.runtime.spawn(run(Arc::clone(context), queue));
 }
@@ -50,23 +52,23 @@ async fn run(context: Arc<Context>, queue: Arc<Queue>) {
     let mut listening: Option<OwnerId> = None;
     let inbox = context.store.has_per_lock_inbox().then(|| Topic::Inbox(queue.name.clone()));
     if let Some(inbox) = &inbox {
-        // Not waited for. Unless it is subscribed already, the store says when it is, and then a
-        // heartbeat looks for what was said before.
+        // Not awaited. Unless the inbox is subscribed already, the store reports the subscription,
+        // and a heartbeat then catches up on earlier messages.
         drop(context.store.listen(inbox.clone()));
     }
     loop {
         tokio::select! {
             biased;
             () = context.store.sleep(wait) => {}
-            // What comes for another reason has proved no expectation wrong.
+            // A kick does not prove an expectation wrong.
             () = queue.kick.notified() => early = false,
         }
         if context.waiters.retire(&queue) {
             break;
         }
-        // Whatever kicks, and how often: the pace is ours.
+        // However often it is kicked, this loop sets the pace.
         let ahead = pace.wait(Moment::now());
-        // Sleeping for no time takes a millisecond, and wakes the thread twice.
+        // A sleep of zero takes a millisecond and wakes the thread twice.
         if !ahead.is_zero() {
             tokio::time::sleep(ahead).await;
         }
@@ -83,7 +85,7 @@ async fn run(context: Arc<Context>, queue: Arc<Queue>) {
                     context.waiters.fail(&queue, &unreachable(&queue, &failure));
                 }
                 wait = period / 4;
-                // When the connection is back a kick comes; no need to ask before.
+                // A kick follows when the connection is back; asking earlier is pointless.
                 let _ = tokio::time::timeout(period, context.store.ready(Some(&queue.name))).await;
             }
             Err(failure) => {
@@ -100,14 +102,14 @@ async fn run(context: Arc<Context>, queue: Arc<Queue>) {
     }
 }
 
-/// How closely heartbeats follow each other.
+/// Limits how closely heartbeats follow each other.
 struct Pace {
-    /// When the next would go out if all those before it had kept their distance.
+    /// When the next heartbeat would be sent if all earlier ones had kept their distance.
     due: Moment,
 }
 
 impl Pace {
-    /// How long a heartbeat that is wanted now has to wait. It counts as sent then.
+    /// Returns how long a heartbeat that is wanted now must wait, and counts it as sent then.
     fn wait(&mut self, now: Moment) -> Duration {
         let ahead_ms = u64::from(AT_ONCE - 1) * CLOSEST.as_millis() as u64;
         let wait = self.due.minus_ms(ahead_ms).since(now);
@@ -116,8 +118,9 @@ impl Pace {
     }
 }
 
-/// The next heartbeat: after a period, or when the server expects a change; not twice in a row closer
-/// than `least`, a wrong expectation must not make us poll.
+/// The wait until the next heartbeat: a period, or the time until the server expects a change. It
+/// is never shorter than `least` twice in a row, because a wrong expectation must not turn into
+/// polling.
 fn next_wait(period: Duration, least: Duration, heard: &Heard, early: &mut bool) -> Duration {
     let regular = if heard.foreign { period / BESIDE_FOREIGN } else { period };
     let regular = regular.mul_f64(0.95) + jitter(regular / 20);
@@ -131,7 +134,8 @@ fn next_wait(period: Duration, least: Duration, heard: &Heard, early: &mut bool)
 }
 
 fn unreachable(queue: &Queue, failure: &StoreError) -> Error {
-    // Refused logins are tried again where the next password may be another one.
+    // A refused login is retried where the next password may be a different one; report the
+    // refusal.
     if failure.error.kind() == ErrorKind::Denied {
         return failure.error.clone().on(&queue.name);
     }
@@ -152,7 +156,7 @@ struct Heard {
     foreign: bool,
 }
 
-/// One heartbeat and all that follows from it.
+/// Sends one heartbeat and acts on the reply.
 async fn beat(
     context: &Arc<Context>,
     queue: &Arc<Queue>,
@@ -166,8 +170,9 @@ async fn beat(
     let Some((oldest, report)) = heard? else { return Ok(Heard::default()) };
     queue.oldest_listens.store(report.foreign, Ordering::Relaxed);
     if report.foreign && listening.as_ref() != Some(&oldest.owner) {
-        // Java wakes the head on its own channel; whoever is the oldest here listens there.
-        // After the subscription a heartbeat looks again, for what was said before it.
+        // Java wakes the head of the queue on that waiter's own channel, so the oldest waiter here
+        // subscribes to its channel. A heartbeat after the subscription catches up on earlier
+        // messages.
         if let Some(former) = listening.replace(oldest.owner.clone()) {
             context.store.unlisten(Topic::Waiter(queue.name.clone(), former));
         }
@@ -177,10 +182,10 @@ async fn beat(
     Ok(Heard { retry: report.retry, foreign: report.foreign })
 }
 
-/// Asks for the oldest waiter. If it is missing, asks for the following ones until one is in the queue, and
-/// brings those before it back into their places, the oldest first. `everyone`: asks for all, and for none
-/// twice, because the server may be another one, to which only the tail of the queue had not come. `None`:
-/// nobody waits.
+/// Asks about the oldest waiter. If it is missing, asks about the following ones until one is in
+/// the queue, and returns those before it to their places, the oldest first. With `everyone`, asks
+/// about all of them, each once: the server may be a different one that lacks only the tail of the
+/// queue. `None` if nobody waits.
 async fn look(
     context: &Arc<Context>,
     queue: &Arc<Queue>,
@@ -193,7 +198,8 @@ async fn look(
             return Ok(Some((oldest, report)));
         }
     }
-    // Asked for by name: grants take waiters away meanwhile, so the nth is soon another one.
+    // A snapshot instead of positions: grants remove waiters meanwhile, so the nth is soon a
+    // different one.
     let all = queue.oldest(usize::MAX);
     let (mut missing, mut first) = (Vec::new(), None);
     for some in all.chunks(ASKED_AT_ONCE) {
@@ -270,7 +276,7 @@ async fn return_to_place(context: &Arc<Context>, entry: &Arc<Entry>) -> Result<(
             Ok(())
         }
         Body::TooLate | Body::Buried => Ok(()),
-        // A hold of the owner that is being given up: the next heartbeat tries again.
+        // The owner's former hold is still being given up; the next heartbeat tries again.
         Body::HeldBySelf { .. } if entry.shared_owner => Ok(()),
         _ => Err(unexpected()),
     }
@@ -280,7 +286,7 @@ async fn return_to_place(context: &Arc<Context>, entry: &Arc<Entry>) -> Result<(
 mod tests {
     use super::*;
 
-    /// Wake-ups by Java came 27 ms late as a rule: the heartbeat that finds Java near, the one after
+    /// Wake-ups by Java were typically 27 ms late: the heartbeat that discovers Java, the one after
     /// the subscription and the one for the wake-up had to keep 50 ms between them.
     #[test]
     fn a_few_heartbeats_follow_each_other_at_once_and_many_do_not() {

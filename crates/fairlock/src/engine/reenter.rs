@@ -1,4 +1,4 @@
-//! One more guard of a hold.
+//! Re-entry: one more guard of a hold.
 
 use crate::base::error::Error;
 use crate::engine::context::Context;
@@ -31,7 +31,7 @@ pub(crate) async fn enter(
     let mut copies = Copies::default();
     let reply = send::until_answered(context, &hold.name, &op, until, &mut copies).await?;
     match reply.answer.body {
-        // Stale: a later change of the count has been made known already.
+        // Stale: the store already knows of a later change of the count.
         Body::StillHeld { .. } | Body::Stale => Ok(()),
         Body::NotHeld { holder } => {
             hold.lose_to(holder);

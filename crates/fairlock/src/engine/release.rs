@@ -1,5 +1,5 @@
-//! Releases, and clean-up that outlives whoever caused it: dropped guards are released, abandoned requests
-//! taken back, each until the store has answered or the lease is over by itself.
+//! Releases, and clean-up that outlives its caller: dropped guards are released and abandoned
+//! requests taken back, each repeated until the store answers or the lease is over.
 
 use crate::base::clock::Moment;
 use crate::base::error::{Error, ErrorKind};
@@ -17,7 +17,7 @@ use fairlock_core::{Body, Kind, LockName, Op, OwnerId, RequestId};
 use std::sync::Arc;
 use tokio::task::JoinHandle;
 
-/// What a release comes to of which the store need not hear: of a simple lock it knows only whether
+/// The outcome of a release that the store need not be told: of a simple lock it knows only whether
 /// there is a hold.
 pub(crate) fn release_here(hold: &Hold, change: Change) -> Option<Release> {
     if change.count == 0 || !hold.is_counted_here() {
@@ -33,7 +33,7 @@ fn told(hold: &Hold, outcome: Release) -> Release {
     outcome
 }
 
-/// The operation that makes `change` known.
+/// The operation that tells the store of `change`.
 pub(crate) fn release_op(hold: &Hold, change: Change) -> Op {
     Op::Release {
         kind: hold.kind,
@@ -44,7 +44,7 @@ pub(crate) fn release_op(hold: &Hold, change: Change) -> Op {
     }
 }
 
-/// Releases at once where the store is inside this process, or need not be told.
+/// Releases at once if the store answers at once, or need not be told.
 pub(crate) fn release_now(context: &Context, hold: &Hold, change: Change) -> Option<Release> {
     if let Some(outcome) = release_here(hold, change) {
         return Some(outcome);
@@ -63,7 +63,8 @@ pub(crate) fn release_now(context: &Context, hold: &Hold, change: Change) -> Opt
     Some(told(hold, outcome))
 }
 
-/// Releases in the background, from any thread, inside a runtime or not; `link` hears of it.
+/// Releases in the background, from any thread, inside a runtime or not; `link` is told of a
+/// failure.
 pub(crate) fn release_later(
     context: &Arc<Context>,
     hold: Arc<Hold>,
@@ -81,7 +82,8 @@ pub(crate) fn release_later(
     in_flight::wait_at_end(&context.in_flight);
 }
 
-/// Sends a release until it is answered, at most until the hold is over by itself.
+/// Sends a release until it is answered, at most until the hold is over by itself or the store
+/// timeout has passed.
 pub(crate) async fn release(context: &Arc<Context>, hold: &Arc<Hold>, change: Change) -> Release {
     if let Some(outcome) = release_here(hold, change) {
         return outcome;
@@ -96,15 +98,15 @@ pub(crate) async fn release(context: &Arc<Context>, hold: &Arc<Hold>, change: Ch
         note_denial(context, error);
     }
     if hold.kind == Kind::Fair && context.waiters.is_wanted(&hold.name) {
-        // The message to the next one, which may be of this client, came with the reply, on the other connection. Once
-        // round the runtime, and it is read, and goes first: its release must not stand behind what this caller asks
-        // for next, which often is the same lock again.
+        // The grant to the next waiter, possibly one of this client, arrived with the reply, on the
+        // other connection. One pass of the runtime reads it first: that waiter's release must not
+        // queue behind this caller's next request, which often is for the same lock.
         tokio::task::yield_now().await;
     }
     if change.count == 0 {
         settle(context, hold, &op, result.as_ref().ok().map(|reply| &reply.answer.body));
         if result.is_err() && hold.is_being_left() {
-            // A renewal that was not heard of may have made it longer than is known here.
+            // An unanswered renewal may have made it longer than is known here.
             abandon(context, Abandoned::of(hold, hold.request));
         }
         abandon_doubtful(context, hold);
@@ -117,7 +119,7 @@ pub(crate) async fn release(context: &Arc<Context>, hold: &Arc<Hold>, change: Ch
             Release::StillHeld(change.count)
         }
         Ok(body) => outcome_of_gone(hold, body, was_lost, copies, valid_until),
-        // What the store would say changes nothing about that.
+        // The store's answer would not change that.
         Err(_) if was_lost => Release::Lost,
         Err(_) => Release::Unknown,
     };
@@ -128,8 +130,9 @@ pub(crate) async fn release(context: &Arc<Context>, hold: &Arc<Hold>, change: Ch
     told(hold, outcome)
 }
 
-/// A release that is denied is Unknown, which has no reason: it is said as a warning. What it needs beyond what taking
-/// the lock needs, the channel that has its name, cannot be looked for when a connection is made.
+/// A denied release is `Unknown`, which has no reason, so the reason becomes a warning. What a
+/// release needs beyond an acquisition, the channel named after the lock, cannot be checked when a
+/// connection is made.
 #[cold]
 fn note_denial(context: &Context, error: &Error) {
     if error.kind() == ErrorKind::Denied && context.config.on.to(Check::Rights) != Reaction::Ignore
@@ -139,8 +142,8 @@ fn note_denial(context: &Context, error: &Error) {
     }
 }
 
-/// Whether the replicas that are waited for know of a release, so that it does not come back when one
-/// of them becomes the primary.
+/// Whether the replicas that must confirm know of a release, so that the hold does not come back
+/// when one of them becomes the primary.
 async fn replicas_know(context: &Arc<Context>, hold: &Hold, op: &Op) -> bool {
     if !context.store.is_replicated() {
         return true;
@@ -150,7 +153,7 @@ async fn replicas_know(context: &Arc<Context>, hold: &Hold, op: &Op) -> bool {
     confirmed.is_ok_and(|confirmed| confirmed.missing.is_none())
 }
 
-/// Gives back, in the background, a hold that nobody was told of, with all requests that led to it.
+/// Gives back, in the background, a hold that no caller has seen, with all requests that led to it.
 pub(crate) fn give_back(context: &Arc<Context>, hold: &Arc<Hold>) -> JoinHandle<()> {
     let (ticket, hold) = (Ticket::new(&context.in_flight), Arc::clone(hold));
     let owned = Arc::clone(context);
@@ -158,12 +161,12 @@ pub(crate) fn give_back(context: &Arc<Context>, hold: &Arc<Hold>) -> JoinHandle<
         let context = &owned;
         let op = release_op(&hold, hold.leave().0);
         let until = hold.valid_until().min(context.store_deadline());
-        // What cannot be told to the server any more ends by its TTL.
+        // If the server cannot be told in time, the TTL ends it.
         let mut copies = Copies::default();
         let result = send::until_answered(context, &hold.name, &op, until, &mut copies).await;
         settle(context, &hold, &op, result.as_ref().ok().map(|reply| &reply.answer.body));
         if result.is_err() {
-            // What was to confirm it may have made it longer than is known here.
+            // An unanswered confirmation may have made it longer than is known here.
             abandon(context, Abandoned::of(&hold, hold.request));
         }
         abandon_doubtful(context, &hold);
@@ -171,11 +174,12 @@ pub(crate) fn give_back(context: &Arc<Context>, hold: &Arc<Hold>) -> JoinHandle<
     })
 }
 
-/// Sees to it that nothing is left of a hold that was given back by `op`, to which the store said this.
+/// Makes sure that nothing is left of a hold that was given back by `op`; `said` is the store's
+/// answer.
 ///
-/// A server that took over without the last writes may know a fair hold by its request alone: it waits there still, or
-/// was granted once more, under a token that nobody here has heard of. So it is the request that the next server is told
-/// of, and this one too unless it has just released the hold.
+/// A server that took over without the last writes may know a fair hold by its request alone: the
+/// request still waits there, or was granted once more, under a token unknown here. So the next
+/// server is told of the request, and so is this one unless it has just released the hold.
 fn settle(context: &Arc<Context>, hold: &Hold, op: &Op, said: Option<&Body>) {
     let released = matches!(said, Some(Body::Released));
     match (hold.kind, said) {
@@ -186,7 +190,8 @@ fn settle(context: &Arc<Context>, hold: &Hold, op: &Op, said: Option<&Body>) {
     }
 }
 
-/// The server says that the hold is gone, which it may still know by its request: see [`settle`].
+/// Takes back the request of a hold that the server says is gone. The server may still know the
+/// request: see [`settle`].
 pub(crate) fn leave_request(context: &Arc<Context>, hold: &Hold) {
     if hold.kind == Kind::Fair && context.store.may_fail_over() {
         abandon(context, of_request(hold));
@@ -203,14 +208,14 @@ fn abandon_doubtful(context: &Arc<Context>, hold: &Hold) {
     }
 }
 
-/// Whether the last guard went after this one, and its release may have arrived before this one's.
-/// What came of the lock is then for the last one to say.
+/// Whether the last guard was released after this one, so that its release may have arrived first.
+/// The last release then reports what became of the lock.
 pub(crate) fn overtaken(hold: &Hold, change: Change) -> bool {
     change.count > 0 && hold.has_ended()
 }
 
-/// The server says that the hold is gone. When an earlier copy may have released it, that is
-/// what happened, as long as nobody else can have ended it.
+/// The outcome if the server says that the hold is gone. If an earlier copy may have released it,
+/// and nothing else can have ended it, that copy did.
 fn outcome_of_gone(
     hold: &Hold,
     body: Body,
@@ -228,13 +233,13 @@ fn outcome_of_gone(
     Release::Lost
 }
 
-/// A hold that nobody gives back ends by itself. After that its requests of which a copy was
-/// never answered are taken back; before, that would free it.
+/// A hold that nobody gives back ends by itself. Only then are its requests with an unanswered copy
+/// taken back; earlier, that would free it.
 pub(crate) fn bury_when_over(context: &Arc<Context>, hold: &Arc<Hold>) {
     if hold.doubtful.is_empty() {
         return;
     }
-    // A renewal may be under way, and count from when it arrives.
+    // A renewal may be under way, and its TTL counts from its arrival.
     let over = hold.lease().whole() + context.config.response_timeout;
     let (context, hold) = (Arc::clone(context), Arc::clone(hold));
     context.runtime.clone().spawn(async move {
@@ -253,9 +258,9 @@ pub(crate) struct Abandoned {
     pub(crate) request: RequestId,
     /// A copy of it was never answered.
     pub(crate) doubt: bool,
-    /// The owner is explicit: it may hold the lock by another request.
+    /// The owner is explicit: it may hold the lock through another request.
     pub(crate) shared_owner: bool,
-    /// Who wants to hear when it is done.
+    /// Notifies the turn that waits for the end of this, if one does.
     pub(crate) link: Option<Arc<Link>>,
 }
 
@@ -284,8 +289,8 @@ impl Abandoned {
     }
 }
 
-/// Takes a request back in the background, repeated until answered. That goes on when the result
-/// is dropped.
+/// Takes a request back in the background, repeating that until it is answered. Dropping the result
+/// does not stop it.
 pub(crate) fn abandon(context: &Arc<Context>, gone: Abandoned) -> JoinHandle<()> {
     let (ticket, owned) = (Ticket::new(&context.in_flight), Arc::clone(context));
     context.runtime.spawn(async move {
@@ -296,16 +301,16 @@ pub(crate) fn abandon(context: &Arc<Context>, gone: Abandoned) -> JoinHandle<()>
 
 async fn take_back(context: &Arc<Context>, gone: Abandoned) {
     let op = gone.op();
-    // After this long every copy is refused by its own not-after, and a hold that it got has
-    // run out: twice, for clocks and queues on the way.
+    // After `longest`, every copy is refused by its own not-after, and any hold that one obtained
+    // has expired. Doubled, to allow for clocks and queues on the way.
     let longest = context.config.store_timeout + context.config.watchdog_lease;
     let until = Moment::now().plus(2 * longest);
     let mut copies = Copies::default();
     let result = send::until_answered(context, &gone.name, &op, until, &mut copies).await;
     match (result, gone.link) {
-        // It names the request: an owner that is back with another one by now keeps that.
+        // It names the request, so an owner that is back with another request keeps that one.
         (Ok(_), _) => context.gave_back(&gone.name, &op),
-        // What cannot be told to the server any more ends by its TTL.
+        // If the server cannot be told in time, the TTL ends it.
         (Err(error), Some(link)) => link.failed(error),
         _ => {}
     }

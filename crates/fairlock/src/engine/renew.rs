@@ -1,6 +1,6 @@
-//! The watchdog's task, one a client, looks at every hold when something is due: its renewal, or its end. The look itself
-//! never waits for the store, so that a store that hangs delays no guard's loss; renewals are tasks of their own, a
-//! bounded number at once.
+//! The watchdog's task, one per client, looks at each hold when its renewal or its end is due. The
+//! look itself never waits for the store, so a store that hangs delays no guard's loss. Renewals
+//! are tasks of their own, a bounded number at once.
 
 use crate::base::clock::Moment;
 use crate::engine::confirm;
@@ -24,7 +24,7 @@ pub(crate) async fn run(context: Arc<Context>) {
         for hold in due {
             look(&context, &hold);
         }
-        // Each on its own: one slow or broken key does not hold up the others.
+        // One task each: a slow or broken key does not hold up the others.
         while let Some((hold, slot)) = context.watchdog.next_renewal() {
             tokio::spawn(renew(Arc::clone(&context), hold, slot));
         }
@@ -36,15 +36,15 @@ pub(crate) async fn run(context: Arc<Context>) {
     }
 }
 
-/// Notes that a hold is over, or that it wants to be renewed. Must not wait for anything.
+/// Notes that a hold is over, or that its renewal is due. Must not wait for anything.
 fn look(context: &Context, hold: &Hold) {
     if hold.state() == GuardState::Lost {
         return lost(context, hold);
     }
-    // Whatever comes of a renewal, and whenever: at the deadline we look again.
+    // However and whenever a renewal ends, the hold is looked at again at its deadline.
     let valid_until = hold.valid_until();
     context.watchdog.plan(hold, valid_until);
-    // Of an explicit lease only its end is left to come.
+    // For an explicit lease, only its end remains.
     let ends = !hold.lease().renewed && hold.has_whole_lease();
     if !ends && !context.is_closed() {
         let lane = context.store.lane(&hold.name);
@@ -54,7 +54,7 @@ fn look(context: &Context, hold: &Hold) {
 
 /// Renews one hold, and plans what comes next.
 async fn renew(context: Arc<Context>, hold: Arc<Hold>, _slot: Slot) {
-    // To the end of this call: whoever leaves the hold to the store waits for that.
+    // Lasts until the end of this call, which `renewals_are_over` waits for.
     let Some(_renewing) = hold.begin_renewal() else { return };
     let (lease, valid_until) = hold.times();
     let ttl_ms = lease.wanted_ms();
@@ -71,7 +71,7 @@ async fn renew(context: Arc<Context>, hold: Arc<Hold>, _slot: Slot) {
                     observe::renewed(&hold.told(), valid_until.left());
                     hold.renewed(reply.sent, ttl_ms);
                     hold.set_whole_lease(true);
-                    // Whoever said so was wrong.
+                    // The report that it was taken away by force was wrong.
                     hold.set_forced(false);
                     if hold.state() == GuardState::Lost {
                         return lost(&context, &hold);

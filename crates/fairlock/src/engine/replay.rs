@@ -1,9 +1,10 @@
-//! What was given back lately is given back once more when the connection is made anew: it may lead to
-//! another server, which has not heard of it.
+//! Repeats recent releases after a reconnect: the new connection may lead to another server, which
+//! does not know of them.
 //!
-//! Sentinels name a new primary before the old one stops, and replication is behind: a release that
-//! was answered by the old one may be unknown to the new one, where the lock would stay held until its
-//! lease ends. The operation names the hold by its token, or the request, so repeating it harms nobody.
+//! Sentinels name a new primary before the old one stops, and replication lags. A release that the
+//! old primary answered may be unknown to the new one, where the lock would stay held until its
+//! lease ends. The operation names the hold by its token, or the request, so repeating it is
+//! harmless.
 
 use crate::base::clock::Moment;
 use crate::engine::context::Context;
@@ -15,19 +16,21 @@ use fairlock_core::{LockName, Op};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a new server is told again that says "not now": a client that ends stays for as long.
+/// How long an operation is repeated while a new server answers "not now". A client that ends waits
+/// as long.
 const TOLD_WITHIN: Duration = Duration::from_secs(5);
 
-/// How many are under way at once.
+/// Most calls under way at once.
 const AT_ONCE: usize = 64;
 
-/// Gives back once more what is of these locks, in the background. What is not answered is told to the next connection.
+/// Repeats the recent releases of these locks in the background. Those that are not answered are
+/// repeated on the next connection.
 pub(crate) fn again(context: &Arc<Context>, scope: &Scope) {
     let all = context.recent_releases.found(scope);
     if all.is_empty() {
         return;
     }
-    // The end of the client waits for it.
+    // A shutdown waits for it.
     let ticket = Ticket::new(&context.in_flight);
     let context = Arc::clone(context);
     context.runtime.clone().spawn(async move {
@@ -41,21 +44,22 @@ pub(crate) fn again(context: &Arc<Context>, scope: &Scope) {
                     }
                     let until = Moment::now().plus(TOLD_WITHIN);
                     let mut copies = Copies::default();
-                    // A fresh master refuses writes until its replicas are there.
+                    // A new primary may refuse writes until its replicas are connected.
                     let _ = send::until_answered(&context, &name, &op, until, &mut copies).await;
                 })
             });
             for call in calls.collect::<Vec<_>>() {
-                // A task that panicked has told nobody.
+                // A call that panicked is not repeated.
                 let _ = call.await;
             }
         }
     });
 }
 
-/// The owner may hold the lock by now through another request, and the new server take its former hold for that one
-/// until the first renewal is answered: what ends the former must not come before. Says whether it was answered in time;
-/// if it was not, what is left of the former hold ends with the lease.
+/// The owner may by now hold the lock through another request. Until the first renewal is answered,
+/// the new server may take the former hold for that one, so nothing may end the former hold before.
+/// Returns whether a renewal was answered in time; if not, what is left of the former hold ends
+/// with the lease.
 async fn newer_hold_is_known(context: &Context, name: &LockName, op: &Op) -> bool {
     let (Op::Release { owner, .. } | Op::Leave { owner, .. }) = op else { return true };
     let Some(hold) = context.owners.hold(name, owner) else { return true };

@@ -1,5 +1,5 @@
-//! Sends an operation until it is answered: again after a lost connection or reply, the same
-//! request each time, so that many copies have one effect.
+//! Sends an operation until it is answered. After a lost connection or reply the same request is
+//! sent again, so that many copies have one effect.
 
 use crate::base::backoff::Backoff;
 use crate::base::clock::Moment;
@@ -9,8 +9,8 @@ use crate::store::{Reply, StoreError};
 use fairlock_core::{LockName, Op};
 use std::sync::Arc;
 
-/// How many copies of a request were sent and not answered. While there are any, the request
-/// may still be carried out, whatever the answered ones said.
+/// How many copies of a request were sent and not answered. While there are any, the request may
+/// still be carried out, whatever the replies to the others said.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Copies {
     unanswered: u32,
@@ -69,7 +69,7 @@ pub(crate) async fn once(
     result
 }
 
-/// Sends copies until one is answered or `until` has come.
+/// Sends copies until one is answered or `until` is reached.
 ///
 /// # Errors
 /// The store's refusal, or [`ErrorKind::Unavailable`] (no copy can have had an effect), or
@@ -90,7 +90,7 @@ pub(crate) async fn until_answered(
     until_answered_with(context, name, op.clone(), until, copies, freshen).await
 }
 
-/// The same; `freshen` brings each copy up to date before it is sent.
+/// As [`until_answered`]; `freshen` brings each copy up to date before it is sent.
 pub(crate) async fn until_answered_with(
     context: &Arc<Context>,
     name: &LockName,
@@ -109,20 +109,20 @@ pub(crate) async fn until_answered_with(
         if !failure.passing {
             return Err(failure.error.on(name));
         }
-        // A copy of Force that was carried out and one more would hit two holders.
+        // Two copies of `Force` that are both carried out would hit two holders.
         let once_only = matches!(op, Op::Force { .. }) && copies.in_doubt();
         let left = until.left();
         if left.is_zero() || once_only {
-            // Refused logins are tried again where the next password may be another one, and so is
-            // TLS while certificates may be exchanged.
+            // A refused login is retried where the next password may be a different one, and a
+            // failed TLS handshake while certificates may be exchanged.
             let denied = matches!(failure.error.kind(), ErrorKind::Denied | ErrorKind::Tls);
             return Err(match copies.in_doubt() {
                 false if denied => failure.error.on(name),
                 in_doubt => unreachable_in_time(in_doubt, &failure.error).on(name),
             });
         }
-        // A server that answers "not now" is asked less and less often; one that is not
-        // connected is asked as soon as it is.
+        // A server that answers "not now" is asked less and less often; one that is not connected
+        // is asked as soon as it is connected.
         tokio::time::sleep(backoff.next().min(left)).await;
         let _ = tokio::time::timeout(until.left(), context.store.ready(Some(name))).await;
     }

@@ -1,8 +1,8 @@
 //! The background thread of a client, with a small runtime of its own.
 //!
-//! Why a thread: renewals must go on while the application's tasks block their runtime, a guard
-//! may be dropped where there is no runtime, and a future may be dropped on any thread. Why one
-//! for each client: it ends with it.
+//! Why a thread: renewals must go on while the application's tasks block their runtime, a guard may
+//! be dropped outside any runtime, and a future may be dropped on any thread. Why one per client:
+//! it ends with the client.
 
 use crate::base::clock::Moment;
 use crate::base::error::{Error, ErrorKind};
@@ -21,12 +21,12 @@ use std::time::Duration;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
-/// How long the thread of a client that has ended stays for its last command.
+/// How long the thread of a client that has ended waits for its last command.
 const FAREWELL: Duration = Duration::from_millis(250);
 
-/// The runtime of a client's thread. Dropping a runtime waits for its threads, which tokio refuses with a
-/// panic where a task does it; and whoever connects is such a task, as a rule. So whichever way this one
-/// ends, nobody waits for it.
+/// The runtime of a client's thread. Dropping a runtime waits for its threads, and tokio panics if
+/// a task does that. Clients usually connect in a task, so this runtime is always shut down in the
+/// background.
 struct Engine(Option<Runtime>);
 
 impl Engine {
@@ -52,7 +52,7 @@ impl Drop for Engine {
     }
 }
 
-/// What runs for a client.
+/// A client that was started, and the way to stop it.
 pub(crate) struct Started {
     pub(crate) context: Arc<Context>,
     pub(crate) stop: oneshot::Sender<()>,
@@ -60,8 +60,8 @@ pub(crate) struct Started {
 
 pub(crate) type FirstContact = oneshot::Receiver<Result<(), Error>>;
 
-/// Starts the thread and the store's tasks on it. The receiver gets what came of the first
-/// attempt to connect.
+/// Starts the thread and the store's tasks on it. The receiver gets the result of the first attempt
+/// to connect.
 pub(crate) fn start(config: Config) -> Result<(Started, FirstContact), Error> {
     let client_id = ClientId::from_random(random_bits()?);
     let runtime = Engine::new()?;
@@ -89,9 +89,10 @@ pub(crate) fn start(config: Config) -> Result<(Started, FirstContact), Error> {
             runtime.block_on(async {
                 // An error means that the last handle is gone, which is the same thing.
                 let _ = stopped.await;
-                // Nobody who dropped a handle waits for this: what was dropped before is still released.
+                // Dropping the last handle does not wait for this: guards that were dropped before
+                // it are still released.
                 work.in_flight.settled(Moment::now().plus(LAST_WORDS)).await;
-                // Nor for this: a server that does not answer forgets by itself.
+                // Nor for this: on a server that does not answer, the client's record expires.
                 let _ = tokio::time::timeout(FAREWELL, work.store.farewell()).await;
             });
         })
@@ -99,20 +100,20 @@ pub(crate) fn start(config: Config) -> Result<(Started, FirstContact), Error> {
     Ok((Started { context, stop }, first_contact))
 }
 
-/// The same on a thread that may block, and ends with it.
+/// As [`start`], on a thread of its own that may block.
 pub(crate) async fn start_elsewhere(config: Config) -> Result<(Started, FirstContact), Error> {
     let (started, result) = oneshot::channel();
     std::thread::Builder::new()
         .name("fairlock-open".into())
         .spawn(move || {
-            // Nobody may be waiting any more: what was opened is closed then.
+            // If nobody waits any more, what was opened is closed.
             let _ = started.send(start(config));
         })
         .map_err(|error| no_thread(&error))?;
     result.await.map_err(|_| Error::closed())?
 }
 
-/// The same in the runtime of the caller, for a store that is there already.
+/// As [`start`], in the caller's runtime and with an existing store.
 #[cfg(feature = "test-util")]
 pub(crate) fn start_here(
     config: Config,
@@ -175,7 +176,7 @@ fn open_store(
             let until = Moment::now().plus(config.connect_retry);
             let context = Context::new(config, client_id, Arc::clone(&store) as _, handle, false);
             runtime.spawn(async move {
-                // Nobody may be waiting: a lazy client.
+                // A lazy client does not wait for the result.
                 let _ = told.send(store.contact(until).await);
             });
             Ok(context)

@@ -1,5 +1,5 @@
-//! Every metric of the library: name, unit, meaning. `docs/observability.md` has the same table
-//! with the labels; a test compares the two.
+//! Every metric of the library, with its name, unit and meaning. `docs/observability.md` has the
+//! same table, with the labels; a test compares the two.
 
 use metrics::Unit;
 
@@ -108,7 +108,7 @@ const ALL: [&Metric; 19] = [
     &ODD,
 ];
 
-/// Tells the recorder units and meanings; again for each client, because the application may
+/// Describes the metrics to the recorder, again for each client, because the application may
 /// install its recorder after the first one.
 pub(super) fn describe() {
     for Metric { name, unit, help, shape } in ALL {

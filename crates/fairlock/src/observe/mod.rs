@@ -1,11 +1,11 @@
-//! What happened, told to whoever listens: metrics (feature `metrics`), spans and events (feature
-//! `tracing`). The rest of the library calls functions named after what happened, and knows
-//! neither crate. Without the features all of this is empty.
+//! Metrics (feature `metrics`), and spans and events (feature `tracing`). The rest of the library
+//! calls functions named after what happened, and uses neither crate. Without the features, all of
+//! this is empty.
 //!
 //! Rules: labels have few values, and never a lock's name. Events at `info` and above name a lock
-//! only where [`Config::log_names`](crate::Config::log_names) says so, and tell the class of an
-//! error instead of its text, which may name a lock. Nothing here is called while a mutex of ours
-//! is held: recorders and subscribers are code of the application.
+//! only if [`Config::log_names`](crate::Config::log_names) is set, and show the kind of an error
+//! instead of its text, which may name a lock. Nothing here is called while a mutex of the library
+//! is held: recorders and subscribers are application code.
 
 #![cfg_attr(
     not(all(feature = "metrics", feature = "tracing")),
@@ -64,28 +64,28 @@ macro_rules! event {
     }};
 }
 
-/// The way on which a grant came.
+/// How a grant arrived.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Way {
     /// The reply to the request itself.
     Request,
-    /// A message in the inbox: handed over by whoever freed the lock.
+    /// A message in the inbox: the lock was handed over when it became free.
     Message,
-    /// The reply to a heartbeat, because the message did not come.
+    /// The reply to a heartbeat, because no message arrived.
     Heartbeat,
 }
 
-/// What is told of a request for a lock.
+/// What is reported about a request for a lock.
 #[derive(Clone, Copy)]
 pub(crate) struct Request<'a> {
     pub(crate) name: &'a LockName,
     pub(crate) kind: Kind,
-    /// It does not stand in the queue.
+    /// It does not wait in the queue.
     pub(crate) try_once: bool,
     pub(crate) asked: &'a Asked,
 }
 
-/// What is told of a hold.
+/// What is reported about a hold.
 #[derive(Clone, Copy)]
 pub(crate) struct Hold<'a> {
     pub(crate) name: &'a LockName,
@@ -95,7 +95,7 @@ pub(crate) struct Hold<'a> {
     pub(crate) story: &'a Story,
 }
 
-/// When somebody asked for a lock, and the span of that.
+/// When a lock was asked for, and the span of the acquisition.
 #[derive(Clone, Debug)]
 pub(crate) struct Asked {
     since: Since,
@@ -104,7 +104,8 @@ pub(crate) struct Asked {
 }
 
 impl Asked {
-    /// Called by the task that asks, so that its span is the parent. `names`: whether names of locks may be shown.
+    /// Called by the task that asks, so that its span is the parent. `names` says whether names of
+    /// locks may be shown.
     pub(crate) fn now(names: bool, name: &LockName, kind: Kind) -> Self {
         Self {
             since: Since::now(),
@@ -127,21 +128,21 @@ pub(crate) struct Waiting<'a> {
     kind: Kind,
 }
 
-/// A driver began to get the lock.
+/// A driver has begun to acquire the lock.
 pub(crate) fn waiting(asked: &Asked, kind: Kind) -> Waiting<'_> {
     gauge!(WAITERS, kind = kind_label(kind); 1.0);
     Waiting { asked, kind }
 }
 
 impl Waiting<'_> {
-    /// The same work, inside the span of the acquisition.
+    /// Runs `work` inside the span of the acquisition.
     pub(crate) fn within<F: Future>(&self, work: F) -> impl Future<Output = F::Output> {
         #[cfg(feature = "tracing")]
         let work = tracing::Instrument::instrument(work, self.asked.span.clone());
         work
     }
 
-    /// The driver knows what came of it; `cancelled`: nobody waits for that any more.
+    /// The driver knows the result. `cancelled` says that nobody waits for it any more.
     pub(crate) fn ended<T>(
         &self,
         request: &Request<'_>,
@@ -186,13 +187,13 @@ fn acquired(request: &Request<'_>, outcome: &'static str, error: Option<&Error>)
     }
 }
 
-/// A request goes out under this id.
+/// A request is sent for this owner.
 pub(crate) fn asked_as(asked: &Asked, owner: &OwnerId) {
     #[cfg(feature = "tracing")]
     asked.span.record("owner", display(owner));
 }
 
-/// A store inside this process gave the lock at once.
+/// A store that answers at once granted the lock.
 pub(crate) fn acquired_at_once(request: &Request<'_>, owner: &OwnerId) {
     asked_as(request.asked, owner);
     granted(request.kind, Way::Request);
@@ -209,7 +210,7 @@ pub(crate) fn granted(kind: Kind, way: Way) {
     count!(GRANTS, kind = kind_label(kind), by = by);
 }
 
-/// A waiter stands in the queue: for the first time, or again in its place.
+/// A waiter is in the queue: for the first time, or again in its place.
 pub(crate) fn queued(name: &LockName, owner: &OwnerId, returning: bool, length: u64) {
     if returning {
         return returned_to_place(name, owner);
@@ -218,14 +219,14 @@ pub(crate) fn queued(name: &LockName, owner: &OwnerId, returning: bool, length: 
     event!(DEBUG, lock = %name, owner = %owner, length, "stands in the queue");
 }
 
-/// A live waiter had been dropped from its queue, and is back.
+/// A live waiter had been dropped from its queue, and is back in its place.
 pub(crate) fn returned_to_place(name: &LockName, owner: &OwnerId) {
     count!(RETURNED);
     event!(INFO, owner = %owner, "a waiter was dropped from its queue, and returned to its place");
     event!(DEBUG, lock = %name, owner = %owner, "returned to its place");
 }
 
-/// The story of one hold, from the grant to the release or the loss.
+/// What is recorded of one hold, from the grant to the release or the loss.
 #[derive(Default)]
 pub(crate) struct Story(
     #[cfg(any(feature = "metrics", feature = "tracing"))] OnceLock<Mutex<Chapter>>,
@@ -252,7 +253,7 @@ impl Story {
         self.0.get().is_some_and(|chapter| lock(chapter).names)
     }
 
-    /// How long the hold lasted, if it ends now.
+    /// Records how long the hold lasted, unless it has ended before.
     #[cfg(any(feature = "metrics", feature = "tracing"))]
     fn end(&self) {
         let Some(chapter) = self.0.get() else { return };
@@ -279,7 +280,7 @@ impl Drop for Story {
     }
 }
 
-/// A hold is to be delivered to whoever asked for it.
+/// A hold is about to be delivered to its caller.
 pub(crate) fn held(hold: &Hold<'_>, names: bool, asked: &Asked) {
     #[cfg(any(feature = "metrics", feature = "tracing"))]
     {
@@ -310,12 +311,13 @@ pub(crate) fn held(hold: &Hold<'_>, names: bool, asked: &Asked) {
     }
 }
 
-/// The last guard of a hold is over.
+/// The last guard of a hold is gone.
 pub(crate) fn let_go(story: &Story) {
     story.end();
 }
 
-/// A release was answered, or was not; `good`: the lock was given back, or other guards have it.
+/// A release was answered, or was not. `good` says that the lock was given back, or that other
+/// guards have it.
 pub(crate) fn released(hold: &Hold<'_>, outcome: &'static str, good: bool) {
     count!(RELEASES, kind = kind_label(hold.kind), outcome = outcome);
     #[cfg(feature = "tracing")]
@@ -330,7 +332,7 @@ pub(crate) fn released(hold: &Hold<'_>, outcome: &'static str, good: bool) {
     }
 }
 
-/// The store confirmed a renewal, and so much validity was left.
+/// The store confirmed a renewal when `left` of the validity remained.
 pub(crate) fn renewed(hold: &Hold<'_>, left: Duration) {
     count!(RENEWALS);
     record!(MARGIN; left.as_secs_f64());
@@ -340,7 +342,7 @@ pub(crate) fn renewed(hold: &Hold<'_>, left: Duration) {
     );
 }
 
-/// A renewal was not confirmed, and so much validity is left; it is tried again.
+/// A renewal was not confirmed and is retried; `left` of the validity remains.
 pub(crate) fn renewal_missed(hold: &Hold<'_>, error: &Error, left: Duration) {
     count!(RENEWALS_MISSED);
     event!(
@@ -352,7 +354,7 @@ pub(crate) fn renewal_missed(hold: &Hold<'_>, error: &Error, left: Duration) {
     event!(DEBUG, in &hold.story.span(), lock = %hold.name, %error, "renewal not confirmed");
 }
 
-/// A hold is in doubt.
+/// A hold has become Suspect.
 pub(crate) fn suspect(hold: &Hold<'_>) {
     count!(SUSPECT, kind = kind_label(hold.kind));
     event!(
@@ -386,20 +388,20 @@ pub(crate) fn message_dropped() {
     event!(DEBUG, "a message was dropped: forged, late, or for a request that is over");
 }
 
-/// Something is wrong with a server that is gone on with.
+/// A check found a problem with a server that is used nevertheless.
 pub(crate) fn warned(warning: &Warning) {
     count!(WARNINGS, check = warning.check().name());
     event!(WARN, check = warning.check().name(), "{warning}");
 }
 
-/// What one client told of its connection.
+/// What one client reported about its connection.
 pub(crate) struct Connection {
     #[cfg(any(feature = "metrics", feature = "tracing"))]
     last: Mutex<(ConnectionState, bool)>,
 }
 
 impl Connection {
-    /// A client that is not connected yet.
+    /// Reports a client that is not connected yet.
     pub(crate) fn new() -> Self {
         #[cfg(feature = "metrics")]
         meter::describe();
@@ -410,7 +412,7 @@ impl Connection {
         }
     }
 
-    /// The connection is in another state than before.
+    /// The connection has changed its state.
     pub(crate) fn becomes(&self, client: ClientId, state: ConnectionState) {
         #[cfg(any(feature = "metrics", feature = "tracing"))]
         {
@@ -446,7 +448,7 @@ impl Connection {
     }
 }
 
-/// When something began; nothing where nobody asks.
+/// When something began; empty without the features.
 #[derive(Clone, Copy, Debug)]
 struct Since(#[cfg(any(feature = "metrics", feature = "tracing"))] Moment);
 
@@ -469,7 +471,7 @@ impl Since {
     }
 }
 
-/// The name of a lock where it may be shown.
+/// The name of a lock, if it may be shown.
 #[cfg(feature = "tracing")]
 fn named(shown: bool, name: &LockName) -> Option<DisplayValue<&LockName>> {
     shown.then(|| display(name))

@@ -1,18 +1,18 @@
-//! What a client says of itself to whoever looks at a lock that it holds or waits for.
+//! What a client says about itself to those who inspect a lock that it holds or waits for.
 
 use crate::settings::config::Config;
 use crate::settings::text::printable;
 use std::borrow::Cow;
 use std::time::SystemTime;
 
-/// Where a client of fairlock runs, in its own words: nobody has checked them, and whoever can
-/// write to the store can forge them. All texts are printable and at most 128 bytes long.
+/// Where a client of fairlock runs, as reported by itself: nobody has checked it, and anybody who
+/// can write to the store can forge it. All texts are printable and at most 128 bytes long.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ClientInfo {
     /// The host's name.
     pub host: Option<String>,
-    /// The process, as its own host (or container) numbers it.
+    /// The process id, on its own host or in its own container.
     pub pid: u32,
     /// The user it runs as: a name, or `uid:` and a number.
     pub user: Option<String>,
@@ -25,7 +25,7 @@ pub struct ClientInfo {
 }
 
 impl ClientInfo {
-    /// What is true of this process.
+    /// The facts about this process.
     pub(crate) fn here(config: &Config, since: SystemTime) -> Self {
         Self {
             host: host(),
@@ -48,7 +48,7 @@ fn host() -> Option<String> {
     None
 }
 
-/// The user that the process runs as; the environment could say anything.
+/// The user that the process runs as, not the one that the environment names.
 #[cfg(unix)]
 fn user() -> Option<String> {
     let uid = rustix::process::geteuid().as_raw().to_string();
@@ -66,7 +66,7 @@ fn printable_cow(text: Cow<'_, str>) -> Option<String> {
     printable(&text)
 }
 
-/// The file of users of this host, the beginning of it if somebody made it huge.
+/// The file of this host's users, or the beginning of it if it is huge.
 #[cfg(unix)]
 fn local_users() -> Option<Vec<u8>> {
     use std::io::Read as _;
@@ -76,7 +76,7 @@ fn local_users() -> Option<Vec<u8>> {
     Some(users)
 }
 
-/// `name:password:uid:...`, a line each.
+/// Finds the name of `uid` in lines of the form `name:password:uid:...`.
 #[cfg(unix)]
 fn user_name<'a>(users: &'a [u8], uid: &str) -> Option<Cow<'a, str>> {
     users.split(|byte| *byte == b'\n').find_map(|line| {

@@ -1,4 +1,4 @@
-//! Settings: every number with its unit, default and reason.
+//! Settings: each number with its unit, default and reason.
 
 mod tls;
 
@@ -17,22 +17,24 @@ use std::time::Duration;
 /// Shortest lease. Below it the safety margin (10 ms) and a round trip leave nothing to use.
 pub(crate) const MIN_LEASE: Duration = Duration::from_millis(100);
 
-/// Largest database number that a server could have: it counts them in a C `int`.
+/// Largest database number that a server can have: servers count them in a C `int`.
 pub(crate) const DATABASE_MAX: u32 = i32::MAX as u32;
 
-/// Most Sentinels that are asked: each costs a connection whenever the master is looked for.
+/// Most Sentinels that can be named: each costs a connection whenever the master is looked up.
 pub(crate) const SENTINELS_MAX: usize = 16;
 
-/// Most nodes of a Cluster that are named to begin with; it tells the others itself.
+/// Most nodes of a Cluster that can be named; the Cluster itself tells the others.
 pub(crate) const SEEDS_MAX: usize = 64;
 
-/// How to reach a store and how to behave on it. Made from a URL; the setters refine it.
+/// How to reach a store and how to use it. Created from a URL or a constructor, and refined with
+/// setters.
 ///
-/// A setting that is out of its bounds is an error of [`Client::with_config`](crate::Client::with_config),
-/// before anything is sent. The bounds of times: `watchdog_lease` 300 ms to ten years, `heartbeat`
-/// 20 ms to 60 s, `fair_wait` 1 s to a day, all others 10 ms to an hour.
+/// A setting that is out of bounds makes [`Client::with_config`](crate::Client::with_config) fail
+/// before anything is sent. The bounds of durations: `watchdog_lease` 300 ms to ten years,
+/// `heartbeat` 20 ms to 60 s, `fair_wait` 1 s to a day, `connect_retry` 0 to an hour, all others 10
+/// ms to an hour.
 ///
-/// It prints without its password.
+/// Its `Debug` form hides the passwords.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -49,7 +51,7 @@ pub struct Config {
     pub(crate) database: u32,
     pub(crate) client_name: Option<String>,
     pub(crate) connect_timeout: Duration,
-    /// Whether the host store's file is made where there is none.
+    /// Whether the host store's file is created if there is none.
     pub(crate) create: bool,
     pub(crate) connect_retry: Duration,
     pub(crate) response_timeout: Duration,
@@ -74,12 +76,12 @@ pub struct Config {
     pub(crate) replicas_timeout: Duration,
 }
 
-/// How messages of locks on a Cluster are published: Redisson's `shardedSubscriptionMode`, to be the
-/// same in the whole fleet.
+/// How messages of locks on a Cluster are published: Redisson's `shardedSubscriptionMode`, which
+/// must be the same in the whole fleet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ShardedPubSub {
-    /// Within the nodes of the lock's slot (`SPUBLISH`) where every master can, as of Redis 7, else to
-    /// the whole Cluster (`PUBLISH`). Asked once, when the client connects.
+    /// Within the nodes of the lock's slot (`SPUBLISH`) if every master supports it, as Redis 7 and
+    /// later do, else to the whole Cluster (`PUBLISH`). Decided once, when the client connects.
     #[default]
     Auto,
     /// Within the nodes of the lock's slot.
@@ -92,7 +94,7 @@ pub enum ShardedPubSub {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Address {
     Memory,
-    /// The host store's file; `shared`: by the members of the folder's group.
+    /// The host store's file. With `shared`, members of the folder's group share it.
     Sqlite {
         path: PathBuf,
         shared: bool,
@@ -103,11 +105,11 @@ pub(crate) enum Address {
     },
     Unix(PathBuf),
     Sentinel(SentinelPlace),
-    /// Nodes of a Cluster, from which the others are learned.
+    /// Nodes of a Cluster, from which the others are discovered.
     Cluster(Vec<(String, u16)>),
 }
 
-/// Sentinels, and the name of the master that they watch.
+/// Sentinels, and the name of the master that they monitor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SentinelPlace {
     pub(crate) sentinels: Vec<(String, u16)>,
@@ -159,8 +161,8 @@ impl Config {
         Self::for_address(Address::Unix(path.into()))
     }
 
-    /// A store for all processes of this host: the file at `path`, which must be absolute. It is made if
-    /// it is not there, with its folder, for this user alone. Needs the feature `sqlite`.
+    /// A store for all processes of this host: the file at `path`, which must be absolute. If there
+    /// is none, it is created with its folder, for this user alone. Needs the feature `sqlite`.
     ///
     /// ```
     /// let config = fairlock::Config::host("/var/lib/billing/locks").label("nightly");
@@ -169,9 +171,9 @@ impl Config {
         Self::for_address(Address::Sqlite { path: path.into(), shared: false })
     }
 
-    /// Share the host store's file with the group of its folder, which must be open to that group and
-    /// hand it down (mode 2770). Every user of the file must say so. Without effect on other stores.
-    /// Default: the URL's, else false: the file is for one user.
+    /// Shares the host store's file with the group of its folder, which must be open to that group
+    /// and pass it on to new files (mode 2770). Every user of the file must set this. Has no effect
+    /// on other stores. Default: the URL's, else false: the file is for one user.
     #[must_use]
     pub fn shared_with_group(mut self, yes: bool) -> Self {
         if let Address::Sqlite { shared, .. } = &mut self.address {
@@ -180,10 +182,10 @@ impl Config {
         self
     }
 
-    /// Whether connecting makes the host store's file, and its folder, where there is none; a program that
-    /// only looks says no. Without the file, connecting is then an error of kind
-    /// [`Unavailable`](crate::ErrorKind::Unavailable), "there is no store at ...", and nothing is made. Without
-    /// effect on other stores. Default: true.
+    /// Whether connecting creates the host store's file and its folder if there is none; set this
+    /// to false in a program that only inspects locks. If the file is missing, connecting then
+    /// fails with an error of kind [`Unavailable`](crate::ErrorKind::Unavailable), "there is no
+    /// store at ...", and nothing is created. Has no effect on other stores. Default: true.
     ///
     /// ```
     /// let config = fairlock::Config::host("/var/lib/billing/locks").create(false);
@@ -194,8 +196,8 @@ impl Config {
         self
     }
 
-    /// The server that Sentinels watch under the name `master`, whichever it is at the time: each
-    /// Sentinel as host and port. All are asked before each connection.
+    /// The server that Sentinels monitor under the name `master`, whichever it is at the time. Each
+    /// Sentinel is given as host and port. All are asked before each connection.
     ///
     /// ```
     /// let sentinels = [("10.0.0.1", 26379), ("10.0.0.2", 26379), ("10.0.0.3", 26379)];
@@ -209,8 +211,8 @@ impl Config {
         Self::for_address(Address::Sentinel(SentinelPlace { sentinels, master: master.into() }))
     }
 
-    /// A Redis or Valkey Cluster: some of its nodes, each as host and port, from which the others are
-    /// learned. Name several, so that one of them is there.
+    /// A Redis or Valkey Cluster: some of its nodes, each as host and port, from which the others
+    /// are discovered. Name several, so that one of them is available.
     ///
     /// ```
     /// let config = fairlock::Config::cluster([("10.0.0.1", 6379), ("10.0.0.2", 6379)]);
@@ -220,7 +222,7 @@ impl Config {
         Self::for_address(Address::Cluster(nodes))
     }
 
-    /// A store inside this process, of the one client that is made with it.
+    /// A store inside this process, for the one client that is created with it.
     pub fn memory() -> Self {
         Self::for_address(Address::Memory)
     }
@@ -265,16 +267,16 @@ impl Config {
         self
     }
 
-    /// The password. Default: the URL's. Of the settings that say where a password comes from, the last
-    /// one counts.
+    /// The password. Default: the URL's. Of several settings that say where the password comes
+    /// from, the last one counts.
     #[must_use]
     pub fn password(mut self, password: impl Into<String>) -> Self {
         self.password = Password::Given(Secret(password.into()));
         self
     }
 
-    /// A file with the password: one line, absolute path. It is read before each connection, so a password
-    /// that is changed there and on the server keeps the locks of this client. In a URL:
+    /// A file with the password: one line, absolute path. It is read before each connection, so if
+    /// the password is changed there and on the server, this client keeps its locks. In a URL:
     /// `?password-file=/path`.
     #[must_use]
     pub fn password_file(mut self, path: impl Into<PathBuf>) -> Self {
@@ -290,9 +292,10 @@ impl Config {
         self
     }
 
-    /// Asks the application for the login before each connection, for passwords that expire. The callback
-    /// runs on a thread of its own and may block, for as long as [`connect_timeout`](Self::connect_timeout)
-    /// allows; one call at a time. What its error says is shown, so it must have no secret.
+    /// Asks the application for the login before each connection, for passwords that expire. The
+    /// callback runs on a thread of its own, one call at a time, and may block for as long as
+    /// [`connect_timeout`](Self::connect_timeout) allows. The text of its error is shown, so it
+    /// must contain no secret.
     ///
     /// ```
     /// use fairlock::Credentials;
@@ -311,7 +314,7 @@ impl Config {
         self
     }
 
-    /// The user to authenticate as at the Sentinels, which have users of their own. Default: the
+    /// The user to authenticate as on the Sentinels, which have their own users. Default: the
     /// URL's, else their default user.
     #[must_use]
     pub fn sentinel_username(mut self, name: impl Into<String>) -> Self {
@@ -319,22 +322,22 @@ impl Config {
         self
     }
 
-    /// The password of the Sentinels. Default: the URL's, else none.
+    /// The password for the Sentinels. Default: the URL's, else none.
     #[must_use]
     pub fn sentinel_password(mut self, password: impl Into<String>) -> Self {
         self.sentinel_password = Password::Given(Secret(password.into()));
         self
     }
 
-    /// A file with the password of the Sentinels, as [`password_file`](Self::password_file). In a URL:
-    /// `?sentinel-password-file=/path`.
+    /// A file with the password for the Sentinels, as [`password_file`](Self::password_file). In a
+    /// URL: `?sentinel-password-file=/path`.
     #[must_use]
     pub fn sentinel_password_file(mut self, path: impl Into<PathBuf>) -> Self {
         self.sentinel_password = Password::File(path.into());
         self
     }
 
-    /// An environment variable with the password of the Sentinels, as
+    /// An environment variable with the password for the Sentinels, as
     /// [`password_env`](Self::password_env). In a URL: `?sentinel-password-env=NAME`.
     #[must_use]
     pub fn sentinel_password_env(mut self, name: impl Into<String>) -> Self {
@@ -342,7 +345,8 @@ impl Config {
         self
     }
 
-    /// Asks the application for the login at the Sentinels, as [`password_from`](Self::password_from).
+    /// Asks the application for the login to the Sentinels, as
+    /// [`password_from`](Self::password_from).
     #[must_use]
     pub fn sentinel_password_from<E>(
         mut self,
@@ -355,7 +359,7 @@ impl Config {
         self
     }
 
-    /// The database number, at most 2^31 - 1; what exists is the server's decision. Default: the URL's,
+    /// The database number, at most 2^31 - 1; the server decides which exist. Default: the URL's,
     /// else 0.
     #[must_use]
     pub fn database(mut self, number: u32) -> Self {
@@ -371,38 +375,38 @@ impl Config {
         self
     }
 
-    /// Longest time for a connection to be made, handshake included. Default: 5 s.
+    /// Longest time to make a connection, handshake included. Default: 5 s.
     #[must_use]
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self
     }
 
-    /// For how long `connect` tries again when the store does not answer: for programs that may start in the
-    /// middle of a failover. What will not pass (a wrong password, a wrong name) is an error at once all the
-    /// same. Default: zero, one attempt.
+    /// How long `connect` retries while the store does not answer, for programs that may start in
+    /// the middle of a failover. Permanent failures (a wrong password, a wrong name) are still
+    /// reported at once. Default: zero, one attempt.
     #[must_use]
     pub fn connect_retry(mut self, time: Duration) -> Self {
         self.connect_retry = time;
         self
     }
 
-    /// Longest time for the reply to one call; then it is sent again. Default: 3 s.
+    /// Longest wait for the reply to one call, which is then sent again. Default: 3 s.
     #[must_use]
     pub fn response_timeout(mut self, timeout: Duration) -> Self {
         self.response_timeout = timeout;
         self
     }
 
-    /// How long an unreachable store is tried before a call is an error. Waiting for one's turn
-    /// is not limited by it. Default: 30 s.
+    /// How long an unreachable store is retried before a call fails. It does not limit the wait for
+    /// a lock that others hold. Default: 30 s.
     #[must_use]
     pub fn store_timeout(mut self, timeout: Duration) -> Self {
         self.store_timeout = timeout;
         self
     }
 
-    /// The lease of locks without an explicit one; renewed every third of it. Redisson's
+    /// The lease of locks without an explicit lease, renewed after each third of it. Redisson's
     /// `lockWatchdogTimeout`. Default: 30 s.
     #[must_use]
     pub fn watchdog_lease(mut self, lease: Duration) -> Self {
@@ -410,88 +414,89 @@ impl Config {
         self
     }
 
-    /// The period of a waiting client's heartbeats; silent for three of them it counts as dead.
-    /// All clients of a lock should agree. Default: 2 s.
+    /// The period of a waiting client's heartbeats. A client that is silent for three periods
+    /// counts as dead. All clients of a lock should use the same value. Default: 2 s.
     #[must_use]
     pub fn heartbeat(mut self, period: Duration) -> Self {
         self.heartbeat = period;
         self
     }
 
-    /// Redisson's `fairLockWaitTimeout`, to be the same in the whole fleet. Default: 300 s.
+    /// Redisson's `fairLockWaitTimeout`, which must be the same in the whole fleet. Default: 300 s.
     #[must_use]
     pub fn fair_wait(mut self, wait: Duration) -> Self {
         self.fair_wait = wait;
         self
     }
 
-    /// An idle connection is pinged this often. Default: 2 s.
+    /// The interval between pings on an idle connection. Default: 2 s.
     #[must_use]
     pub fn ping_interval(mut self, interval: Duration) -> Self {
         self.ping_interval = interval;
         self
     }
 
-    /// Without an answer to a ping for this long a connection is dead. Default: 2 s.
+    /// How long a ping may stay unanswered before its connection counts as dead. Default: 2 s.
     #[must_use]
     pub fn ping_timeout(mut self, timeout: Duration) -> Self {
         self.ping_timeout = timeout;
         self
     }
 
-    /// Java clients with Redisson use the same locks: shared keys never get a TTL from us.
-    /// Default: false; then the TTL of the queue's keys goes while a Java client stands in the
-    /// queue, and a token series that Java began gets none. In a URL `?java-fleet=true`.
+    /// Declares that Java clients with Redisson use the same locks, so fairlock never gives shared
+    /// keys a TTL. Default: false; then the queue's keys lose their TTL while a Java client is in
+    /// the queue, and a token series that Java began gets none. In a URL: `?java-fleet=true`.
     ///
-    /// Without it Java's fenced lock begins at 1 when the last token of ours has ended; with it each name
-    /// that was ever locked leaves a token key for good, about 190 bytes.
+    /// If false, Java's fenced lock begins at 1 after fairlock's last token has expired. If true,
+    /// each name that was ever locked leaves a token key for good, about 190 bytes.
     #[must_use]
     pub fn java_fleet(mut self, yes: bool) -> Self {
         self.java_fleet = yes;
         self
     }
 
-    /// Do not wait for the first connection in `connect`; the first call does. Default: false.
+    /// Makes `connect` return without waiting for the first connection; the first call waits for
+    /// it. Default: false.
     #[must_use]
     pub fn lazy_connect(mut self, yes: bool) -> Self {
         self.lazy_connect = yes;
         self
     }
 
-    /// Show the names of locks in `tracing` spans and in events of every level. Default: false;
-    /// then only events at `debug` and below have them, because names may say more of a
-    /// business than its logs should.
+    /// Shows the names of locks in `tracing` spans and in events of every level. Default: false;
+    /// then only events at `debug` and below show them, because names may say more about a business
+    /// than its logs should.
     #[must_use]
     pub fn log_names(mut self, yes: bool) -> Self {
         self.log_names = yes;
         self
     }
 
-    /// What the application calls itself, for whoever looks at a lock that it holds or waits for:
-    /// 1 to 128 bytes without control characters. Everybody who can read the store can read it.
-    /// Default: none.
+    /// The name that the application gives itself, shown to those who inspect a lock that it holds
+    /// or waits for: 1 to 128 bytes without control characters. Everybody who can read the store
+    /// can read it. Default: none.
     #[must_use]
     pub fn label(mut self, label: impl Into<String>) -> Self {
         self.label = Some(label.into());
         self
     }
 
-    /// Tell the other clients of the store who this one is ([`ClientInfo`](crate::ClientInfo):
-    /// host, process, user, label, version), so that a look at a lock shows who holds it and who
-    /// waits. On a server it is a key of this client that lasts 90 s, written when it connects and
-    /// every 30 s, and removed when it ends. Where the server does not allow that, locks work all
-    /// the same. Default: true.
+    /// Tells the other clients of the store who this one is ([`ClientInfo`](crate::ClientInfo):
+    /// host, process, user, label, version), so that inspecting a lock shows who holds it and who
+    /// waits. On a server, this is a key of this client with a TTL of 90 s, written when it
+    /// connects and every 30 s, and removed when it ends. If the server does not allow that, locks
+    /// still work. Default: true.
     #[must_use]
     pub fn announce(mut self, yes: bool) -> Self {
         self.announce = yes;
         self
     }
 
-    /// Processes that this one starts keep this client alive, on the host store. A lock there is handed
-    /// on as soon as the kernel says that its holder is gone, without waiting for the lease; with this
-    /// setting, not before every process that was started since is gone as well, unless it has closed
-    /// what it inherited. For programs that run others under a lock, as `fairlock run` does. Other stores
-    /// know nothing of processes. Default: false.
+    /// On the host store, lets processes that this one starts keep this client alive. A lock there
+    /// is handed on as soon as the kernel reports that its holder is gone, without waiting for the
+    /// lease. With this setting, it is not handed on before every process started since is gone as
+    /// well, except those that have closed what they inherited. For programs that run others under
+    /// a lock, as `fairlock run` does. Has no effect on other stores. Default: false.
     ///
     /// A child of `fork()` without `exec` keeps the client alive in any case.
     #[must_use]
@@ -500,35 +505,36 @@ impl Config {
         self
     }
 
-    /// How many replicas of the server must have a lock before it counts as held: see [`Replicas`], which
-    /// says what that promises and what it cannot. A lock that too few have in time is given back, and
-    /// asking for it ends with [`ErrorKind::NotReplicated`](crate::ErrorKind::NotReplicated). It is one setting
-    /// for all locks of a client, as in Redisson; all clients of a lock should have it. A third
-    /// connection is made for it. Only for servers. Default: the URL's, else none.
+    /// How many replicas of the server must have a lock before it counts as held: see [`Replicas`]
+    /// for what that promises and what it cannot. If too few have it in time, the lock is given
+    /// back and the request fails with
+    /// [`ErrorKind::NotReplicated`](crate::ErrorKind::NotReplicated). The setting applies to all
+    /// locks of a client, as in Redisson; all clients of a lock should use it. It needs a third
+    /// connection. Only for servers. Default: the URL's, else none.
     #[must_use]
     pub fn replicas(mut self, replicas: Replicas) -> Self {
         self.replicas = replicas;
         self
     }
 
-    /// How long replicas are waited for each time. Redisson's `slavesSyncTimeout`. It comes on top of a
-    /// wait with a limit. Default: the URL's, else 1 s.
+    /// How long to wait for replicas each time. Redisson's `slavesSyncTimeout`. It is added to the
+    /// limit of a wait. Default: the URL's, else 1 s.
     #[must_use]
     pub fn replicas_timeout(mut self, timeout: Duration) -> Self {
         self.replicas_timeout = timeout;
         self
     }
 
-    /// How messages are published on a Cluster; without effect on other stores. The same for all
-    /// clients of its locks: where they disagree a waiter hears of its turn by its next heartbeat only.
-    /// Default: the URL's, else [`ShardedPubSub::Auto`].
+    /// How messages are published on a Cluster. Has no effect on other stores. All clients of its
+    /// locks must agree, or a waiter learns of its turn only from its next heartbeat. Default: the
+    /// URL's, else [`ShardedPubSub::Auto`].
     #[must_use]
     pub fn sharded_pubsub(mut self, how: ShardedPubSub) -> Self {
         self.sharded_pubsub = how;
         self
     }
 
-    /// Checks where the store is.
+    /// Checks the address of the store.
     pub(crate) fn check_address(&self) -> Result<(), Error> {
         match &self.address {
             Address::Tcp { host, port } => check_place(host, *port)?,
@@ -559,9 +565,9 @@ impl Config {
         Ok(())
     }
 
-    /// What to do when a check finds something about a server. Defaults: refuse, and warn of
-    /// [`Check::Eviction`], [`Check::Clock`], [`Check::PasswordFile`], [`Check::Inbox`], [`Check::Failover`] and
-    /// [`Check::Sentinels`]. In a URL: `?on-eviction=refuse`.
+    /// What to do if a check finds a problem with a server. Defaults: refuse, but warn of
+    /// [`Check::Eviction`], [`Check::Clock`], [`Check::PasswordFile`], [`Check::Inbox`],
+    /// [`Check::Failover`] and [`Check::Sentinels`]. In a URL: `?on-eviction=refuse`.
     ///
     /// ```
     /// use fairlock::{Check, Config, Reaction};
@@ -650,14 +656,14 @@ impl Config {
             fair_wait_ms: self.fair_wait.as_millis() as u64,
             bury_ms: self.store_timeout.as_millis() as u64 + dead_ms,
             java_fleet: self.java_fleet,
-            // In a Cluster a count is that of one node.
+            // In a Cluster, a subscriber count covers only one node.
             presence: !matches!(self.address, Address::Cluster(_)),
             ages: true,
         }
     }
 }
 
-/// Absolute, with a name at its end, and without zero bytes, which no path has.
+/// Whether `path` is absolute, ends with a name, and has no zero bytes, which no path has.
 fn is_path_of_file(path: &std::path::Path) -> bool {
     let zero = path.as_os_str().as_encoded_bytes().contains(&0);
     path.is_absolute() && path.file_name().is_some() && !zero

@@ -1,4 +1,4 @@
-//! Where a login comes from: given once, or asked for again before each connection, so that a password
+//! Where a login comes from: given once, or looked up before each connection, so that a password
 //! may change while the client lives.
 
 use crate::base::error::{Error, ErrorKind};
@@ -9,7 +9,7 @@ use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Longest file with a password, in bytes: tokens of identity services have some thousand.
+/// Longest file with a password, in bytes: tokens of identity services have a few thousand.
 const FILE_BYTES_MAX: u64 = 64 * 1024;
 
 /// A password: never printed.
@@ -22,8 +22,8 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// A login, as [`Config::password_from`](crate::Config::password_from) wants it: a password, and maybe the
-/// user that it belongs to. It prints without the password.
+/// A login for [`Config::password_from`](crate::Config::password_from): a password, and optionally
+/// the user that it belongs to. Its `Debug` form hides the password.
 ///
 /// ```
 /// let login = fairlock::Credentials::new("secret").username("ann");
@@ -36,8 +36,8 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// The password alone. The user is the one of [`Config::username`](crate::Config::username), else the
-    /// server's default user.
+    /// A password alone. The user is that of [`Config::username`](crate::Config::username), else
+    /// the server's default user.
     pub fn new(password: impl Into<String>) -> Self {
         Self { username: None, password: Secret(password.into()) }
     }
@@ -53,7 +53,7 @@ impl Credentials {
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 type Ask = dyn Fn() -> Result<Credentials, Failure> + Send + Sync;
 
-/// What came of a look for a login.
+/// The result of a look-up of a login.
 pub(crate) struct Found {
     pub(crate) login: Option<Credentials>,
     /// Who else can read it.
@@ -70,7 +70,8 @@ pub(crate) enum Password {
     File(PathBuf),
     /// A variable of the environment.
     Variable(String),
-    /// What the application says. It runs on a thread of its own, where a panic ends that thread only.
+    /// A callback of the application. It runs on a thread of its own, so a panic ends only that
+    /// thread.
     Callback(Arc<AssertUnwindSafe<Box<Ask>>>),
 }
 
@@ -85,7 +86,7 @@ impl Password {
         matches!(self, Self::None)
     }
 
-    /// Whether it may be another one the next time.
+    /// Whether it may be a different one next time.
     pub(crate) fn may_change(&self) -> bool {
         !matches!(self, Self::None | Self::Given(_))
     }
@@ -93,7 +94,7 @@ impl Password {
     /// Checks what can be checked before it is needed; `what` names the setting.
     pub(crate) fn check(&self, what: &str) -> Result<(), Error> {
         match self {
-            // A relative one would mean another file in every folder.
+            // A relative path would mean a different file in every folder.
             Self::File(path) if !path.is_absolute() => {
                 Err(Error::misuse(format!("the path of {what}_file must be absolute")))
             }
@@ -104,10 +105,10 @@ impl Password {
         }
     }
 
-    /// The present login. May block: on a file, or for as long as the application's callback does.
+    /// The current login. May block: on a file, or for as long as the application's callback does.
     ///
     /// # Errors
-    /// [`ErrorKind::Denied`]: without a password nobody gets in.
+    /// [`ErrorKind::Denied`] if the password cannot be read.
     pub(crate) fn read(&self, username: Option<&String>) -> Result<Found, Error> {
         let user = |password| Found {
             login: Some(Credentials { username: username.cloned(), password }),
@@ -129,7 +130,7 @@ impl Password {
             Self::Variable(name) => {
                 let what = |problem| no_login(format!("the variable `{name}` {problem}"));
                 let text = std::env::var(name).map_err(|error| {
-                    // Its own text has the value.
+                    // The error's own text contains the value.
                     what(match error {
                         std::env::VarError::NotPresent => "is not set",
                         std::env::VarError::NotUnicode(_) => "is not UTF-8",
@@ -148,7 +149,7 @@ impl Password {
     }
 }
 
-/// There is no password to log in with.
+/// The error if there is no password to log in with.
 pub(crate) fn no_login(why: String) -> Error {
     Error::new(ErrorKind::Denied, format!("no password to log in with: {why}"))
 }

@@ -1,13 +1,13 @@
-//! Who else can read a file with a password, or change it.
+//! Who else can read or change a file with a password.
 
 use std::fs::File;
 use std::os::unix::fs::MetadataExt as _;
 
-/// What is wrong with the mode of a file, as it was opened: links are followed by then.
+/// What is wrong with the mode of an open file; links have been followed by then.
 pub(crate) fn of(file: &File) -> Option<String> {
-    // One that was read is judged; what cannot be told is not.
+    // If the metadata cannot be read, nothing is reported.
     let metadata = file.metadata().ok()?;
-    // A pipe ends with who made it, and a device has an owner of its own kind.
+    // A pipe ends with its creator, and a device has an owner of its own kind.
     if !metadata.is_file() {
         return None;
     }
@@ -22,7 +22,8 @@ pub(crate) fn of(file: &File) -> Option<String> {
     ))
 }
 
-/// Whom else a file is open to. A group that is not that of a file of ours is how we read it.
+/// To whom else a file is open. If the file is not ours, its group does not count: that is how we
+/// can read it.
 fn open_to(mode: u32, is_ours: bool) -> Option<&'static str> {
     if mode & 0o006 != 0 {
         Some("every user of this host")
@@ -33,9 +34,9 @@ fn open_to(mode: u32, is_ours: bool) -> Option<&'static str> {
     }
 }
 
-/// Whether it is on a read-only file system in memory. Orchestrators and init systems hand secrets in like that,
-/// mostly with the mode 0644 or 0444 and owned by root; who sees the file is decided by who sees the mount, and
-/// nobody in there can change the mode.
+/// Whether the file is on a read-only file system in memory. Orchestrators and init systems hand
+/// secrets in like that, mostly with the mode 0644 or 0444 and owned by root. Access to the mount
+/// decides who sees the file, and nobody inside can change the mode.
 #[cfg(target_os = "linux")]
 fn is_handed_in(file: &File) -> bool {
     const TMPFS: i64 = 0x0102_1994;
@@ -68,12 +69,12 @@ mod tests {
             (0o100_400, false, None),
             (0o100_640, true, Some("its group")),
             (0o100_660, true, Some("its group")),
-            // As root:us.
+            // Owned by root, with our group.
             (0o100_640, false, None),
             (0o100_644, true, Some("every user of this host")),
             (0o100_444, false, Some("every user of this host")),
             (0o100_602, false, Some("every user of this host")),
-            // Nobody can do anything with it but start it.
+            // Others can only execute it.
             (0o100_711, true, None),
         ] {
             assert_eq!(open_to(mode, is_ours), who, "{mode:o} {is_ours}");

@@ -4,18 +4,19 @@ use crate::base::error::Error;
 use std::fmt;
 use std::str::FromStr;
 
-/// Most replicas that can be waited for: more than any server has.
+/// Most replicas that can be required: more than any server has.
 const COUNT_MAX: u32 = 100;
 
 /// How many replicas of the server must have a lock before it counts as held.
 ///
-/// A lock that the application gets, by a reply or handed over, was acknowledged by so many replicas
-/// (`WAIT`); a guard is valid only for as long as its last acknowledged renewal says; and a release says
-/// `Released` only when it was acknowledged. A fail-over to one of those replicas then breaks nothing. One
-/// to a replica that had not acknowledged still does, and tokens are the answer to that: ask for all
-/// replicas that can become the primary.
+/// Before the application gets a lock, from a reply or by a hand-over, this many replicas have
+/// acknowledged it (`WAIT`). A guard is valid only as long as its last acknowledged renewal allows,
+/// and a release returns `Released` only if it was acknowledged. A failover to one of those
+/// replicas then breaks nothing. A failover to a replica that had not acknowledged still does, and
+/// fencing tokens are the protection against that: require all replicas that can become the
+/// primary.
 ///
-/// It is read from text as in a URL: a number, `all`, `any` or `none`.
+/// It is parsed from text as in a URL: a number, `all`, `any` or `none`.
 ///
 /// ```
 /// use fairlock::{Config, Replicas};
@@ -27,20 +28,20 @@ const COUNT_MAX: u32 = 100;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Replicas {
-    /// None is waited for.
+    /// No replica is required.
     #[default]
     None,
-    /// So many at least, whichever they are: 1 to 100.
+    /// At least this many, whichever they are: 1 to 100.
     AtLeast(u32),
-    /// All that are connected to the primary, and at least one.
+    /// All replicas that are connected to the primary, and at least one.
     All,
-    /// One of those that are connected to the primary, and nothing is waited for when none is. This
-    /// is what Redisson's `checkLockSyncedSlaves` does.
+    /// One of the replicas that are connected to the primary, or none if none is connected.
+    /// Redisson's `checkLockSyncedSlaves` does the same.
     AnyConnected,
 }
 
 impl Replicas {
-    /// How many must acknowledge where `connected` are there.
+    /// How many must acknowledge if `connected` replicas are connected.
     #[cfg(feature = "redis")]
     pub(crate) fn needed(self, connected: u32) -> u32 {
         match self {

@@ -1,50 +1,53 @@
-//! What is looked at in a server, and what is done about it.
+//! What is checked about a server, and what is done about a finding.
 
 use crate::base::error::Error;
 use std::fmt;
 
-/// Something about a server that locks do not get on with; looked for whenever a connection is made, and
-/// [`Clock`](Self::Clock) in every reply.
-/// [`Config::on_check`](crate::Config::on_check) says what is to be done about it.
+/// A property of a server that is unsafe for locks. Checked whenever a connection is made, and
+/// [`Clock`](Self::Clock) in every reply. [`Config::on_check`](crate::Config::on_check) decides
+/// what happens if it is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Check {
     /// The user may not run a command that the scripts need. A script that is stopped in the middle
-    /// leaves a lock half taken, so it is looked for before any runs. Default: refuse.
+    /// leaves a lock half taken, so this is checked before any script runs. Default: refuse.
     Rights,
-    /// When its memory is full the server deletes keys that have a TTL (`maxmemory-policy`), locks among
-    /// them: two could hold one lock. Tokens rise all the same. Default: warn, because some hosted
-    /// servers come like that and never get full.
+    /// When its memory is full, the server deletes keys that have a TTL (`maxmemory-policy`),
+    /// including locks, so two clients could hold one lock. Tokens rise all the same. Default:
+    /// warn, because some hosted servers are configured like that and never get full.
     Eviction,
     /// The server is older than Redis 6.2 and does not know all commands. Default: refuse.
     Version,
-    /// The server is a replica: it takes no writes. Default: refuse, and try again until it is promoted
-    /// or the store timeout is over.
+    /// The server is a replica and accepts no writes. Default: refuse, and try again until it is
+    /// promoted or the store timeout is over.
     Replica,
-    /// The server is a node of a Cluster, and the address does not say so: it serves some locks and
-    /// refuses the others. Default: refuse.
+    /// The server is a node of a Cluster, but the address does not say so: the server serves some
+    /// locks and refuses the others. Default: refuse.
     Cluster,
-    /// The server's clock jumped by more than a second, or differs by as much from that of the server before
-    /// it. Leases end early then, and others may have got a lock whose guard still counts on it; or they end
-    /// late. Default: warn. Refuse does not end the connection: it puts every guard of this server in doubt
-    /// ([`Suspect`](crate::GuardState::Suspect)) until the server has confirmed it by its new time, and has the
-    /// waiters asked for; what goes on afterwards is what the server says.
+    /// The server's clock jumped by more than a second, or differs by as much from that of the
+    /// previous server. Leases then end early, so that others may have got a lock whose guard still
+    /// relies on it, or they end late. Default: warn. Refuse does not close the connection: it
+    /// makes every guard of this server [`Suspect`](crate::GuardState::Suspect) until the server
+    /// has confirmed it by its new time, and asks about the waiters. After that, the server's
+    /// answers count.
     Clock,
-    /// Others can read the file with the password, or change it. Not looked for where the file is part of a
-    /// read-only file system in memory, as secrets of containers and services are: who sees that is decided
-    /// elsewhere. Default: warn.
+    /// Others can read or change the file with the password. Not checked if the file is on a
+    /// read-only file system in memory, as secrets of containers and services are: access to those
+    /// is decided elsewhere. Default: warn.
     PasswordFile,
-    /// The server of the commands does not see where the client listens: something between them leads each connection
-    /// to another server. Waiters are served in order all the same, but by their heartbeats, and the end of their process
-    /// is noticed late. Default: warn. Ignore leaves such waiters to be taken for dead at their turn.
+    /// The server that executes the commands does not see the client's subscription: something in
+    /// between leads each connection to a different server. Waiters are still served in order, but
+    /// through their heartbeats, and the end of their process is noticed late. Default: warn. With
+    /// Ignore, such waiters are taken for dead at their turn.
     Inbox,
-    /// Behind Sentinels: a primary that is cut off goes on giving locks for as long as that lasts, because neither
-    /// [`Config::replicas`](crate::Config::replicas) nor its own `min-replicas-to-write` forbids it. Default: warn.
-    /// With the latter alone what it gave or renewed at the end stays valid for its lease beside a new holder.
+    /// Behind Sentinels: a primary that is cut off continues to grant locks for as long as that
+    /// lasts, because neither [`Config::replicas`](crate::Config::replicas) nor its own
+    /// `min-replicas-to-write` prevents it. Default: warn. With the latter alone, what it granted
+    /// or renewed last stays valid for its lease beside a new holder.
     Failover,
-    /// No majority of the Sentinels can be reached: this client may be on the wrong side of a split, and go on with a
-    /// primary that was replaced. Default: warn. Refuse makes no connection then, and tries again; one that is there
-    /// stays.
+    /// No majority of the Sentinels can be reached: this client may be on the wrong side of a
+    /// split, and continue with a primary that was replaced. Default: warn. With Refuse, no
+    /// connection is made, and the client tries again; an existing connection stays.
     Sentinels,
 }
 
@@ -62,7 +65,7 @@ impl Check {
         Self::Sentinels,
     ];
 
-    /// As in URLs and logs.
+    /// The name in URLs and logs.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Rights => "rights",
@@ -95,15 +98,15 @@ impl Check {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Reaction {
-    /// Do not even look.
+    /// Do not check.
     Ignore,
-    /// Go on, and say it: see [`Client::warnings`](crate::Client::warnings).
+    /// Use the server, and report the finding: see [`Client::warnings`](crate::Client::warnings).
     Warn,
     /// Do not use the server.
     Refuse,
 }
 
-/// Something that was found and gone on with.
+/// A problem found with the server that did not prevent its use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Warning {
     check: Check,
@@ -121,7 +124,7 @@ impl Warning {
     }
 }
 
-/// What was found, and what to do: for people, without secrets.
+/// What was found and what to do about it, for people, without secrets.
 impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)
@@ -139,7 +142,7 @@ impl Default for Reactions {
 }
 
 impl Reactions {
-    /// Nothing is looked for.
+    /// Reactions that ignore every check.
     pub(crate) fn ignoring() -> Self {
         Self(Check::ALL.map(|_| Reaction::Ignore))
     }
@@ -152,7 +155,8 @@ impl Reactions {
         self.0[check as usize] = reaction;
     }
 
-    /// Takes an option `on-CHECK=REACTION` of a URL; says whether it is one.
+    /// Sets the reaction from an option `on-CHECK=REACTION` of a URL. Returns whether it is such an
+    /// option.
     pub(crate) fn set_by_name(&mut self, name: &str, value: &str) -> Result<bool, Error> {
         let check =
             Check::ALL.into_iter().find(|check| name.strip_prefix("on-") == Some(check.name()));

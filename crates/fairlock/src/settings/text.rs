@@ -1,17 +1,17 @@
-//! Texts that are shown to people: what a terminal acts on, or what hides other characters, is none.
+//! Texts that are shown to people, without characters that a terminal acts on or that hide others.
 
 /// Longest value in bytes. Host names are shorter; a label is meant to fit into a line.
 pub(crate) const VALUE_BYTES_MAX: usize = 128;
 
 /// Whether `text` can be shown as it is: it has no character that a terminal acts on or that hides
-/// others, and fits into a line.
+/// others, and it fits into a line.
 pub(crate) fn is_printable(text: &str) -> bool {
     !text.is_empty() && text.len() <= VALUE_BYTES_MAX && !text.chars().any(is_disguise)
 }
 
 fn is_disguise(c: char) -> bool {
-    // Beside control characters: line and paragraph ends, what changes the direction, and what has no width
-    // and makes two texts look like one.
+    // Besides control characters: line and paragraph separators, characters that change the
+    // direction, and characters without width, which make two texts look the same.
     c.is_control()
         || matches!(c,
             '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
@@ -20,7 +20,8 @@ fn is_disguise(c: char) -> bool {
             | '\u{fff0}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// The beginning of `text` that [`is_printable`], odd characters replaced; `None` if it is empty.
+/// The longest beginning of `text` that [`is_printable`], with odd characters replaced. `None` if
+/// it is empty.
 pub(crate) fn printable(text: &str) -> Option<String> {
     let mut shown = String::new();
     for c in text.chars().map(|c| if is_disguise(c) { char::REPLACEMENT_CHARACTER } else { c }) {
@@ -52,7 +53,7 @@ mod tests {
         }
     }
 
-    /// A label with a space of no width passed for another one in `fairlock status`.
+    /// A label with a zero-width space looked the same as another label in `fairlock status`.
     #[test]
     fn d33_what_has_no_width_is_not_printable() {
         for hidden in ['\u{200b}', '\u{200d}', '\u{2060}', '\u{feff}', '\u{ad}', '\u{e0061}'] {

@@ -1,4 +1,4 @@
-//! Store URLs. Strict: what is not understood is refused with its name, never ignored.
+//! Store URLs. Parsing is strict: what is not understood is refused, never ignored.
 
 use crate::base::error::Error;
 use crate::settings::config::{Address, Config, DATABASE_MAX, SentinelPlace, ShardedPubSub};
@@ -11,7 +11,7 @@ const DEFAULT_PORT: u16 = 6379;
 /// The Sentinels' port.
 const DEFAULT_SENTINEL_PORT: u16 = 26379;
 
-/// Longest URL: far beyond any real one, and small enough to copy without a thought.
+/// Longest URL: far longer than any real one, and cheap to copy.
 const MAX_URL_BYTES: usize = 8 * 1024;
 
 impl Config {
@@ -19,17 +19,17 @@ impl Config {
     /// `redis://[user:password@]host[:port][/database]`, `valkey://...` (the same),
     /// `redis+sentinel://[user:password@]host[:port],.../master[/database]`,
     /// `redis+cluster://[user:password@]host[:port],...`, `unix:/path/to/socket` or
-    /// `unix:///path?db=2`. With `rediss` or `valkeys` in place of `redis` or `valkey` all connections
-    /// are encrypted ([`tls`](Self::tls)).
+    /// `unix:///path?db=2`. With `rediss` or `valkeys` in place of `redis` or `valkey`, all
+    /// connections are encrypted ([`tls`](Self::tls)).
     ///
-    /// Options stand behind `?`, with `&` between them, each once. `ca`, `cert`, `key` and `server-name`
-    /// are for encrypted connections, and mean what [`tls_ca`](Self::tls_ca) and so on mean;
-    /// `sharded-pubsub` is for a Cluster. In paths, passwords and options `%` and two hexadecimal digits
-    /// stand for a byte that a URL cannot have.
+    /// Options follow `?`, separated by `&`, each at most once. `ca`, `cert`, `key` and
+    /// `server-name` are for encrypted connections and correspond to [`tls_ca`](Self::tls_ca) and
+    /// so on; `sharded-pubsub` is for a Cluster. In paths, passwords and options, `%` and two
+    /// hexadecimal digits stand for a byte that a URL cannot contain.
     ///
     /// # Errors
-    /// [`ErrorKind::Misuse`](crate::ErrorKind::Misuse) says which part cannot be used. The URL's
-    /// password is in no message.
+    /// [`ErrorKind::Misuse`](crate::ErrorKind::Misuse) says which part cannot be used. No message
+    /// contains the URL's password.
     pub fn from_url(url: &str) -> Result<Self, Error> {
         parse(url)
     }
@@ -69,7 +69,7 @@ fn parse(url: &str) -> Result<Config, Error> {
     }
 }
 
-/// A URL `scheme://authority/path?query`, taken apart; nothing is decoded yet.
+/// The parts of a URL `scheme://authority/path?query`, not decoded yet.
 struct Parts<'a> {
     user: Option<&'a str>,
     place: &'a str,
@@ -102,7 +102,7 @@ fn login(user: &str) -> Result<(Option<String>, Password), Error> {
     Ok(((!name.is_empty()).then_some(name), password))
 }
 
-/// Options that every server's URL can have.
+/// Options of every server's URL.
 const OF_SERVERS: [&str; 15] = [
     "password-file",
     "password-env",
@@ -131,16 +131,16 @@ const OF_SENTINELS: [&str; 4] =
 /// Options of Clusters.
 const OF_CLUSTERS: [&str; 1] = ["sharded-pubsub"];
 
-/// Options of Unix sockets, whose URLs have no other place for these.
+/// Options of Unix sockets, whose URLs have no other place for them.
 const OF_SOCKETS: [&str; 2] = ["db", "username"];
 
-/// Whether a scheme of servers means TLS.
+/// Whether a server's scheme means TLS.
 fn is_encrypted(scheme: &str) -> bool {
     scheme.starts_with("rediss") || scheme.starts_with("valkeys")
 }
 
-/// Reads what stands behind `?`: options that every server's URL can have and the scheme's own, each at
-/// most once. Unknown names are not repeated: where a password was not encoded, they are a part of it.
+/// Reads what follows `?`: options of every server's URL and the scheme's own, each at most once.
+/// Errors do not repeat unknown names, which are part of the password if it was not encoded.
 fn options(
     mut config: Config,
     scheme: &str,
@@ -179,7 +179,7 @@ fn options(
     Ok(config)
 }
 
-/// Sets one option: the only place that knows what each means.
+/// Sets one option. Only this function knows what each option means.
 fn set_option(config: &mut Config, name: &str, value: &str) -> Result<(), Error> {
     let text = decode(value, &format!("option `{name}`"))?;
     match name {
@@ -229,13 +229,13 @@ fn set_option(config: &mut Config, name: &str, value: &str) -> Result<(), Error>
             };
         }
         _ if config.on.set_by_name(name, &text)? => {}
-        // The lists of names are next to this one.
+        // The lists of names are above.
         _ => return Err(Error::misuse("an option of the store URL is listed and not read")),
     }
     Ok(())
 }
 
-/// Two passwords: nobody knows which one was meant.
+/// Refuses a second password: it is not clear which one was meant.
 fn only(place: &mut Password, password: Password) -> Result<(), Error> {
     if !place.is_none() {
         return Err(Error::misuse("the store URL names two places for one password; keep one"));
@@ -286,7 +286,7 @@ fn cluster(scheme: &str, rest: &str) -> Result<Config, Error> {
     }
     config.database = database(parts.path)?;
     config = options(config, scheme, parts.query, &OF_CLUSTERS)?;
-    // The same for URLs and settings: a Cluster has one database.
+    // The same rule for URLs and settings: a Cluster has only one database.
     config.check_address()?;
     Ok(config)
 }
@@ -340,7 +340,8 @@ fn socket(rest: &str) -> Result<Config, Error> {
     options(config, "unix", query, &OF_SOCKETS)
 }
 
-/// Absolute only: a relative path would mean another file in every folder, and so another lock.
+/// Only absolute paths: a relative one would mean a different file in every folder, and so a
+/// different lock.
 fn file(rest: &str) -> Result<Config, Error> {
     let (path, query) = rest.split_once('?').map_or((rest, None), |(p, q)| (p, Some(q)));
     let path = path.strip_prefix("//").unwrap_or(path);
@@ -372,7 +373,7 @@ fn database(text: &str) -> Result<u32, Error> {
     }
 }
 
-/// Undoes percent encoding.
+/// Decodes percent encoding.
 fn decode(text: &str, what: &str) -> Result<String, Error> {
     let bad = || Error::misuse(format!("the {what} in the store URL is not percent-encoded UTF-8"));
     let mut bytes = Vec::with_capacity(text.len());
@@ -482,7 +483,7 @@ mod tests {
         assert!(Config::cluster(Vec::<(String, u16)>::new()).check().is_err());
     }
 
-    /// Everything that a URL can say can be said in code, and is the same then.
+    /// Everything that a URL can set can be set in code, with the same result.
     #[test]
     fn urls_and_settings_say_the_same() {
         let seen = |c: &Config| {
@@ -558,7 +559,7 @@ mod tests {
             let options = url.split_once('?').map_or("", |(_, options)| options).split('&');
             met.extend(options.filter_map(|option| Some(option.split_once('=')?.0)));
         }
-        // Three checks that were added later had none.
+        // Three checks that were added later had no option.
         for check in Check::ALL {
             let option = format!("on-{}", check.name());
             assert!(OF_SERVERS.contains(&&*option), "{option} is missing");
@@ -611,7 +612,7 @@ mod tests {
         ] {
             assert!(file(url).is_err(), "{url}");
         }
-        // What a file cannot be called, wherever the path comes from.
+        // Paths that no file can have, wherever they come from.
         for path in ["/", "/a/..", "/a\0b", "locks"] {
             assert!(Config::host(path).check().is_err(), "{path:?}");
         }

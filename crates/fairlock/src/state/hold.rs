@@ -13,16 +13,16 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::Notify;
 
-/// How long a hold shall last.
+/// How long a hold is to last.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lease {
-    /// What a renewal gives at most, in milliseconds.
+    /// Longest TTL that a renewal gives, in milliseconds.
     pub(crate) ms: u64,
-    /// Whether it is renewed again and again.
+    /// Whether the watchdog keeps renewing it.
     pub(crate) renewed: bool,
     /// Nothing renews it beyond this moment.
     pub(crate) end: Option<Moment>,
-    /// That moment is the end of the longest hold.
+    /// Whether `end` is the end of the longest hold.
     pub(crate) ends_by_max_hold: bool,
 }
 
@@ -42,8 +42,8 @@ impl Lease {
         self.end.map_or(moment, |end| moment.min(end))
     }
 
-    /// Whether a hold that is valid until then has had all of its lease: the last renewal before the end
-    /// leaves no more than its margin.
+    /// Whether a hold that is valid until `valid_until` has used up its lease: the last renewal
+    /// before the end falls short of it by no more than its margin.
     fn is_used_up(self, valid_until: Moment) -> bool {
         self.end.is_some_and(|end| valid_until.plus_ms(margin_ms(self.ms) + LAST_CALL_MS) >= end)
     }
@@ -55,19 +55,20 @@ pub(crate) struct Hold {
     pub(crate) kind: Kind,
     pub(crate) owner: OwnerId,
     pub(crate) token: Token,
-    /// The one that was granted.
+    /// The request that was granted.
     pub(crate) request: RequestId,
-    /// Where it can be held: not in a forked child. `None` when that does not matter.
+    /// The process in which it can be held, as opposed to a forked child. `None` if that does not
+    /// matter.
     origin: Option<Origin>,
-    /// Requests of which a copy was never answered: buried when the hold ends.
+    /// Requests with an unanswered copy; buried when the hold ends.
     pub(crate) doubtful: Vec<RequestId>,
-    /// Set for an explicit owner: where its other requests find this hold.
+    /// Set for an explicit owner, whose other requests find this hold there.
     pub(crate) seat: Option<Arc<Seat>>,
-    /// Whether the server was told of the whole lease and the connection held since.
+    /// Whether the server was told of the whole lease, and the connection has lasted since.
     whole_lease: AtomicBool,
-    /// That the last renewal under way is over.
+    /// Notified when the last renewal under way is over.
     unasked: Notify,
-    /// Whoever took the lock away by force says that it was this hold.
+    /// A message says that this hold was taken away by force.
     forced: AtomicBool,
     inner: Mutex<Inner>,
     pub(crate) story: observe::Story,
@@ -77,13 +78,14 @@ pub(crate) struct Hold {
 struct Inner {
     lease: Lease,
     valid_until: Moment,
-    /// How many guards hold it, and those that were detached.
+    /// The number of guards that hold it, including those that were detached.
     count: u32,
-    /// How many of them were detached.
+    /// The number of guards that were detached.
     detached: u32,
-    /// How many renewals of the watchdog are under way.
+    /// The number of renewals of the watchdog under way.
     asking: u32,
-    /// It is, or was, to be left to the store for a time of its own: the watchdog sends nothing more.
+    /// The hold is being, or was, left to the store for a time of its own: the watchdog no longer
+    /// renews it.
     being_left: bool,
     change: u64,
     ended: bool,
@@ -91,10 +93,12 @@ struct Inner {
     taken_by: Option<OwnerId>,
 }
 
-/// What a renewal to the very end may fall short of it, besides its margin: fractions of milliseconds.
+/// By how much a renewal until the very end may miss it, besides its margin: fractions of
+/// milliseconds.
 const LAST_CALL_MS: u64 = 5;
 
-/// Taken off every TTL before a guard relies on it: clocks differ in rate, threads wake late.
+/// Subtracted from every TTL before a guard relies on it: clocks differ in rate, and threads wake
+/// late.
 pub(crate) fn margin_ms(ttl_ms: u64) -> u64 {
     (ttl_ms / 100).max(10)
 }
@@ -151,7 +155,7 @@ impl Hold {
         }
     }
 
-    /// What is told of it.
+    /// What metrics and events show of it.
     pub(crate) fn told(&self) -> observe::Hold<'_> {
         observe::Hold {
             name: &self.name,
@@ -162,17 +166,17 @@ impl Hold {
         }
     }
 
-    /// Can be held in this process only.
+    /// Restricts the hold to this process.
     pub(crate) fn stay_at(&mut self, origin: Origin) {
         self.origin = Some(origin);
     }
 
-    /// The call that renews this hold.
+    /// The operation that renews this hold.
     pub(crate) fn renewal(&self, ttl_ms: u64) -> Op {
         Op::Renew { kind: self.kind, owner: self.owner.clone(), token: self.token, ttl_ms }
     }
 
-    /// Whether the store knows of one guard only: the others are counted in this process.
+    /// Whether the store knows of one guard only, because the others are counted in this process.
     pub(crate) fn is_counted_here(&self) -> bool {
         self.kind == Kind::Simple
     }
@@ -187,7 +191,7 @@ impl Hold {
         (inner.lease, inner.valid_until)
     }
 
-    /// How many guards hold it, and those that were detached.
+    /// The number of guards that hold it, including those that were detached.
     pub(crate) fn count(&self) -> u32 {
         lock(&self.inner).count
     }
@@ -211,9 +215,9 @@ impl Hold {
         self.valid_until().left()
     }
 
-    /// The state at this moment, by the clock as well as by what was heard.
+    /// The present state, by the clock as well as by what the store has said.
     pub(crate) fn state(&self) -> GuardState {
-        // First: in a forked child the copy of a mutex may be locked for ever.
+        // Checked first: in a forked child, the copy of a mutex may be locked for ever.
         if self.origin.is_some_and(Origin::is_forked_child) {
             return GuardState::Lost;
         }
@@ -244,8 +248,9 @@ impl Hold {
         }
     }
 
-    /// A renewal of the watchdog begins, and is over when what this returns is dropped. `None`: it must not be sent,
-    /// because the hold is left to the store for a time that it would replace.
+    /// Begins a renewal of the watchdog, which is over when the result is dropped. `None` if it
+    /// must not be sent, because the hold is being left to the store for a time that the renewal
+    /// would replace.
     pub(crate) fn begin_renewal(&self) -> Option<Renewing<'_>> {
         let mut inner = lock(&self.inner);
         if inner.being_left {
@@ -255,8 +260,9 @@ impl Hold {
         Some(Renewing(self))
     }
 
-    /// Begins to leave the hold to the store until `end`: from here on no renewal of the watchdog begins, nobody enters,
-    /// and nothing is valid beyond `end`. Says whether that was done: other guards would count on their renewals.
+    /// Begins to leave the hold to the store until `end`: from here on no renewal of the watchdog
+    /// begins, nobody enters, and nothing is valid beyond `end`. Returns false, without effect, if
+    /// there are other guards, which count on renewals.
     pub(crate) fn begin_leaving(&self, end: Moment) -> bool {
         let mut inner = lock(&self.inner);
         if inner.count != 1 {
@@ -264,12 +270,13 @@ impl Hold {
         }
         inner.being_left = true;
         inner.lease.end = Some(inner.lease.capped(end));
-        // Before anything is sent: the server may end it by then though nobody hears of it.
+        // Shortened before anything is sent: the server may end it by then even if its reply is
+        // lost.
         inner.valid_until = inner.valid_until.min(end);
         true
     }
 
-    /// Whether it is, or was, to be left to the store for a time of its own.
+    /// Whether it is being, or was, left to the store for a time of its own.
     pub(crate) fn is_being_left(&self) -> bool {
         lock(&self.inner).being_left
     }
@@ -277,7 +284,7 @@ impl Hold {
     /// Resolves when no renewal of the watchdog is under way.
     pub(crate) async fn renewals_are_over(&self) {
         loop {
-            // Before the look, so that no end falls between.
+            // Created before the check, so that no end falls in between.
             let unasked = self.unasked.notified();
             if !self.is_asking() {
                 return;
@@ -286,7 +293,7 @@ impl Hold {
         }
     }
 
-    /// Whether somebody says that it was taken away by force.
+    /// Notes whether a message says that it was taken away by force.
     pub(crate) fn set_forced(&self, yes: bool) {
         self.forced.store(yes, Ordering::Relaxed);
     }
@@ -295,10 +302,10 @@ impl Hold {
         lock(&self.inner).asking > 0
     }
 
-    /// The next state that differs from `from`.
+    /// Waits for a state that differs from `from`.
     pub(crate) async fn state_changed(&self, from: GuardState) -> GuardState {
         loop {
-            // Before the look, so that no change falls between.
+            // Created before the check, so that no change falls in between.
             let change = self.standing.change();
             let state = self.state();
             if state != from {
@@ -324,33 +331,34 @@ impl Hold {
     }
 
     pub(crate) fn lost_error(&self) -> Error {
-        // It was lost, or nobody would ask; the clock does not go back.
+        // It is lost, or nobody would ask, and the clock does not go back.
         let reason = self.lost_reason().unwrap_or(LostReason::Expired);
         let message = format!("the lock was lost: {reason}; undo or check what was done under it");
         let error = Error::new(ErrorKind::Lost, message).on(&self.name).by(&self.owner);
         let error = error.because(reason);
         if reason == LostReason::Forked {
-            // A copy of a mutex may be locked for ever.
+            // In a forked child, the copy of a mutex may be locked for ever.
             return error;
         }
         error.held_by(lock(&self.inner).taken_by.clone())
     }
 
-    /// The server says that this hold is gone, and who has the lock instead.
+    /// Loses the hold, which the server says is gone. `holder` has the lock instead, if anybody
+    /// does.
     pub(crate) fn lose_to(&self, holder: Option<OwnerId>) {
         let reason = match holder {
             _ if self.forced.load(Ordering::Relaxed) => LostReason::Forced,
             Some(_) => LostReason::Replaced,
             None => LostReason::DataLost,
         };
-        // By the clock first: what ran out before is not the server's doing.
+        // Check the clock first: a hold that had run out before was not lost because of the server.
         if self.state() != GuardState::Lost {
             lock(&self.inner).taken_by = holder;
             self.lose(reason);
         }
     }
 
-    /// The same, from what the server said.
+    /// As [`lose_to`](Self::lose_to), from the server's reply.
     pub(crate) fn lose_by(&self, body: Body) {
         match body {
             Body::NotHeld { holder } => self.lose_to(holder),
@@ -370,9 +378,9 @@ impl Hold {
         }
     }
 
-    /// A renewal that was sent at `sent` gave the hold `ttl_ms`. Validity only moves forward, up
-    /// to the end of the lease, and nothing comes back from Lost. A process that was frozen past
-    /// its old deadline, with the reply waiting to be read, has lost nothing if nobody looked
+    /// Notes a renewal that was sent at `sent` and gave the hold `ttl_ms`. Validity only moves
+    /// forward, up to the end of the lease, and Lost is final. A process that was frozen past its
+    /// old deadline, with the reply waiting to be read, has lost nothing if nobody checked
     /// meanwhile.
     pub(crate) fn renewed(&self, sent: Moment, ttl_ms: u64) {
         if self.standing.known() == GuardState::Lost {
@@ -394,7 +402,7 @@ impl Hold {
         lock(&self.inner).ended
     }
 
-    /// One more guard; `None` when the count is at its limit, or the hold has ended or is being left.
+    /// Adds a guard. `None` if the count is at its limit, or the hold has ended or is being left.
     pub(crate) fn enter(&self) -> Option<Change> {
         let mut inner = lock(&self.inner);
         if inner.ended || inner.being_left || inner.count >= fairlock_core::MAX_HOLD_COUNT {
@@ -405,7 +413,7 @@ impl Hold {
         Some(Change { count: inner.count, number: inner.change })
     }
 
-    /// One guard less; at 0 the hold ends. Says also whether it is unattended now.
+    /// Removes a guard; at 0 the hold ends. Also returns whether it is unattended now.
     pub(crate) fn leave(&self) -> (Change, bool) {
         let (change, unattended) = {
             let mut inner = lock(&self.inner);
@@ -421,8 +429,8 @@ impl Hold {
         (change, unattended)
     }
 
-    /// One guard leaves its part of the hold to the store: it is never given back, and from now
-    /// on nothing renews the hold. Says until when it lasts at least.
+    /// Detaches a guard, which leaves its part of the hold to the store: that part is never given
+    /// back, and nothing renews the hold any more. Returns until when the hold lasts at least.
     pub(crate) fn detach(&self) -> Moment {
         let mut inner = lock(&self.inner);
         inner.detached += 1;
@@ -432,8 +440,8 @@ impl Hold {
         inner.valid_until
     }
 
-    /// The renewal that was sent at `sent` is the last one: it gave the hold `ttl_ms`, which may be more or less
-    /// than its lease.
+    /// Notes the last renewal, which was sent at `sent` and gave the hold `ttl_ms`. That may be
+    /// more or less than its lease.
     pub(crate) fn left_until(&self, sent: Moment, ttl_ms: u64) {
         if self.state() == GuardState::Lost {
             return;
@@ -500,8 +508,8 @@ mod tests {
         assert_eq!(hold.remaining(), Duration::ZERO);
     }
 
-    /// The holder is frozen right after its renewal was sent, and goes on when the old validity has
-    /// run out: the reply that it then reads speaks of a hold that never ended.
+    /// The holder is frozen right after its renewal was sent, and resumes when the old validity has
+    /// run out. The reply that it then reads is about a hold that never ended.
     #[test]
     fn a_renewal_that_is_heard_late_counts_unless_the_loss_was_seen() {
         let frozen = || {
@@ -524,7 +532,7 @@ mod tests {
         assert_eq!(too_late.state(), GuardState::Lost);
     }
 
-    /// Whatever a renewal was answered, and however late it was sent.
+    /// Whatever the reply to a renewal, and however late it was sent.
     #[test]
     fn nothing_is_valid_beyond_the_end_of_its_lease() {
         let owner = OwnerId::parse(b"someone");

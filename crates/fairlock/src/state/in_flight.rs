@@ -1,4 +1,5 @@
-//! Clean-ups that are under way, and who waits for them: a shutdown, and the end of `main` and of other threads.
+//! Clean-ups that are under way. A shutdown waits for them, and so does the end of `main` and of
+//! other threads.
 
 use crate::base::clock::{Moment, lock};
 use crate::base::process::{Origin, is_main_thread};
@@ -6,13 +7,13 @@ use std::cell::RefCell;
 use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::time::Duration;
 
-/// How long a thread's end, or a client's, waits for guards that were dropped just before it:
-/// releases take a round trip; a store that does not answer must not hold a program up.
+/// How long the end of a thread or of a client waits for guards that were dropped just before it.
+/// Releases take a round trip; a store that does not answer must not hold up a program.
 pub(crate) const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// How many clean-ups are under way, and a way to wait for them.
 pub(crate) struct InFlight {
-    /// Where they are: not in a forked child.
+    /// The process in which they are under way, as opposed to a forked child.
     origin: Origin,
     count: Mutex<usize>,
     done: Condvar,
@@ -23,7 +24,7 @@ impl InFlight {
         Self { origin, count: Mutex::default(), done: Condvar::new() }
     }
 
-    /// Blocks until none is under way, at most for `limit`; says whether none is.
+    /// Blocks until none is under way, at most for `limit`. Returns whether none is.
     pub(crate) fn wait(&self, limit: Duration) -> bool {
         let count = lock(&self.count);
         let (count, _) = self
@@ -33,9 +34,9 @@ impl InFlight {
         *count == 0
     }
 
-    /// The same in a task.
+    /// As [`wait`](Self::wait), in a task.
     pub(crate) async fn settled(&self, until: Moment) {
-        /// What is under way takes a round trip at least.
+        /// A clean-up takes at least a round trip.
         const LOOK_EVERY: Duration = Duration::from_millis(1);
         while self.count() > 0 && !until.left().is_zero() {
             tokio::time::sleep(LOOK_EVERY).await;
@@ -68,8 +69,9 @@ impl Drop for Ticket {
 }
 
 thread_local! {
-    /// The clients whose releases the end of this thread waits for: on the main thread all that it has
-    /// used, because a client in a static is never dropped; elsewhere those that ended on it.
+    /// The clients whose releases the end of this thread waits for: on the main thread, all clients
+    /// that it has used, because a client in a static is never dropped; on other threads, those
+    /// that ended there.
     static AT_END: AtEnd = const { AtEnd(RefCell::new(Vec::new())) };
 }
 
@@ -86,18 +88,19 @@ impl Drop for AtEnd {
     }
 }
 
-/// On the main thread: from now on its end waits for what this client has under way then. If it is
-/// ending already, waits now.
+/// If this is the main thread, makes its end wait for what this client then has under way. If the
+/// thread is ending already, waits now.
 pub(crate) fn wait_at_end(client: &Arc<InFlight>) {
     if is_main_thread() {
         wait_at_end_of_thread(client);
     }
 }
 
-/// The last handle of a client was dropped on this thread. That does not wait, but what was released just
-/// before must not be lost because the program is over the next moment: the end of this thread waits.
+/// Notes that the last handle of a client was dropped on this thread. The drop does not wait, but
+/// what was released just before it must not be lost if the program ends the next moment, so the
+/// end of this thread waits.
 pub(crate) fn ended_here(client: &Arc<InFlight>) {
-    /// Whether the destructors of thread-locals run when a thread ends, of the main thread, too.
+    /// Whether destructors of thread-locals run at the end of a thread, including the main thread.
     const END_IS_SEEN: bool = cfg!(any(
         all(target_os = "linux", target_env = "gnu"),
         target_os = "android",
@@ -109,7 +112,7 @@ pub(crate) fn ended_here(client: &Arc<InFlight>) {
     if END_IS_SEEN {
         wait_at_end_of_thread(client);
     } else if is_main_thread() || tokio::runtime::Handle::try_current().is_err() {
-        // Then here, but not in a task.
+        // Otherwise wait here, but never in a task.
         client.wait(LAST_WORDS);
     }
 }

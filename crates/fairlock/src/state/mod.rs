@@ -1,4 +1,5 @@
-//! What a client knows: its holds, waiters, owners, and what is under way. None of it calls a store.
+//! The state of a client: its holds, waiters, owners, and what is under way. None of it calls a
+//! store.
 
 pub(crate) mod hold;
 pub(crate) mod in_flight;

@@ -4,13 +4,13 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Release {
-    /// The lock is free, or handed to the next waiter.
+    /// The lock is free, or was handed to the next waiter.
     Released,
-    /// Other guards of this hold remain: so many.
+    /// This many other guards of the hold remain.
     StillHeld(u32),
-    /// The lock had been lost before: somebody else may have held it meanwhile.
+    /// The lock had been lost before, and somebody else may have held it since.
     Lost,
-    /// The store did not say. The lock is free at the latest when its lease ends.
+    /// The store did not answer. The lock is free at the latest when its lease ends.
     Unknown,
 }
 

@@ -1,4 +1,4 @@
-//! What was given back lately, in case that the next server has not heard of it.
+//! Recent releases, in case the next server does not know of them.
 
 use crate::base::clock::{Moment, lock};
 use crate::store::Scope;
@@ -7,14 +7,14 @@ use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::time::Duration;
 
-/// How old it may be when the connection is lost: a server that was replaced is noticed after 2 to 4 s
-/// without an announcement, and replication is seldom as late.
+/// How old a release may be when the connection is lost. A server that was replaced is noticed
+/// after 2 to 4 s without an announcement, and replication seldom lags as much.
 const KEPT: Duration = Duration::from_secs(10);
 
-/// How many are kept: one that is missing costs a lease, each costs some 200 bytes.
+/// Most releases kept: each costs some 200 bytes, and one that is missing costs a lease.
 const KEPT_MAX: usize = 4_096;
 
-/// What was given back lately, the oldest first.
+/// Locks released and requests left recently, the oldest first.
 #[derive(Default)]
 pub(crate) struct RecentReleases {
     given: Mutex<VecDeque<Given>>,
@@ -24,13 +24,14 @@ struct Given {
     at: Moment,
     name: LockName,
     op: Op,
-    /// The connection of its lock is lost: it is not forgotten before the next one was told. Of a Cluster some are
-    /// lost and others are not.
+    /// The connection of its lock is lost: it is kept until it has been repeated on the next one.
+    /// On a Cluster, some connections may be lost and others not.
     lost: bool,
 }
 
 impl RecentReleases {
-    /// The store has answered `op`, or cannot be reached: the lock was released, or the request left.
+    /// Notes `op`, which released a lock or left a request: the store has answered it, or cannot be
+    /// reached.
     pub(crate) fn note(&self, name: &LockName, op: &Op, reached: bool) {
         let at = Moment::now();
         let mut given = lock(&self.given);
@@ -41,11 +42,12 @@ impl RecentReleases {
         given.push_back(Given { at, name: name.clone(), op: op.clone(), lost: !reached });
     }
 
-    /// The connection of these locks is lost: what is old by now is not told to the next one.
+    /// The connection of these locks is lost. Releases that are old by now are not repeated on the
+    /// next one.
     pub(crate) fn connection_lost(&self, scope: &Scope) {
         let now = Moment::now();
         lock(&self.given).retain_mut(|given| {
-            // One that was lost before is still waited for.
+            // A connection that was lost before is still being waited for.
             let is_over = now.since(given.at) > KEPT && !given.lost;
             let is_meant = scope.has(&given.name);
             given.lost |= is_meant;
@@ -53,12 +55,12 @@ impl RecentReleases {
         });
     }
 
-    /// Whether there is anything that another server might have to be told.
+    /// Whether there is anything that another server might need to be told.
     pub(crate) fn is_any(&self) -> bool {
         lock(&self.given).back().is_some_and(|given| Moment::now().since(given.at) <= KEPT)
     }
 
-    /// The connection of these locks is made: what the server has to be told.
+    /// The connection of these locks is made. Returns what its server must be told.
     pub(crate) fn found(&self, scope: &Scope) -> Vec<(LockName, Op)> {
         let mut given = lock(&self.given);
         let given = given.iter_mut().filter(|given| scope.has(&given.name));
@@ -94,7 +96,7 @@ mod tests {
         assert_eq!(recent.found(&Scope::All)[0].0, name(12));
     }
 
-    /// However long nobody can be told.
+    /// However long there is no server to tell.
     #[test]
     fn what_ends_without_a_connection_waits_for_the_next() {
         let recent = RecentReleases::default();
@@ -110,15 +112,15 @@ mod tests {
         assert_eq!(recent.found(&Scope::All).len(), 1, "the others were told, and are old");
     }
 
-    /// All of it is old by now.
+    /// Makes everything old.
     fn age(recent: &RecentReleases) {
         for given in lock(&recent.given).iter_mut() {
             given.at = given.at.minus_ms(KEPT.as_millis() as u64 + 1);
         }
     }
 
-    /// D14: two nodes of a Cluster are lost, one comes back. What was noted for the other one was forgotten with the
-    /// next release, and the other one never told.
+    /// D14: two nodes of a Cluster are lost, and one comes back. What was noted for the other one
+    /// was forgotten at the next release, and the other one was never told.
     #[test]
     #[cfg(feature = "redis")]
     fn d14_the_return_of_one_node_forgets_nothing_of_another() {
@@ -138,7 +140,7 @@ mod tests {
         assert_eq!(recent.found(&of(b"a")).len(), 1);
         note(b"a2", true);
         note(b"a3", true);
-        // It is lost again, by another look at the map.
+        // It is lost again, according to another look at the slot map.
         recent.connection_lost(&of(b"b"));
         let told = recent.found(&of(b"b"));
         let told: Vec<_> = told.iter().map(|(name, _)| name.as_bytes()).collect();

@@ -1,4 +1,4 @@
-//! The watchdog: which holds there are, and when something of each is due: its renewal, or its end.
+//! The watchdog: which holds there are, and when the renewal or the end of each is due.
 
 use crate::base::clock::{Moment, lock};
 use crate::state::hold::Hold;
@@ -14,21 +14,20 @@ use tokio::sync::Notify;
 #[path = "../../tests/inside/state/renewals/sleeping_tests.rs"]
 mod sleeping_tests;
 
-/// Renewals under way at once by one way, as a rule a connection: enough to fill a round trip, few enough to bound
-/// what a stalled server has to work off.
+/// Most renewals under way at once in one lane, usually a connection: enough to fill a round trip,
+/// few enough to bound the backlog of a stalled server.
 const RENEWALS_MAX: usize = 100;
 
-/// Holds looked at in one go, before other tasks of the thread have their turn: well below a
-/// millisecond.
+/// Most holds looked at before other tasks of the thread get their turn: well below a millisecond.
 pub(crate) const LOOKS_MAX: usize = 1_000;
 
-/// Longest sleep while there are holds: timers stand still while the machine is suspended, the time
-/// that leases are counted in does not. After waking up, a loss is told within this time. It sleeps
-/// no longer than this after the last hold either, so that a client that takes and frees locks all
-/// the time finds it about to look anyway, and need not wake its thread for each of them.
+/// Longest sleep while there are holds. Timers stand still while the machine is suspended, but the
+/// clock of leases does not; after a resume, a loss is reported within this time. The first sleep
+/// after the last hold is no longer either, so that a client that takes and frees locks all the
+/// time need not wake the watchdog's thread for each of them.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
 
-/// The first renewal after a grant by message: its TTL is short, and a critical section that is
+/// When a grant by message is first renewed: its TTL is short, but a critical section that is
 /// shorter than this needs no renewal at all.
 const CONFIRM_AFTER_MS: u64 = 100;
 
@@ -42,17 +41,17 @@ struct State {
     holds: BTreeMap<u64, Arc<Hold>>,
     /// When each hold is looked at next.
     plan: RenewalPlan,
-    /// By the ways of the store, so that a server which hangs holds up its own locks alone.
+    /// One for each lane of the store, so that a server that hangs delays only its own locks.
     lanes: BTreeMap<u64, Lane>,
     sleep: Sleep,
-    /// Whether anything was planned since it fell asleep for the last time.
+    /// Whether anything was planned since the watchdog last fell asleep.
     used: bool,
 }
 
-/// How long the watchdog sleeps, as far as those must know who plan something meanwhile.
+/// How long the watchdog sleeps, for callers that plan something in the meantime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sleep {
-    /// It looks at the plan before it sleeps again, or was told to.
+    /// It looks at the plan before it sleeps again, or was notified to.
     Awake,
     /// Until this moment, in nanoseconds.
     Until(u64),
@@ -60,8 +59,8 @@ enum Sleep {
 }
 
 impl Sleep {
-    /// Whether it would miss what is due at `at_ns`. A sleep that should be over is not relied upon:
-    /// the machine may have been suspended, and the timer be late by as much.
+    /// Whether the watchdog would miss what is due at `at_ns`. A sleep that should be over is not
+    /// relied upon: the machine may have been suspended, which makes the timer late by as much.
     fn misses(self, now_ns: u64, at_ns: u64) -> bool {
         match self {
             Self::Awake => false,
@@ -84,7 +83,7 @@ impl Default for State {
 }
 
 impl State {
-    /// Plans a look, and says whether the watchdog must be woken for it.
+    /// Plans a look. Returns whether the watchdog must be woken for it.
     fn plan(&mut self, id: u64, now: Moment, at: Moment) -> bool {
         self.plan.set(id, at.nanos());
         self.used = true;
@@ -95,7 +94,8 @@ impl State {
         missed
     }
 
-    /// How long it can sleep from now on. With nothing planned only if nothing was for a while.
+    /// How long the watchdog can sleep from now on. `None` means until it is notified: nothing is
+    /// planned, nor was anything during the last sleep.
     fn fall_asleep(&mut self) -> Option<Duration> {
         let now = Moment::now();
         let used = std::mem::take(&mut self.used);
@@ -113,12 +113,12 @@ impl State {
     }
 }
 
-/// The renewals that go by one way.
+/// The renewals of one lane.
 #[derive(Default)]
 struct Lane {
-    /// Due, without a slot yet; by the end of their validity.
+    /// Holds whose renewal is due and has no slot yet, by the end of their validity.
     waiting: RenewalPlan,
-    /// How many are under way.
+    /// The number of renewals under way.
     slots: Arc<AtomicUsize>,
 }
 
@@ -141,14 +141,14 @@ pub(crate) struct Slot {
 impl Drop for Slot {
     fn drop(&mut self) {
         if self.taken.fetch_sub(1, Ordering::AcqRel) == RENEWALS_MAX {
-            // Somebody may have waited for it.
+            // A hold may be waiting for the slot.
             self.changed.notify_one();
         }
     }
 }
 
 impl Watchdog {
-    /// Takes care of a hold from now on. `full` says whether it has its whole lease already.
+    /// Starts to watch a hold. `full` says whether it has its whole lease already.
     pub(crate) fn watch(&self, hold: &Arc<Hold>, full: bool) {
         hold.set_whole_lease(full);
         let now = Moment::now();
@@ -170,7 +170,7 @@ impl Watchdog {
         }
     }
 
-    /// The hold was released: from now on it is not renewed.
+    /// Stops watching a hold, which is not renewed any more.
     pub(crate) fn forget(&self, hold: &Hold) {
         let mut state = lock(&self.state);
         state.plan.remove(hold.id);
@@ -180,40 +180,40 @@ impl Watchdog {
         state.holds.remove(&hold.id);
     }
 
-    /// Who holds the lock `name`, of this client.
+    /// The holds of the lock `name` in this client.
     #[cfg(feature = "test-util")]
     pub(crate) fn holds_of(&self, name: &fairlock_core::LockName) -> Vec<Arc<Hold>> {
         lock(&self.state).holds.values().filter(|hold| hold.name == *name).cloned().collect()
     }
 
-    /// How many holds it cares for.
+    /// The number of holds that are watched.
     #[cfg(all(test, feature = "_testkit"))]
     pub(crate) fn holds(&self) -> usize {
         lock(&self.state).holds.len()
     }
 
-    /// The connection is lost: nobody knows what the server says now.
+    /// Makes the holds of `scope` Suspect after their connection was lost.
     pub(crate) fn suspect(&self, scope: &Scope) {
         let holds: Vec<_> = lock(&self.state).holds.values().cloned().collect();
         for hold in holds.iter().filter(|hold| scope.has(&hold.name)) {
             hold.suspect();
-            // Even one that is never renewed has to be looked at when the connection is back.
+            // Even a hold that is never renewed must be checked when the connection is back.
             hold.set_whole_lease(false);
         }
     }
 
-    /// The connection is back: every hold is checked at once.
+    /// Checks every hold of `scope` at once, after their connection is back.
     pub(crate) fn check(&self, scope: &Scope) {
         let now = Moment::now().nanos();
         let mut state = lock(&self.state);
         let State { holds, plan, lanes, .. } = &mut *state;
         if scope.is_all() {
-            // Calls on the old connection may hold their slots until they time out. (Of several
-            // servers each connection is another way.)
+            // Calls on the old connection may keep their slots until they time out. (With several
+            // servers, each connection has a lane of its own.)
             lanes.values_mut().for_each(|lane| lane.slots = Arc::default());
         }
         for (id, hold) in holds.iter().filter(|(_, hold)| scope.has(&hold.name)) {
-            // What was not renewed by a former grant of time has to be known anew.
+            // Even a hold that is never renewed must be confirmed anew.
             if !scope.is_all() {
                 hold.set_whole_lease(false);
             }
@@ -223,8 +223,8 @@ impl Watchdog {
         self.changed.notify_one();
     }
 
-    /// Somebody says that this hold was taken away by force: the store is asked at once, and what it says counts.
-    /// Says whether there is such a hold.
+    /// Checks a hold that a message says was taken away by force: the store is asked at once, and
+    /// its answer counts. Returns whether there is such a hold.
     pub(crate) fn check_hold(&self, owner: &OwnerId, token: Token) -> bool {
         let now = Moment::now().nanos();
         let mut state = lock(&self.state);
@@ -233,7 +233,7 @@ impl Watchdog {
         for (id, hold) in holds {
             if hold.token == token && hold.owner == *owner {
                 hold.set_forced(true);
-                // Even one that is never renewed.
+                // Even a hold that is never renewed is checked.
                 hold.set_whole_lease(false);
                 plan.set(*id, now);
                 found = true;
@@ -248,7 +248,7 @@ impl Watchdog {
 
     pub(crate) fn plan(&self, hold: &Hold, at: Moment) {
         let mut state = lock(&self.state);
-        // A hold that was released meanwhile stays forgotten.
+        // A hold that was released in the meantime stays forgotten.
         if !state.holds.contains_key(&hold.id) {
             return;
         }
@@ -265,22 +265,22 @@ impl Watchdog {
         due.iter().filter_map(|id| state.holds.get(id).cloned()).collect()
     }
 
-    /// Has it renewed as soon as there is a slot.
+    /// Has the hold renewed as soon as there is a slot.
     pub(crate) fn want_renewal(&self, hold: &Hold, valid_until: Moment, lane: u64) {
         let mut state = lock(&self.state);
         if !state.holds.contains_key(&hold.id) {
-            // Forgotten since the look began.
+            // The hold was forgotten since the look began.
             return;
         }
         if state.lanes.len() > 1 {
-            // It may have come by another way before; and ways are left for ever.
+            // The hold may have been in another lane before, and some lanes are never used again.
             state.lanes.values_mut().for_each(|lane| _ = lane.waiting.remove(hold.id));
             state.lanes.retain(|_, lane| !lane.is_idle());
         }
         state.lanes.entry(lane).or_default().waiting.set(hold.id, valid_until.nanos());
     }
 
-    /// The most urgent hold of some way that waits for its renewal, with a slot for it.
+    /// The most urgent hold of some lane that waits for its renewal, with a slot for it.
     pub(crate) fn next_renewal(&self) -> Option<(Arc<Hold>, Slot)> {
         let mut state = lock(&self.state);
         let State { holds, lanes, .. } = &mut *state;
@@ -288,7 +288,7 @@ impl Watchdog {
         let id = lane.waiting.take_due(u64::MAX, 1).pop()?;
         lane.slots.fetch_add(1, Ordering::AcqRel);
         let slot = Slot { taken: Arc::clone(&lane.slots), changed: Arc::clone(&self.changed) };
-        // Whatever waits is held: `forget` takes it out of both.
+        // Every waiting hold is in `holds`: `forget` removes it from both.
         holds.get(&id).map(|hold| (Arc::clone(hold), slot))
     }
 
@@ -303,7 +303,8 @@ impl Watchdog {
         };
         tokio::select! {
             biased;
-            // First, so that what came just before the date does not wake it once more right after.
+            // Polled first, so that a notification just before the deadline does not cause another
+            // wake-up right after it.
             () = self.changed.notified() => {}
             () = planned => {}
         }

@@ -1,4 +1,4 @@
-//! What the requests of one explicit owner for one lock have to know of each other.
+//! What the requests of one explicit owner for one lock share.
 
 use crate::base::clock::lock;
 use crate::state::hold::Hold;
@@ -9,28 +9,28 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use tokio::sync::Notify;
 
-/// What the requests of explicit owners have to know of each other. It has one seat for each
-/// owner and lock with a request under way or a hold, so it is as small as what is going on.
+/// What the requests of explicit owners share: one seat for each owner and lock with a request
+/// under way or a hold, and no others.
 #[derive(Default)]
 pub(crate) struct Owners {
     seats: Mutex<HashMap<(LockName, OwnerId), Weak<Seat>>>,
 }
 
-/// One owner on one lock. Requests and the hold keep it alive; with the last of them it goes.
+/// One owner on one lock. Its requests and its hold keep it alive; it goes with the last of them.
 pub(crate) struct Seat {
     owners: Arc<Owners>,
     name: LockName,
     pub(crate) owner: OwnerId,
-    /// Whoever has it may ask the store for the lock.
+    /// The request that holds this may ask the store for the lock.
     pub(crate) turn: tokio::sync::Mutex<()>,
     hold: Mutex<Weak<Hold>>,
-    /// How far the request has come whose turn it is, for those that wait for its outcome.
+    /// The progress of the request whose turn it is, for those that wait for its outcome.
     progress: AtomicU8,
-    /// That it was answered.
+    /// Notified when that request is answered.
     answered: Notify,
 }
 
-/// How far the request has come whose turn it is.
+/// The progress of the request whose turn it is.
 const NOT_ASKED: u8 = 0;
 const ASKED: u8 = 1;
 const ANSWERED: u8 = 2;
@@ -55,7 +55,7 @@ impl Owners {
         seat
     }
 
-    /// The hold of an owner that several requests share: not one that is lost, or left to the store.
+    /// The hold of an explicit owner, unless it is lost or left to the store.
     pub(crate) fn hold(&self, name: &LockName, owner: &OwnerId) -> Option<Arc<Hold>> {
         let key = (name.clone(), owner.clone());
         let seat = lock(&self.seats).get(&key).and_then(Weak::upgrade)?;
@@ -75,14 +75,14 @@ impl Drop for Seat {
 }
 
 impl Seat {
-    /// The request whose turn it is asks the store.
+    /// Notes that the request whose turn it is asks the store.
     pub(crate) fn asks(&self) {
         let first = |progress| (progress == NOT_ASKED).then_some(ASKED);
-        // It may have been answered before: that counts for as long as it has its turn.
+        // An earlier answer counts for as long as the request has its turn.
         let _ = self.progress.fetch_update(Ordering::Relaxed, Ordering::Relaxed, first);
     }
 
-    /// The store has answered it: what it waits for now is the lock.
+    /// Notes that the store has answered it: from now on it waits for the lock.
     pub(crate) fn is_answered(&self) {
         self.progress.store(ANSWERED, Ordering::Relaxed);
         self.answered.notify_waiters();
@@ -92,8 +92,8 @@ impl Seat {
         self.progress.load(Ordering::Relaxed) == ANSWERED
     }
 
-    /// Resolves when the store has answered the request whose turn it is, or nothing was asked yet for
-    /// another reason than silence.
+    /// Resolves when the store has answered the request whose turn it is, or when nothing was asked
+    /// yet for a reason other than silence.
     pub(crate) async fn says_something(&self, is_reached: impl Fn(&LockName) -> bool) {
         loop {
             let answered = self.answered.notified();
@@ -105,23 +105,24 @@ impl Seat {
         }
     }
 
-    /// The request whose turn it is looks whether its owner has the lock by now: those behind wait for what the store
-    /// says to that. Says whether the request before it was answered.
+    /// Notes that the request whose turn it is checks whether its owner has the lock by now; those
+    /// behind it wait for the store's answer to that. Returns whether the request before it was
+    /// answered.
     pub(crate) fn looks_first(&self) -> bool {
         self.progress.swap(ASKED, Ordering::Relaxed) == ANSWERED
     }
 
-    /// Its owner has not: it is about to ask.
+    /// Notes that its owner does not have the lock, and that the request is about to ask for it.
     pub(crate) fn has_not_asked(&self) {
         self.progress.store(NOT_ASKED, Ordering::Relaxed);
     }
 
-    /// The owner has got the lock.
+    /// Notes the hold that the owner has acquired.
     pub(crate) fn set_hold(&self, hold: &Arc<Hold>) {
         *lock(&self.hold) = Arc::downgrade(hold);
     }
 
-    /// The hold that a request may enter: not one that is lost, or left to the store.
+    /// The hold that a request may enter, unless it is lost or left to the store.
     pub(crate) fn hold(&self) -> Option<Arc<Hold>> {
         let hold = lock(&self.hold).upgrade()?;
         let open = !hold.is_unattended() && !hold.is_being_left();
@@ -147,7 +148,7 @@ mod tests {
         }
     }
 
-    /// However many names and owners were used: what is over leaves no seat.
+    /// However many names and owners were used, what is over leaves no seat.
     #[tokio::test]
     async fn a_seat_goes_with_its_last_request_and_its_hold() {
         let client = Client::connect("memory:").await.expect("memory");
@@ -185,7 +186,7 @@ mod tests {
         let owner = OwnerId::parse(b"someone");
         let old = owners.seat(&name, &owner);
         assert!(Arc::ptr_eq(&old, &owners.seat(&name, &owner)));
-        // As if the last reference went while somebody looked it up.
+        // As if the last reference were dropped during a lookup.
         lock(&owners.seats).clear();
         let new = owners.seat(&name, &owner);
         drop(old);

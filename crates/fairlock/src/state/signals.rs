@@ -1,4 +1,4 @@
-//! How a turn hears what becomes of its request.
+//! How a turn learns what becomes of its request.
 
 use crate::base::clock::lock;
 use crate::base::error::{Error, ErrorKind};
@@ -6,8 +6,8 @@ use fairlock_core::OwnerId;
 use std::sync::{Arc, Mutex};
 use tokio::sync::oneshot;
 
-/// How a turn hears from its driver, and from all that cleans up after it. Each of them has a
-/// clone; the last one that goes says that nothing is left to do.
+/// The sending end, for a turn's driver and for everything that cleans up after it. Each has a
+/// clone; dropping the last one signals that nothing is left to do.
 pub(crate) struct Link {
     queued: Mutex<Option<oneshot::Sender<OwnerId>>>,
     failure: Mutex<Option<Error>>,
@@ -32,7 +32,7 @@ impl Link {
         (Arc::new(link), Signals { queued: is_queued, cleaned: is_cleaned })
     }
 
-    /// The waiter stands in the queue.
+    /// Signals that the waiter is in the queue.
     pub(crate) fn queued(&self, owner: &OwnerId) {
         if let Some(queued) = lock(&self.queued).take() {
             // The turn may have gone.
@@ -40,7 +40,7 @@ impl Link {
         }
     }
 
-    /// Something could not be cleaned up.
+    /// Notes that something could not be cleaned up.
     pub(crate) fn failed(&self, error: Error) {
         lock(&self.failure).get_or_insert(error);
     }
@@ -50,13 +50,13 @@ impl Drop for Link {
     fn drop(&mut self) {
         let failure = lock(&self.failure).take();
         if let Some(cleaned) = self.cleaned.take() {
-            // Nobody asks, in most cases.
+            // In most cases nobody waits for it.
             let _ = cleaned.send(failure.map_or(Ok(()), Err));
         }
     }
 }
 
-/// A place was given up, and nobody has confirmed it.
+/// The error of a place that was given up without a confirmation.
 pub(crate) fn unconfirmed() -> Error {
     let message = "the store did not confirm in time that the place was given up; it goes on in \
                    the background, and ends by itself";

@@ -1,26 +1,26 @@
-//! Whether a guard protects: what is known of its hold, in one word, and a way to hear of changes. Most holds are over before
-//! anybody listens: making one of these and dropping it costs nothing.
+//! Whether a guard protects: what is known of its hold, in one atomic, and a notification of
+//! changes. Most holds are over before anybody listens, so creating and dropping one costs nothing.
 
 use crate::base::lost_reason::LostReason;
 use std::sync::atomic::{AtomicU8, Ordering};
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
-/// Whether a guard still protects. There are these three states and no others, in this order of
-/// trust, so that a `match` may be complete: Held and Suspect guards are valid, Lost ones are not.
+/// Whether a guard still protects. These three states are all there are, in this order of trust, so
+/// a `match` may be exhaustive. Held and Suspect guards are valid, Lost ones are not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum GuardState {
-    /// The lock is held, as far as the last renewal and this machine's clock say.
+    /// The lock is held, according to the last renewal and this machine's clock.
     Held,
     /// A renewal failed or is overdue, or the connection was lost. The validity has not run out.
     Suspect,
-    /// The lock is not held any more. Final.
+    /// The lock is no longer held. This state is final.
     Lost,
 }
 
 const HELD: u8 = 0;
 const SUSPECT: u8 = 1;
-/// Lost, and the reason's code on top of it.
+/// Lost, with the reason's code added.
 const LOST: u8 = 2;
 
 #[derive(Default)]
@@ -43,7 +43,7 @@ impl Standing {
         LostReason::of_code(self.known.load(Ordering::Acquire).checked_sub(LOST)?)
     }
 
-    /// Lost for good, for the first reason that was found. Says whether that is new.
+    /// Becomes Lost for good, for the first reason that is found. Returns whether that is new.
     pub(crate) fn lose(&self, reason: LostReason) -> bool {
         let lost = LOST + reason.code();
         let once = |known| (known < LOST).then_some(lost);
@@ -51,12 +51,12 @@ impl Standing {
         self.tell(lost.is_ok())
     }
 
-    /// Suspect, if it was held. Says whether it was.
+    /// Becomes Suspect if it was Held. Returns whether it was.
     pub(crate) fn suspect(&self) -> bool {
         self.turn(HELD, SUSPECT)
     }
 
-    /// Held again, if it was suspect.
+    /// Becomes Held again if it was Suspect.
     pub(crate) fn trust(&self) -> bool {
         self.turn(SUSPECT, HELD)
     }

@@ -1,8 +1,8 @@
-//! The waiters: who of this client waits for what, and how each hears of its turn.
+//! The waiters of this client: what each waits for, and how it learns of its turn.
 //!
-//! Every lock with waiters has one task of heartbeats. It sends them, takes in what they
-//! say, and brings waiters back that were dropped from the queue. Grants by message come in
-//! through [`Waiters::granted_by_message`]; both ways end in the waiter's [`Outcome`].
+//! Each lock with waiters has one heartbeat task. It sends heartbeats, handles their replies, and
+//! brings back waiters that were dropped from the queue. Grants by message arrive through
+//! [`Waiters::granted_by_message`]. Both ways end in the waiter's [`Outcome`].
 
 use crate::base::clock::{Moment, lock};
 use crate::base::error::Error;
@@ -15,11 +15,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use tokio::sync::{Notify, oneshot};
 
-/// So many former requests of a waiter are remembered: one for each time that it had to return to its place, which
-/// takes a failover, an operator or a Java client with a fast clock.
+/// Most former requests of a waiter that are remembered: one for each time that it had to return to
+/// its place, which takes a failover, an operator or a Java client with a fast clock.
 const FORMER_MAX: usize = 4;
 
-/// What a waiter's wait comes to.
+/// How a waiter's wait ends.
 #[derive(Debug)]
 pub(crate) enum Outcome {
     /// It holds the lock; the TTL counts from `base`.
@@ -28,12 +28,12 @@ pub(crate) enum Outcome {
     Failed(Error),
 }
 
-/// Who waits for what, whatever becomes of it.
+/// The part of a waiter that never changes.
 pub(crate) struct Waiter {
     pub(crate) name: LockName,
     pub(crate) owner: OwnerId,
     pub(crate) lease_ms: u64,
-    /// The owner is explicit: other requests may use it.
+    /// The owner is explicit, and other requests may use it.
     pub(crate) shared_owner: bool,
 }
 
@@ -56,10 +56,11 @@ struct EntryState {
     order: Option<u64>,
     /// A copy of the present request is unanswered.
     doubt: bool,
-    /// Earlier requests, the oldest first: a server that takes over without the last writes knows the waiter by one of
-    /// them.
+    /// Former requests, the oldest first: a server that takes over without the last writes knows
+    /// the waiter by one of them.
     former: Vec<RequestId>,
-    /// It was granted by a message that could not be used, before the reply that it is queued.
+    /// A grant arrived in a message that could not be used, before the reply that the waiter is
+    /// queued.
     look_soon: bool,
     outcome: Option<oneshot::Sender<Outcome>>,
 }
@@ -91,8 +92,8 @@ impl Entry {
 
     fn finish(&self, outcome: Outcome) {
         if let Some(waiting) = lock(&self.state).outcome.take() {
-            // A waiter that went away at this moment finds nothing to release: its driver
-            // takes the outcome out of the channel, or abandons the request.
+            // A waiter that goes away at this moment has nothing to release: its driver takes the
+            // outcome out of the channel, or abandons the request.
             let _ = waiting.send(outcome);
         }
     }
@@ -106,11 +107,13 @@ impl Entry {
 pub(crate) struct Queue {
     pub(crate) name: LockName,
     waiters: Mutex<BTreeMap<(u64, RequestId), Arc<Entry>>>,
-    /// Something happened: send a heartbeat now.
+    /// Makes the task send a heartbeat now.
     pub(crate) kick: Notify,
-    /// The oldest waiter listens to its own channel, because a Java client is near.
+    /// The oldest waiter subscribes to its own channel, because a Java client holds the lock or
+    /// waits.
     pub(crate) oldest_listens: AtomicBool,
-    /// The server may be another one: the next heartbeat asks for every waiter, not for the oldest alone.
+    /// The server may be a different one: the next heartbeat asks about every waiter instead of
+    /// only the oldest.
     pub(crate) all_in_doubt: AtomicBool,
 }
 
@@ -137,13 +140,13 @@ pub(crate) struct Waiters {
 #[derive(Default)]
 struct State {
     by_request: HashMap<RequestId, Arc<Entry>>,
-    // In order: what is woken first must not hang on chance (`random.rs`).
+    // Ordered: what is woken first must not depend on chance (`random.rs`).
     queues: BTreeMap<LockName, Arc<Queue>>,
     plain: BTreeMap<LockName, (Arc<PlainQueue>, usize)>,
 }
 
 impl Waiters {
-    /// Makes a waiter known before its request is sent, so that no grant can come too early.
+    /// Registers a waiter before its request is sent, so that no grant can arrive too early.
     pub(crate) fn enter(
         &self,
         waiter: Waiter,
@@ -166,8 +169,8 @@ impl Waiters {
         (entry, receiver)
     }
 
-    /// The server says that the waiter stands in the queue. What this returns is new, and needs a task for its
-    /// heartbeats: see [`retire`](Self::retire).
+    /// Notes that the waiter is in the queue, as the server says. A queue that this returns is new,
+    /// and needs a heartbeat task: see [`retire`](Self::retire).
     #[must_use]
     pub(crate) fn queued(&self, entry: &Arc<Entry>, order: u64) -> Option<Arc<Queue>> {
         let (request, look_soon) = {
@@ -201,7 +204,7 @@ impl Waiters {
         is_new.then_some(queue)
     }
 
-    /// The waiter goes, for whatever reason; says whether it was still waiting.
+    /// Removes a waiter. Returns whether it was still waiting.
     pub(crate) fn remove(&self, entry: &Arc<Entry>) -> bool {
         let mut state = lock(&self.state);
         self.forget(&mut state, entry);
@@ -220,14 +223,14 @@ impl Waiters {
         if let (Some(order), Some(queue)) = (order, state.queues.get(&entry.name)) {
             lock(&queue.waiters).remove(&(order, request));
             if queue.oldest_listens.load(Ordering::Relaxed) {
-                // Another one may be the oldest now.
+                // Another waiter may be the oldest now.
                 queue.kick.notify_one();
             }
         }
     }
 
-    /// Gives a waiter that was dropped from the queue a new request, with which it returns to
-    /// its place. While the last one is unanswered that one is kept. `None`: it has gone.
+    /// Gives a waiter that was dropped from the queue a new request, with which it returns to its
+    /// place. The last request is kept while it is unanswered. `None` if the waiter has gone.
     pub(crate) fn renew_request(
         &self,
         entry: &Arc<Entry>,
@@ -254,12 +257,12 @@ impl Waiters {
         Some((fresh, order))
     }
 
-    /// Whether anybody of this client waits for the fair lock.
+    /// Whether this client has a waiter for the fair lock.
     pub(crate) fn is_wanted(&self, name: &LockName) -> bool {
         lock(&self.state).queues.contains_key(name)
     }
 
-    /// Ends the heartbeats of a lock without waiters; says whether there are none.
+    /// Ends the heartbeats of a lock without waiters. Returns whether it has none.
     pub(crate) fn retire(&self, queue: &Arc<Queue>) -> bool {
         let mut state = lock(&self.state);
         if !lock(&queue.waiters).is_empty() {
@@ -269,15 +272,16 @@ impl Waiters {
         true
     }
 
-    /// A grant from the inbox, and the earliest moment at which its server can have made it.
+    /// Handles a grant from the inbox. `base` is the earliest moment at which its server can have
+    /// made it.
     pub(crate) fn granted_by_message(&self, grant: &Grant, base: Option<Moment>) {
         let Some(entry) = lock(&self.state).by_request.get(&grant.request).cloned() else {
-            // Given up, already known, or forged: nothing to answer.
+            // Given up, already known, or forged.
             return self.note_dropped();
         };
         match base {
-            // A guard that is over already is none: this process slept through its turn, and the lock may be idle for
-            // want of it. A heartbeat brings the waiter back.
+            // The grant is over already: this process slept through its turn, and the lock may be
+            // idle because of that. A heartbeat brings the waiter back.
             Some(base) if valid_until(base, grant.ttl_ms).left().is_zero() => {
                 self.note_dropped();
                 lock(&entry.state).look_soon = true;
@@ -286,9 +290,10 @@ impl Waiters {
             Some(base) if entry.request() == grant.request => {
                 self.grant(&entry, grant.clone(), base, Way::Message);
             }
-            // Before the first reply of all nobody knows the store's time, nor has the queue. And a former request may
-            // be granted by what a server knows that took over, or by a message that was long under way while the
-            // server said that the waiter has nothing: the reply to a heartbeat says what is so now.
+            // Before the very first reply, the store's time is unknown and the queue may not exist.
+            // A grant to a former request comes from a server that took over, or from a message
+            // that was delayed while the server said that the waiter has nothing. The reply to a
+            // heartbeat tells what holds now.
             _ => {
                 lock(&entry.state).look_soon = true;
                 self.kick(&entry.name);
@@ -296,7 +301,7 @@ impl Waiters {
         }
     }
 
-    /// A grant from a reply; `base` is when that call was sent.
+    /// Handles a grant from a reply. `base` is when that call was sent.
     pub(crate) fn granted_by_reply(&self, grant: &Grant, base: Moment) {
         let entry = lock(&self.state).by_request.get(&grant.request).cloned();
         if let Some(entry) = entry {
@@ -310,7 +315,7 @@ impl Waiters {
         entry.finish(Outcome::Granted { grant, base });
     }
 
-    /// The store cannot serve the waiters of `queue` any more.
+    /// Fails all waiters of `queue`, which the store cannot serve any more.
     pub(crate) fn fail(&self, queue: &Arc<Queue>, error: &Error) {
         let all: Vec<_> = lock(&queue.waiters).values().cloned().collect();
         for entry in all {
@@ -327,7 +332,7 @@ impl Waiters {
         Arc::clone(queue)
     }
 
-    /// Leaves them.
+    /// Leaves the waiters of a plain lock.
     pub(crate) fn leave_plain(&self, name: &LockName) {
         let mut state = lock(&self.state);
         if let Some((_, users)) = state.plain.get_mut(name) {
@@ -338,7 +343,7 @@ impl Waiters {
         }
     }
 
-    /// `0` on a topic.
+    /// Handles the message `0` on a topic.
     pub(crate) fn wake(&self, topic: &Topic) {
         match topic {
             Topic::Base(name) => {
@@ -358,7 +363,7 @@ impl Waiters {
         }
     }
 
-    /// After a reconnect: everybody looks again, and asks for each of its waiters.
+    /// After a reconnect, makes every queue look again, and ask about each of its waiters.
     pub(crate) fn check_everyone(&self, scope: &Scope) {
         for queue in lock(&self.state).queues.values().filter(|queue| scope.has(&queue.name)) {
             queue.all_in_doubt.store(true, Ordering::Relaxed);
@@ -366,7 +371,7 @@ impl Waiters {
         self.check(scope);
     }
 
-    /// Everybody looks again.
+    /// Makes every queue look again.
     pub(crate) fn check(&self, scope: &Scope) {
         let state = lock(&self.state);
         for queue in state.queues.values().filter(|queue| scope.has(&queue.name)) {
@@ -377,7 +382,7 @@ impl Waiters {
         }
     }
 
-    /// How many wait, and for how many locks something runs for them.
+    /// The number of waiters, and of locks with a queue for them.
     #[cfg(all(test, feature = "_testkit"))]
     pub(crate) fn waiting(&self) -> (usize, usize) {
         let state = lock(&self.state);
@@ -403,8 +408,8 @@ mod tests {
     use fairlock_core::{Acquire, Body, Mode, Op};
     use std::time::Duration;
 
-    /// A message that came before the first reply of all, when nobody knows the store's time, kicked a
-    /// queue that was not there yet: the waiter got its lock with the next heartbeat.
+    /// A message that came before the very first reply, when the store's time is unknown, kicked a
+    /// queue that did not exist yet. The waiter got its lock only with the next heartbeat.
     #[tokio::test]
     async fn a_grant_before_the_first_reply_is_looked_for_at_once() {
         let seldom = Config::memory().heartbeat(Duration::from_secs(60));
@@ -442,8 +447,8 @@ mod tests {
         assert!(matches!(outcome, Ok(Ok(Outcome::Granted { .. }))), "{outcome:?}");
     }
 
-    /// A message may have been under way while the server said that the waiter has nothing: of a former request it is
-    /// not believed. What a reply says is so.
+    /// A message may have been under way while the server said that the waiter has nothing, so a
+    /// grant by message to a former request is not believed. A reply is.
     #[test]
     fn former_requests_are_granted_by_replies_alone_and_bounded() {
         let waiters = Waiters::default();

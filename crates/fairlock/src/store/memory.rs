@@ -1,4 +1,4 @@
-//! The store inside one process: the core itself, and a task that carries out what time brings.
+//! The store inside one process: the core itself, and a task that hands locks over when leases end.
 
 use super::{Boxed, Cursor, Event, Page, Reply, Store, StoreError, Topic};
 use crate::base::clock::{Moment, lock};
@@ -16,18 +16,18 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::Notify;
 
-/// Where the store delivers events: to one client, or to all that it has.
+/// Where the store delivers events: to one client, or to all of them.
 pub(crate) type Sink = Box<dyn Fn(Option<ClientId>, Event) + Send + Sync>;
 
-/// Everything of one `memory:` store; a client each, all of the process share it by design: two
-/// clients made from `memory:` are two separate stores.
+/// One `memory:` store. Two clients made from `memory:` have two separate stores; only the clients
+/// of a sandbox share one.
 pub(crate) struct MemoryStore {
     state: Mutex<State>,
     rules: Rules,
     sink: Sink,
-    /// Server time is this plus the time since boot, so that no wall-clock change moves it.
+    /// Server time is this plus the time since boot, so changes of the wall clock do not affect it.
     epoch_us: u64,
-    /// A deadline became earlier than the expiry task knows.
+    /// Notified when a deadline is earlier than the one the expiry task waits for.
     sooner: Notify,
 }
 
@@ -37,11 +37,11 @@ struct State {
     deadlines: BTreeSet<(u64, LockName)>,
     deadline_of: HashMap<LockName, u64>,
     listened: HashSet<Topic>,
-    /// The clients, unless they want to stay unknown.
+    /// The clients that announce themselves.
     clients: BTreeMap<ClientId, ClientInfo>,
 }
 
-/// Inside one process every client of ours is reachable, and there is nobody else.
+/// Within one process, every client of ours is reachable and there are no others.
 struct Inside;
 
 impl World for Inside {
@@ -61,10 +61,10 @@ impl MemoryStore {
         Arc::new(Self { state: Mutex::default(), rules, sink, epoch_us, sooner: Notify::new() })
     }
 
-    /// A client begins.
+    /// Announces a new client.
     pub(crate) fn announce(&self, config: &Config, client: ClientId) {
         if config.announce {
-            // To the millisecond, as the other stores tell it.
+            // To the millisecond, as in the other stores.
             let since_ms = (self.epoch_us + Moment::now().nanos() / 1_000) / 1_000;
             let info = ClientInfo::here(config, UNIX_EPOCH + Duration::from_millis(since_ms));
             lock(&self.state).clients.insert(client, info);
@@ -117,7 +117,7 @@ impl MemoryStore {
         Page { entries: entries.collect(), next, looked_at }
     }
 
-    /// Outside the mutex: whoever hears it takes locks of its own.
+    /// Outside the mutex: the receivers take locks of their own.
     fn deliver(&self, name: &LockName, effects: Vec<Effect>) {
         for effect in effects {
             match (effect.channel, effect.payload) {
@@ -143,7 +143,7 @@ impl MemoryStore {
         }
     }
 
-    /// Hands locks on when leases end: runs until the client is gone.
+    /// Hands locks over when leases end; runs until the client is gone.
     pub(crate) async fn run_expiry(self: Arc<Self>) {
         loop {
             let next = lock(&self.state).deadlines.first().map(|(at, _)| *at);
@@ -152,7 +152,7 @@ impl MemoryStore {
                 Some(at) if at <= now_ms => {
                     let due = lock(&self.state).take_due(now_ms);
                     for name in due {
-                        // A token that cannot be minted any more is told to whoever asks.
+                        // If no token is left, the next caller gets that error.
                         let _ = self.apply(&name, &Op::Nudge);
                     }
                 }

@@ -1,8 +1,8 @@
 //! Locks for the tests of programs that use fairlock (feature `test-util`).
 //!
-//! A [`Sandbox`] is a store inside the test, in tokio's time: under paused time leases, renewals,
-//! waits and heartbeats take no real time, and come in the order of a clock that the test controls.
-//! It can take locks away, put them in doubt, and cut clients off from the store.
+//! A [`Sandbox`] is a store inside the test that runs on tokio's time: with paused time, leases,
+//! renewals, waits and heartbeats take no real time, and happen in the order of a clock that the
+//! test controls. It can take locks away, put them in doubt, and cut clients off from the store.
 //!
 //! ```
 //! use fairlock::{ErrorKind, Lock, test_util::Sandbox};
@@ -48,9 +48,10 @@
 //! # );
 //! ```
 //!
-//! The rules are those of `memory:`, which are those of a server: order, tokens, leases, heartbeats,
-//! what counts as dead. What only a real network does (replies that are lost after the call was
-//! carried out, messages out of order) is not played here; the library's own tests do that.
+//! The rules are those of `memory:`, which are those of a server: order, tokens, leases,
+//! heartbeats, and when a client counts as dead. What only a real network does (replies that are
+//! lost after the call was executed, messages out of order) is not simulated here; the library's
+//! own tests do that.
 
 mod port;
 
@@ -71,15 +72,16 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-/// A store inside a test, whose clients live in the test's runtime and in its time.
+/// A store inside a test. Its clients run in the test's runtime and on its time.
 ///
-/// All its clients share the store, as processes share a server. Nothing runs on other threads,
-/// so everything happens in the test's own order; a test that blocks its thread blocks them too.
+/// All clients share the store, as processes share a server. Nothing runs on other threads, so
+/// everything happens in the test's own order; a test that blocks its thread also blocks the
+/// clients.
 #[must_use = "locks come from its clients"]
 pub struct Sandbox {
     inside: Arc<Inside>,
     config: Config,
-    /// It belongs to its thread: the clock is kept there.
+    /// Bound to its thread, which keeps the clock.
     _here: PhantomData<*const ()>,
 }
 
@@ -87,18 +89,18 @@ impl Sandbox {
     /// A sandbox with the default settings.
     ///
     /// # Panics
-    /// Outside of a tokio runtime, and in a multi-threaded one: paused time exists only in the
-    /// `current_thread` runtime that `#[tokio::test]` makes.
+    /// Outside of a tokio runtime, and in a multi-threaded one: only the `current_thread` runtime
+    /// that `#[tokio::test]` creates can pause time.
     #[allow(clippy::new_without_default, reason = "it may panic, and belongs to its runtime")]
     pub fn new() -> Self {
         Self::with_config(Config::memory())
     }
 
-    /// A sandbox with these settings, for all its clients; the address must be that of
+    /// A sandbox with these settings for all its clients. The address must be that of
     /// [`Config::memory`].
     ///
     /// # Panics
-    /// As [`new`](Self::new), and for settings that cannot be used.
+    /// Same as [`new`](Self::new), and for settings that cannot be used.
     pub fn with_config(config: Config) -> Self {
         let runtime = tokio::runtime::Handle::current();
         assert!(
@@ -115,11 +117,11 @@ impl Sandbox {
         Self { inside, config, _here: PhantomData }
     }
 
-    /// A new client, as another process would have. It is connected until it is
-    /// [cut off](Self::cut_off).
+    /// A new client, like one in another process. It is connected until it is [cut
+    /// off](Self::cut_off).
     ///
     /// # Panics
-    /// When the operating system has no random numbers.
+    /// If the operating system has no random numbers.
     pub fn client(&self) -> Client {
         let id = random_bits().map(ClientId::from_random);
         let id = id.expect("the operating system has random numbers");
@@ -132,31 +134,31 @@ impl Sandbox {
     }
 
     /// Takes the lock `name` away from the client of this sandbox that holds it: its guard is lost
-    /// at once, and the lock is handed to the next waiter. Says whether anybody held it.
+    /// at once, and the lock is handed to the next waiter. Returns whether anybody held it.
     pub fn lose(&self, name: impl AsRef<[u8]>) -> bool {
         self.with_holds(name.as_ref(), |context, hold| {
             // First the guard, so that there are never two.
             hold.lose(LostReason::Forced);
             context.watchdog.forget(hold);
             let gone = Change { count: 0, number: u64::MAX };
-            // Only a token that cannot be minted any more is refused.
+            // Refused only if no further token can be minted.
             let _ = self.inside.memory().apply(&hold.name, &release::release_op(hold, gone));
         })
     }
 
-    /// Puts the holder of the lock `name` in doubt, as a renewal without an answer does. The next
-    /// renewal that is confirmed makes it [`Held`](crate::GuardState::Held) again; a lock with an
-    /// explicit lease has none. Says whether anybody held it.
+    /// Puts the holder of the lock `name` in doubt, as an unanswered renewal does. The next
+    /// confirmed renewal makes it [`Held`](crate::GuardState::Held) again; a lock with an explicit
+    /// lease has no renewals. Returns whether anybody held it.
     pub fn suspect(&self, name: impl AsRef<[u8]>) -> bool {
         self.with_holds(name.as_ref(), |_, hold| hold.suspect())
     }
 
-    /// Cuts a client off from the store: its calls fail, messages do not reach it, its guards are
-    /// [`Suspect`](crate::GuardState::Suspect) at once and [`Lost`](crate::GuardState::Lost) when
-    /// their validity runs out, and what it holds goes to others when the lease ends.
+    /// Cuts a client off from the store: its calls fail and messages do not reach it. Its guards
+    /// are [`Suspect`](crate::GuardState::Suspect) at once and [`Lost`](crate::GuardState::Lost)
+    /// when their validity ends, and its locks go to others when their leases end.
     ///
     /// # Panics
-    /// For a client of another store.
+    /// If the client belongs to another store.
     pub fn cut_off(&self, client: &Client) {
         let port = self.port(client);
         if port.set_up(false) {
@@ -168,7 +170,7 @@ impl Sandbox {
     /// Ends a [`cut_off`](Self::cut_off): the client checks its guards, then its waiters.
     ///
     /// # Panics
-    /// For a client of another store.
+    /// If the client belongs to another store.
     pub fn restore(&self, client: &Client) {
         let port = self.port(client);
         if port.set_up(true) {
@@ -177,10 +179,10 @@ impl Sandbox {
         }
     }
 
-    /// The client's next attempt to get a lock fails with this error.
+    /// Makes the client's next attempt to acquire a lock fail with an error of this kind.
     ///
     /// # Panics
-    /// For a client of another store.
+    /// If the client belongs to another store.
     pub fn refuse_next(&self, client: &Client, kind: ErrorKind) {
         self.port(client).refuse_next(kind);
     }

@@ -1,4 +1,4 @@
-//! The way of one client to a sandbox's store, which a test can cut.
+//! The connection of one client to a sandbox's store, which a test can cut.
 
 use crate::base::clock::lock;
 use crate::base::error::{Error, ErrorKind};
@@ -15,7 +15,7 @@ use tokio::sync::watch;
 pub(super) struct Inside {
     memory: Arc<MemoryStore>,
     clients: Mutex<HashMap<ClientId, Member>>,
-    /// How many clients listen to a topic; the store itself knows only whether anybody does.
+    /// How many clients listen to each topic; the store itself knows only whether anybody does.
     listened: Mutex<HashMap<Topic, usize>>,
 }
 
@@ -60,7 +60,7 @@ impl Inside {
         lock(&self.clients).values().filter_map(|member| member.context.upgrade()).collect()
     }
 
-    /// To one client, or to all; not to those that are cut off.
+    /// Delivers to one client, or to all, except those that are cut off.
     fn deliver(&self, to: Option<ClientId>, event: &Event) {
         let reached: Vec<_> = lock(&self.clients)
             .iter()
@@ -76,7 +76,7 @@ impl Inside {
     }
 }
 
-/// One client's way to the store.
+/// One client's connection to the store.
 pub(super) struct Port {
     inside: Arc<Inside>,
     up: watch::Sender<bool>,
@@ -88,7 +88,7 @@ impl Port {
         Arc::new(Self { inside, up: watch::Sender::new(true), refusal: Mutex::default() })
     }
 
-    /// Says whether that changes anything.
+    /// Returns whether this changes anything.
     pub(super) fn set_up(&self, up: bool) -> bool {
         self.up.send_replace(up) != up
     }
@@ -124,7 +124,7 @@ impl Store for Port {
     }
 
     fn call_now(&self, name: &LockName, op: &Op) -> Option<Result<Reply, StoreError>> {
-        // Without the store it takes the long way, which tries again.
+        // While cut off, the call takes the slow path, which retries.
         self.is_up().then(|| self.send(name, op))
     }
 

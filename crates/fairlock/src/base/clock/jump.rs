@@ -1,29 +1,31 @@
-//! Jumps of a server's clock, seen in its replies.
+//! Detects jumps of a server's clock from its replies.
 //!
-//! A reply says what the server's clock showed at some moment between the sending of the call and now. So how far
-//! that clock is ahead of this machine's is known to lie between two bounds, however late the reply was and however
-//! long this process stood still. A jump is a difference between two replies that lies outside of both bounds.
+//! A reply says what the server's clock showed at some moment between the sending of the call and
+//! now. So the difference between that clock and this machine's lies between two bounds, however
+//! late the reply was and however long this process stood still. A reply whose bounds lie wholly
+//! outside those of an earlier reply shows a jump.
 
 use super::Moment;
 use std::fmt;
 use std::time::Duration;
 
-/// Smaller jumps are not told, in ms: leases and heartbeats last for seconds.
+/// Smaller jumps are not reported, in ms: leases and heartbeats last for seconds.
 const TOLERANCE_MS: u64 = 1_000;
 
-/// Clocks may run apart by one part in so many.
+/// Clocks may drift apart by one part in this many.
 const RATE: u64 = 100;
 
-/// A clock that runs a little fast or slow is no jump: what is compared with is so old at most, in ms.
+/// Largest age of the reply that others are compared with, in ms, because a clock that runs a
+/// little fast or slow does not jump.
 const ANCHOR_MS: u64 = 10_000;
 
-/// By how much a clock jumped, in ms; below zero: back.
+/// By how much a clock jumped, in ms; negative if it jumped back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Jump {
     pub(crate) by_ms: i64,
 }
 
-/// What it means, for people.
+/// What the jump means, for people.
 impl fmt::Display for Jump {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let by = Duration::from_millis(self.by_ms.unsigned_abs());
@@ -42,7 +44,7 @@ impl fmt::Display for Jump {
     }
 }
 
-/// By how much the server's clock was ahead of this machine's, in ms.
+/// Bounds of how far the server's clock was ahead of this machine's, in ms.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Anchor {
     sent_ms: u64,
@@ -51,13 +53,13 @@ pub(super) struct Anchor {
 }
 
 impl Anchor {
-    /// How much is not known: the reply may have been as late.
+    /// The uncertainty: the reply may have been this late.
     fn width(&self) -> u64 {
         self.highest.abs_diff(self.lowest)
     }
 }
 
-/// Compares a reply with what is known. `now` is asked only where the difference or its age wants it.
+/// Compares a reply with what is known. Calls `now` only if the difference or its age requires it.
 pub(super) fn judge(
     anchor: &mut Option<Anchor>,
     sent: Moment,
@@ -102,7 +104,8 @@ mod tests {
 
     const START_MS: u64 = 1_000_000;
 
-    /// A server whose clock is ahead by `ahead_ms`, and calls whose replies are late on the way there or back.
+    /// A server whose clock is ahead by `ahead_ms`, and calls that are delayed on the way there or
+    /// back.
     #[derive(Default)]
     struct Scene {
         anchor: Option<Anchor>,
@@ -159,7 +162,7 @@ mod tests {
                         );
                         at_ms += there_ms + back_ms + 50;
                     }
-                    // And what is a jump is found all the same, when one reply was quick before it.
+                    // A real jump is still found if one reply before it was quick.
                     scene.ahead_ms -= 60_000;
                     let seen = scene.reply(at_ms, 0, 1).unwrap();
                     assert!((-61_000..=-59_000).contains(&seen), "{there_ms} {back_ms}: {seen}");

@@ -1,4 +1,4 @@
-//! Sending a request until it is answered, and what to make of the answer.
+//! Sends a request until it is answered, and interprets the answer.
 
 use super::Request;
 use crate::base::clock::Moment;
@@ -15,20 +15,20 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
-/// How often a request is sent again because the server's clock is elsewhere than expected.
+/// How often a request is sent while the server calls it too late, because its clock was misjudged.
 const LATE_MAX: u32 = 3;
 
-/// First and longest pause before an owner whose former hold is still being given up is asked for
-/// again.
+/// First and longest pause before asking again for an owner whose former hold is still being given
+/// up.
 pub(super) const GIVEN_UP_PAUSE: (Duration, Duration) =
     (Duration::from_millis(10), Duration::from_millis(250));
 
-/// How long a hold that too few replicas have is given back before its request ends: a round trip to a
-/// server that answers.
+/// How long a request whose hold too few replicas have waits for the hold to be given back: enough
+/// for a round trip to a server that answers.
 const GIVE_BACK_GRACE: Duration = Duration::from_secs(1);
 
-/// The wait is over. A store that never answered has not said that the lock is taken: nobody may take
-/// its silence for that.
+/// The result of a wait that is over. A store that never answered has not said that the lock is
+/// taken, so its silence is an error.
 pub(super) fn unanswered<T>(
     context: &Context,
     wanted: &Request,
@@ -49,9 +49,9 @@ pub(super) fn silence(kind: ErrorKind, name: &LockName) -> Error {
     Error::new(kind, message).on(name)
 }
 
-/// As [`answered`], and again while the owner still holds the lock by a request that was given up,
-/// or a hold that was lost: that one is not taken over. It is about to be released, or ends with
-/// its lease.
+/// As [`answered`], but asks again while the owner still holds the lock through a request that was
+/// given up, or a hold that was lost. That hold is not taken over: it is about to be released, or
+/// ends with its lease.
 pub(super) async fn answered_to_owner(
     context: &Arc<Context>,
     wanted: &Request,
@@ -70,7 +70,8 @@ pub(super) async fn answered_to_owner(
     }
 }
 
-/// Sends a request until it is answered; once more when the server's clock was misjudged.
+/// Sends a request until it is answered, at most [`LATE_MAX`] times if the server's clock was
+/// misjudged.
 pub(super) async fn answered(
     context: &Arc<Context>,
     wanted: &Request,
@@ -103,11 +104,12 @@ pub(super) fn unexpected(wanted: &Request, body: &Body) -> Error {
     Error::new(ErrorKind::Protocol, message).on(&wanted.name)
 }
 
-/// Makes the guard's hold out of a grant: asks once more where little of its time is left, and always
-/// where replicas are waited for, by then of the server that has it now. `None` when it is over.
+/// Makes the guard's hold out of a grant. Renews it first if little of its time is left, and always
+/// if replicas must have it: the renewal goes to the server that is the primary by then. `None` if
+/// the grant is over.
 ///
 /// # Errors
-/// Too few replicas have it: it was given back.
+/// Too few replicas have it, and it was given back.
 pub(super) async fn confirm(
     context: &Arc<Context>,
     wanted: &Request,
@@ -133,7 +135,7 @@ pub(super) async fn confirm(
                 Ok(reply) => reply,
                 Err(error) => {
                     let given_back = release::give_back(context, &hold);
-                    // Whoever asks next should find it free.
+                    // The next request should find the lock free.
                     let _ = tokio::time::timeout(GIVE_BACK_GRACE, given_back).await;
                     return Err(error);
                 }
@@ -155,7 +157,7 @@ pub(super) async fn confirm(
     }
     observe::held(&hold.told(), context.config.log_names, &wanted.asked);
     if !context.is_connected(&wanted.name) {
-        // It came with the last words of a connection that is gone: as any other hold.
+        // The grant arrived over a connection that is gone, so the hold is suspect like any other.
         hold.suspect();
         full = false;
     }
@@ -163,15 +165,15 @@ pub(super) async fn confirm(
     Ok(Some(hold))
 }
 
-/// Renews a hold that was just got, and waits for replicas. What they have says more than the grant:
-/// another server may have become the primary since.
+/// Renews a new hold, and waits for replicas. Their acknowledgement says more than the grant,
+/// because another server may have become the primary since.
 async fn replicas_have(context: &Arc<Context>, hold: &Hold, op: &Op) -> Result<Reply, Error> {
     let confirmed = confirmed(context, &hold.name, op, context.store_deadline()).await?;
     match confirmed.missing {
         Some(missing) if confirmed.reply.answer.body == Body::Renewed => {
             Err(missing.on(&hold.name))
         }
-        // A waiter of a fair lock returns to its place.
+        // The waiter of a fair lock returns to its place instead.
         _ if confirmed.reply.answer.body != Body::Renewed && hold.kind != Kind::Fair => {
             let message = "the hold was gone before replicas had it: another server has become the \
                            primary, or the lease is over; try again";
@@ -181,8 +183,8 @@ async fn replicas_have(context: &Arc<Context>, hold: &Hold, op: &Op) -> Result<R
     }
 }
 
-/// Takes back, in the background, what was asked for. The result is the end of that for `request`
-/// itself, if there is anything to take back.
+/// Takes the requests back in the background. Returns the task that does so for `request` itself,
+/// if there is anything to take back.
 pub(super) fn give_up(
     context: &Arc<Context>,
     wanted: &Request,

@@ -1,4 +1,5 @@
-//! The way without any wait: a store that answers at once gives a free lock in the task that asks.
+//! Acquisition without a wait: a store that answers at once grants a free lock in the caller's
+//! task.
 
 use super::Request;
 use crate::base::error::Error;
@@ -9,7 +10,7 @@ use crate::state::hold::Hold;
 use fairlock_core::{Body, Grant, Mode, Op, OwnerId, RequestId};
 use std::sync::Arc;
 
-/// A store in this process, or in a file, gives a free lock without any task or wait.
+/// Acquires a free lock without any task or wait, from a store in this process or in a file.
 pub(crate) fn at_once(
     context: &Arc<Context>,
     wanted: &Request,
@@ -43,7 +44,7 @@ pub(crate) fn at_once(
     Ok(Some(hold))
 }
 
-/// A request that was to be answered at once, and was not.
+/// A request that should have been answered at once, and was not.
 fn unanswered(wanted: &Request, owner: OwnerId, request: RequestId) -> Abandoned {
     Abandoned {
         name: wanted.name.clone(),

@@ -1,4 +1,4 @@
-//! The way of a result from the driver to the caller.
+//! Passes a result from the driver to the caller.
 
 use crate::base::error::Error;
 use crate::engine::context::Context;
@@ -10,11 +10,11 @@ use tokio::sync::oneshot;
 
 pub(crate) type Caller = oneshot::Sender<Result<Option<Delivery>, Error>>;
 
-/// Where the driver's result comes. Who drops this gives the request up.
+/// Receives the driver's result. Dropping it gives the request up.
 pub(crate) type Requested = oneshot::Receiver<Result<Option<Delivery>, Error>>;
 
-/// A hold on its way from the driver to the caller. It may lie in the channel when the caller's
-/// future is dropped: then nobody ever sees it, and it is released here.
+/// A hold on its way from the driver to the caller. If the caller's future is dropped while the
+/// hold is in the channel, nobody ever sees it, and it is released here.
 pub(crate) struct Delivery {
     hold: Option<Arc<Hold>>,
     context: Arc<Context>,
@@ -26,7 +26,7 @@ impl Delivery {
         Self { hold: Some(hold), context: Arc::clone(context), link: None }
     }
 
-    /// The caller has it, and makes a guard of it.
+    /// Hands the hold to the caller, who makes a guard of it.
     pub(crate) fn accept(mut self) -> Option<Arc<Hold>> {
         self.hold.take()
     }
@@ -36,7 +36,7 @@ impl Drop for Delivery {
     fn drop(&mut self) {
         let Some(hold) = self.hold.take() else { return };
         if self.context.is_forked_child() {
-            // It is the parent's.
+            // The hold belongs to the parent.
             std::mem::forget((hold, Arc::clone(&self.context)));
             return;
         }

@@ -1,4 +1,4 @@
-//! A fair lock: stand in the queue until the lock comes.
+//! A fair lock: wait in the queue until the lock is granted.
 
 use super::answers::{answered_to_owner, confirm, give_up, unanswered, unexpected};
 use super::stop::{ANSWER_GRACE, stop};
@@ -16,8 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// How often a grant that was over before it could be used is tried again with an explicit
-/// lease, before the lease is called too short.
+/// An explicit lease is too short after this many grants that were over before they could be used.
 const OVER_MAX: u32 = 2;
 
 pub(super) async fn fair(
@@ -47,7 +46,8 @@ pub(super) async fn fair(
         doubtful.extend(remains.former);
         let outcome = match got {
             Ok(Some(outcome)) => outcome,
-            // A grant that came in the very moment of giving up is a grant, unless cancelled.
+            // A grant that arrives at the moment of giving up counts, unless the caller has
+            // cancelled.
             Ok(None) if caller.is_closed() => {
                 give_up(context, wanted, &owner, remains.request, remains.doubt, &doubtful);
                 return Ok(None);
@@ -57,8 +57,8 @@ pub(super) async fn fair(
                 _ => {
                     let taken_back =
                         give_up(context, wanted, &owner, remains.request, remains.doubt, &doubtful);
-                    // Whoever tries next, here or elsewhere, must not find the place of one that
-                    // was told "no". A server that does not answer is not waited for.
+                    // The next attempt, here or elsewhere, must not find a waiter in the queue
+                    // whose caller was told "no". A server that does not answer is not waited for.
                     if let Some(taken_back) = taken_back.filter(|_| !remains.doubt) {
                         let _ = tokio::time::timeout(ANSWER_GRACE, taken_back).await;
                     }
@@ -66,7 +66,8 @@ pub(super) async fn fair(
                 }
             },
             Err(error) => {
-                // What never reached the store need not be taken back: the end of the client would wait for that.
+                // A request that never reached the store need not be taken back, and a shutdown
+                // need not wait for that.
                 let nothing = error.kind() == ErrorKind::Unavailable && !remains.doubt;
                 if !nothing || !doubtful.is_empty() {
                     give_up(context, wanted, &owner, remains.request, remains.doubt, &doubtful);
@@ -81,7 +82,8 @@ pub(super) async fn fair(
                 return Err(error);
             }
         };
-        // Granted by a former request, as a server knew it that took over: the present one must not come back either.
+        // The grant may name a former request, by which a server that took over knew the waiter.
+        // The present request must not come back either.
         if remains.doubt || grant.request != remains.request {
             doubtful.push(remains.request);
         }
@@ -90,11 +92,12 @@ pub(super) async fn fair(
             Ok(None) => {}
             Err(error) => return Err(error.by(&owner)),
         }
-        // A confirmation without an answer may have given it the whole lease all the same, and then it is by this
-        // request that the server knows the hold.
+        // An unanswered confirmation may still have given the hold its whole lease. The server then
+        // knows the hold by this request.
         doubtful.push(grant.request);
         if wanted.seat.is_some() {
-            // The next request of an explicit owner does not take it over, but waits for its end.
+            // The next request of an explicit owner does not take this hold over, but waits for its
+            // end.
             give_up(context, wanted, &owner, grant.request, true, &[]);
         }
         over += 1;
@@ -108,7 +111,7 @@ pub(super) async fn fair(
     }
 }
 
-/// Sends the request and waits for its turn. `None`: time is up or nobody waits any more.
+/// Sends the request and waits for its turn. `None` if time is up or nobody waits any more.
 async fn wait_fair(
     context: &Arc<Context>,
     wanted: &Request,
@@ -135,7 +138,7 @@ async fn wait_fair(
                 tokio::time::timeout(why.grace(wanted), &mut call).await.ok()
             }
             granted = &mut *outcome => {
-                // The grant came before the reply, which then tells nothing more.
+                // The grant arrived before the reply, which adds nothing to it.
                 overtaken = granted.ok();
                 tokio::time::timeout(ANSWER_GRACE, &mut call).await.ok()
             }
@@ -163,8 +166,8 @@ async fn wait_fair(
             if let Some(link) = &wanted.link {
                 link.queued(&entry.owner);
             }
-            // The first heartbeat is early where something is expected before the regular one,
-            // and where it has to find out on which channel Java will wake us.
+            // The first heartbeat is early if the server expects a change before the regular one,
+            // or if it must find out on which channel Java will wake this waiter.
             let soon = context.beat_every(&wanted.name);
             if foreign || retry_ms.is_some_and(|ms| Duration::from_millis(ms) < soon) {
                 context.waiters.wake(&Topic::Waiter(wanted.name.clone(), entry.owner.clone()));

@@ -22,7 +22,7 @@ use crate::observe;
 use crate::state::in_flight::Ticket;
 use std::sync::Arc;
 
-/// Gets the lock for `caller`, or finds that it cannot be had; leaves nothing behind when the
+/// Acquires the lock for `caller`, or finds that it cannot be had. Leaves nothing behind if the
 /// caller goes away.
 pub(crate) async fn run(
     ticket: Ticket,
@@ -40,7 +40,7 @@ pub(crate) async fn run(
     if let Ok(Some(delivery)) = &mut result {
         delivery.link = wanted.link.clone();
     }
-    // What a caller that went away does not take releases itself.
+    // If the caller has gone, the lock is released when the result is dropped.
     let _ = caller.send(result);
     drop(ticket);
 }
@@ -51,7 +51,8 @@ async fn drive(
     caller: &mut Caller,
 ) -> Result<Option<Delivery>, Error> {
     if let Some(seat) = &wanted.seat {
-        // Boxed, as are other ways that few go: the task of every request is copied twice, and has room for all of them.
+        // Boxed, like other rare paths: the task of every request is copied twice, and has room for
+        // all of them.
         return Box::pin(owned::drive(context, wanted, seat, caller)).await;
     }
     let hold = ask::ask(context, wanted, context.new_owner()?, caller).await?;

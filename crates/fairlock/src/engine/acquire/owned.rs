@@ -1,5 +1,5 @@
-//! The acquisition of an explicit owner: enters the hold that the owner has, or asks for one when no other request of
-//! the owner is about to.
+//! An acquisition by an explicit owner: enters the owner's hold, or asks the store when no other
+//! request of the owner does.
 
 use super::answers::silence;
 use super::ask::ask;
@@ -15,20 +15,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::MutexGuard;
 
-/// How a request goes on.
+/// How a request proceeds.
 enum Way<'a> {
     Entered(Delivery),
-    /// It asks the store. The request before it was answered, or none was.
+    /// It asks the store. `after_an_answer` says whether the request before it was answered.
     Asks {
         turn: MutexGuard<'a, ()>,
         after_an_answer: bool,
     },
-    /// Another request is on its way, and this one does not wait.
+    /// Another request is under way, and this one does not wait.
     Busy,
 }
 
-/// As [`run`](super::run) for an owner of its own: enters the owner's hold, or gets one when no other
-/// request of the owner is about to.
+/// As [`run`](super::run), for an explicit owner: enters the owner's hold, or acquires one when no
+/// other request of the owner is about to.
 pub(crate) async fn drive(
     context: &Arc<Context>,
     wanted: &Request,
@@ -62,8 +62,8 @@ pub(crate) async fn drive(
     Ok(hold.map(|hold| Delivery::new(hold, context)))
 }
 
-/// Time is up. A store that has not said anything has not said that the lock is taken: it gets some more time,
-/// and after that its silence is an error.
+/// Time is up. A store that has not answered has not said that the lock is taken: it gets some more
+/// time, and after that its silence is an error.
 async fn late<'a>(
     context: &Arc<Context>,
     wanted: &Request,
@@ -74,7 +74,7 @@ async fn late<'a>(
     let entering = entering.load(Ordering::Relaxed);
     let says_something = async {
         if entering {
-            // Nothing but the answer to this re-entry says anything about it.
+            // Only the answer to this re-entry counts.
             std::future::pending::<()>().await;
         }
         seat.says_something(|name| context.is_connected(name)).await;
@@ -87,7 +87,8 @@ async fn late<'a>(
     };
     match way {
         Some(entered @ Way::Entered(_)) => Ok(entered),
-        // The re-entry was refused, or the other request is over; there is no time left for one of ours.
+        // The re-entry was refused, or the other request is over; no time is left for a request of
+        // this caller.
         Some(Way::Asks { after_an_answer, .. }) if entering || after_an_answer => Ok(Way::Busy),
         _ => Err(silence(ErrorKind::Unknown, &wanted.name).by(&seat.owner)),
     }
@@ -99,7 +100,7 @@ async fn find_way<'a>(
     seat: &'a Arc<Seat>,
     entering: &AtomicBool,
 ) -> Result<Way<'a>, Error> {
-    // Re-entries need no turn: they name counts, in whatever order they arrive.
+    // Re-entries need no turn: each names a count, so they may arrive in any order.
     entering.store(true, Ordering::Relaxed);
     if let Some(entered) = enter_hold(context, wanted, seat).await? {
         return Ok(Way::Entered(entered));
@@ -112,7 +113,7 @@ async fn find_way<'a>(
         seat.turn.lock().await
     };
     let after_an_answer = seat.looks_first();
-    // Whoever had the turn before may have got the lock.
+    // The request that had the turn before may have acquired the lock.
     entering.store(true, Ordering::Relaxed);
     Ok(match enter_hold(context, wanted, seat).await? {
         Some(entered) => Way::Entered(entered),
@@ -123,7 +124,7 @@ async fn find_way<'a>(
     })
 }
 
-/// Enters the owner's hold. `None`: it has none.
+/// Enters the owner's hold. `None` if it has none that can be entered.
 async fn enter_hold(
     context: &Arc<Context>,
     wanted: &Request,
@@ -145,11 +146,11 @@ async fn enter_hold(
             Err(reenter::too_deep(&hold))
         };
     };
-    // From here on dropping `entered` takes the entry back.
+    // From here on, dropping `entered` takes the re-entry back.
     let entered = Delivery::new(Arc::clone(&hold), context);
     match reenter::enter(context, &hold, change).await {
         Ok(()) => Ok(Some(entered)),
-        // Found out just now: as if it had been known before.
+        // The loss was noticed only now; treat it as if it had been known before.
         Err(error) if error.kind() == ErrorKind::Lost => Ok(None),
         Err(error) => Err(error.by(&hold.owner)),
     }

@@ -18,15 +18,15 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 /// A plain waiter that was woken this often in a row and found the lock taken asks more slowly:
-/// others are faster, or the messages are forged.
+/// either others are faster, or the messages are forged.
 const RACES: u32 = 8;
 
-/// Time from one attempt of such a waiter to the next, at least.
+/// Shortest time between two attempts of such a waiter.
 const PACE: Duration = Duration::from_millis(50);
 
-/// A plain or simple lock has no queue: whoever of this client is first here asks, and asks again on
-/// a message, at the end of the holder's TTL, and once every heartbeat; more often while a foreign
-/// client holds a simple lock, which tells nobody when it lets go.
+/// A plain or simple lock has no queue. The first waiter of this client asks, and asks again on a
+/// message, at the end of the holder's TTL, and once every heartbeat. It asks more often while a
+/// foreign client holds a simple lock, because that client notifies nobody of its release.
 pub(super) async fn plain(
     context: &Arc<Context>,
     wanted: &Request,
@@ -98,7 +98,8 @@ impl FirstReply {
         self.asked.load(Ordering::Relaxed)
     }
 
-    /// Ready when it has come, or nothing was asked yet: another waiter of this client does.
+    /// Resolves when the reply has arrived, or at once if this waiter has not asked yet because
+    /// another waiter of this client does.
     async fn or_not_asked(&self) {
         if self.was_asked() {
             self.replied.notified().await;
@@ -106,8 +107,8 @@ impl FirstReply {
     }
 }
 
-/// The last word of a waiter whose time is up before it could ask, since another one of this client did: that one
-/// may have heard nothing, and silence does not say that the lock is taken.
+/// Asks once for a waiter whose time is up before it could ask, because another waiter of this
+/// client did. That one may have had no reply, and silence does not mean that the lock is taken.
 async fn ask_once(
     context: &Arc<Context>,
     wanted: &Request,
@@ -140,7 +141,7 @@ async fn plain_attempts(
 ) -> Result<Option<(Grant, Moment)>, Error> {
     let topic = Topic::Base(wanted.name.clone());
     let period = context.beat_every(&wanted.name);
-    // One waiter of this client asks at a time; the others are woken by its success.
+    // One waiter of this client asks at a time. When its wait ends, the next one asks.
     let _turn = if wanted.try_once { None } else { Some(queue.turn.lock().await) };
     let mut listening: Option<Listening<'_>> = None;
     let mut in_vain: u32 = 0;
@@ -159,7 +160,7 @@ async fn plain_attempts(
             Body::Busy { .. } | Body::Taken { .. } if wanted.try_once => return Ok(None),
             Body::Busy { ttl_ms } | Body::Taken { ttl_ms, foreign: false } => (ttl_ms, period),
             Body::Taken { ttl_ms, foreign: true } => (ttl_ms, poll.next()),
-            // A hold of this owner that was given up, or is lost: it is not taken over.
+            // A hold of this owner that was given up or lost is not taken over.
             Body::HeldBySelf { .. } if wanted.seat.is_some() => {
                 if wanted.try_once {
                     return Ok(None);
@@ -169,7 +170,7 @@ async fn plain_attempts(
             body => return Err(unexpected(wanted, &body)),
         };
         if listening.is_none() {
-            // Subscribed before it is asked again: no release can fall between.
+            // Subscribe before asking again, so that no release falls in between.
             let subscribed = context.store.listen(topic.clone());
             listening = Some(Listening { context, topic: topic.clone() });
             subscribed.await.map_err(|failure| failure.error.on(&wanted.name))?;

@@ -1,4 +1,4 @@
-//! What is wanted, and the operation and hold that come of it.
+//! A request for a lock, and the operation and the hold that are made from it.
 
 use crate::base::clock::Moment;
 use crate::engine::context::Context;
@@ -10,7 +10,7 @@ use fairlock_core::{Acquire, Grant, Kind, LockName, Mode, OwnerId, RequestId};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What is wanted.
+/// A request for a lock.
 #[derive(Clone)]
 pub(crate) struct Request {
     pub(crate) name: LockName,
@@ -19,11 +19,11 @@ pub(crate) struct Request {
     pub(crate) lease: Option<Duration>,
     /// The longest hold, if any.
     pub(crate) max_hold: Option<Duration>,
-    /// When to give up; `None`: never.
+    /// When to give up; `None` means never.
     pub(crate) until: Option<Moment>,
     /// Do not stand in the queue.
     pub(crate) try_once: bool,
-    /// To the turn that waits for it, if it is one.
+    /// Notifies the turn that waits for it, if one does.
     pub(crate) link: Option<Arc<Link>>,
     pub(crate) asked: observe::Asked,
     /// Set for an explicit owner, which other requests may use as well.
@@ -42,7 +42,7 @@ impl Request {
             && self.max_hold.is_none_or(|most| most > context.config.watchdog_lease)
     }
 
-    /// What is told of it.
+    /// What metrics and events show of it.
     pub(crate) fn told(&self) -> observe::Request<'_> {
         observe::Request {
             name: &self.name,
@@ -67,7 +67,7 @@ impl Request {
         }
     }
 
-    /// The hold of a grant whose TTL counts from `base`.
+    /// The hold for a grant whose TTL counts from `base`.
     pub(crate) fn hold(
         &self,
         context: &Context,
@@ -89,7 +89,7 @@ impl Request {
         let mut hold =
             Hold::new(self.name.clone(), self.kind, owner, grant, lease, until, doubtful);
         hold.seat = self.seat.clone();
-        // A store inside the process is copied with it.
+        // A fork copies a store that is inside the process.
         if !context.is_embedded {
             hold.stay_at(context.origin);
         }

@@ -1,16 +1,17 @@
-//! The end of a wait without the lock.
+//! How a wait ends without the lock.
 
 use super::{Caller, Request};
 use crate::base::clock::Moment;
 use crate::engine::context::Context;
 use std::time::Duration;
 
-/// A request that is given up while its reply is under way gets this long to be answered: then
-/// it can be taken back without a doubt. A caller that hears "not in time" waits as long for that.
+/// A request that is given up while its reply is under way gets this long to be answered: an
+/// answered request can be taken back without a doubt. A caller whose time is up waits as long for
+/// that.
 pub(super) const ANSWER_GRACE: Duration = Duration::from_millis(50);
 
-/// A wait whose time is up before the store has said anything at all gets this long for an answer: a
-/// store that is slow then still tells whether the lock is taken.
+/// A wait whose time is up before the store has answered at all gets this long for an answer: a
+/// slow store can then still say whether the lock is taken.
 pub(super) const SILENCE_GRACE: Duration = Duration::from_millis(500);
 
 /// Why a wait ends without the lock.
@@ -25,8 +26,8 @@ pub(super) enum Stop {
 }
 
 impl Stop {
-    /// How long a reply that is under way is waited for. An explicit owner may have had one, and ask
-    /// again while a hold of its own ends.
+    /// How long to wait for a reply that is under way. An explicit owner may have had one already,
+    /// and be asking again while a hold of its own ends.
     pub(super) fn grace(self, wanted: &Request) -> Duration {
         match self {
             Self::Late if wanted.seat.as_ref().is_none_or(|seat| !seat.was_answered()) => {

@@ -1,11 +1,11 @@
-//! The settings of encrypted connections.
+//! Settings of encrypted connections.
 
 use super::{Address, Config};
 use crate::base::error::Error;
 use std::path::{Path, PathBuf};
 
-/// What an encrypted connection is made with. The defaults: the CAs of the machine, no certificate
-/// of the client's own, the host's name.
+/// How encrypted connections are made. By default with the machine's CAs, no client certificate,
+/// and the host's name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TlsSettings {
     pub(crate) ca: Option<PathBuf>,
@@ -15,9 +15,9 @@ pub(crate) struct TlsSettings {
 }
 
 impl Config {
-    /// Encrypt all connections with TLS, and talk to no server whose certificate cannot be verified.
-    /// Nothing is sent before that, and there is no way back to plain text. Needs the feature `tls`.
-    /// Default: true for URLs with `rediss` or `valkeys`, else false.
+    /// Encrypts all connections with TLS, and talks to no server whose certificate cannot be
+    /// verified. Nothing is sent before that, and there is no fallback to plain text. Needs the
+    /// feature `tls`. Default: true for URLs with `rediss` or `valkeys`, else false.
     ///
     /// ```
     /// let config = fairlock::Config::tcp("locks.example", 6380)
@@ -30,37 +30,37 @@ impl Config {
         self
     }
 
-    /// The file of the CA that signed the servers' certificates, in PEM form; it may hold several.
-    /// Only these are trusted then. Like the other files of TLS it is read whenever a connection is
-    /// made, and its path must be absolute. Turns TLS on. Default: the URL's, else the CAs that the
-    /// machine trusts.
+    /// The file with the CA that signed the servers' certificates, in PEM form; it may contain
+    /// several. Only these are then trusted. Like the other TLS files, it is read whenever a
+    /// connection is made, and its path must be absolute. Turns TLS on. Default: the URL's, else
+    /// the CAs that the machine trusts.
     #[must_use]
     pub fn tls_ca(mut self, file: impl Into<PathBuf>) -> Self {
         self.set_tls(|tls| tls.ca = Some(file.into()));
         self
     }
 
-    /// The file of the client's own certificate in PEM form, and behind it in the same file those of
-    /// the CAs between it and the one that the servers trust. It goes with [`tls_key`](Self::tls_key).
-    /// Turns TLS on. Default: the URL's, else none.
+    /// The file with the client's certificate in PEM form, followed by those of any CAs between it
+    /// and the one that the servers trust. Requires [`tls_key`](Self::tls_key). Turns TLS on.
+    /// Default: the URL's, else none.
     #[must_use]
     pub fn tls_cert(mut self, file: impl Into<PathBuf>) -> Self {
         self.set_tls(|tls| tls.cert = Some(file.into()));
         self
     }
 
-    /// The file of the private key that belongs to [`tls_cert`](Self::tls_cert), in PEM form and
-    /// without a passphrase. Turns TLS on. Default: the URL's, else none.
+    /// The file with the private key for [`tls_cert`](Self::tls_cert), in PEM form and without a
+    /// passphrase. Turns TLS on. Default: the URL's, else none.
     #[must_use]
     pub fn tls_key(mut self, file: impl Into<PathBuf>) -> Self {
         self.set_tls(|tls| tls.key = Some(file.into()));
         self
     }
 
-    /// The name, or IP address, that the servers' certificates have to be for; a name is also what the
-    /// servers are asked for (SNI). For servers that are reached by another name than their own, as
-    /// behind a tunnel, and for all servers of a Sentinel set whose certificates share one name. Turns
-    /// TLS on. Default: the URL's, else each server's own host.
+    /// The name, or IP address, that the servers' certificates must be valid for; a name is also
+    /// sent to the servers (SNI). For servers that are reached by a name other than their own, for
+    /// example through a tunnel, and for Sentinel sets in which all servers' certificates share one
+    /// name. Turns TLS on. Default: the URL's, else each server's own host.
     #[must_use]
     pub fn tls_server_name(mut self, name: impl Into<String>) -> Self {
         self.set_tls(|tls| tls.server_name = Some(name.into()));

@@ -1,30 +1,30 @@
-//! Host time: one epoch for each boot, kept in the file, and the time since boot. No change of the
-//! wall clock moves it, and all processes agree on it.
+//! Host time: an epoch for each boot, kept in the file, plus the time since boot. Changes of the
+//! wall clock do not affect it, and all processes agree on it.
 
 use crate::base::error::{Error, ErrorKind};
 use std::fs;
 use std::io;
 
-/// Where Linux names the boot.
+/// Where Linux publishes the id of the boot.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
-/// The number of the first time namespace, in which nothing is shifted.
+/// The initial time namespace, in which clocks are not shifted.
 const FIRST_TIME_NAMESPACE: &str = "time:[4026531834]";
 
-/// This run of the machine.
+/// One boot of the machine.
 #[derive(Clone, Debug)]
 pub(crate) struct Boot {
-    /// Its name.
+    /// Its id.
     pub(super) id: String,
-    /// What the time namespace of this process adds to the time since boot, in nanoseconds.
+    /// What this process's time namespace adds to the time since boot, in nanoseconds.
     pub(super) shift_ns: i128,
 }
 
 impl Boot {
-    /// The present boot.
+    /// The current boot.
     ///
     /// # Errors
-    /// Where the system does not name its boots, or hides the shift of its clock.
+    /// The system does not identify its boots, or hides the shift of its clock.
     pub(super) fn here() -> Result<Self, Error> {
         let id = fs::read_to_string(BOOT_ID).map_err(|error| {
             no_boot(&format!("{BOOT_ID} cannot be read ({error}); is /proc mounted?"))
@@ -49,18 +49,18 @@ fn since_boot_ns() -> i128 {
     i128::from(t.tv_sec) * 1_000_000_000 + i128::from(t.tv_nsec)
 }
 
-/// Never called: `Boot::here` has failed before.
+/// Never called: `Boot::here` fails first.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 fn since_boot_ns() -> i128 {
     0
 }
 
-/// What is added to the time since boot for this process. The kernel tells it of the namespace of
-/// its children, which is its own unless it has just left that.
+/// What is added to the time since boot for this process. The kernel reports it for the namespace
+/// of the process's children, which is the process's own unless it has just left that.
 fn namespace_shift() -> Result<i128, Error> {
     let own = match fs::read_link("/proc/self/ns/time") {
         Ok(own) => own,
-        // Before Linux 5.6, or built without: there are no such namespaces.
+        // Before Linux 5.6, and in kernels built without them, there are no time namespaces.
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
         Err(error) => return Err(no_boot(&format!("/proc/self/ns/time: {error}"))),
     };

@@ -1,5 +1,5 @@
-//! What dead clients left in the folder and in the file, removed by those who come later, a bounded
-//! amount each time.
+//! Removes what dead clients left in the folder and in the file. Later clients do this, a bounded
+//! amount each.
 
 use super::file::HostFile;
 use super::folder::{ALIVE, BASE, BELL, DEAD, Folder, NEW, name};
@@ -14,47 +14,50 @@ use std::collections::HashSet;
 use std::sync::Mutex;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Names looked at by a client that begins: some 5 us each.
+/// How many names a new client examines, at some 5 us each.
 const NAMES_MAX: usize = 2_000;
 
-/// Rows of clients looked at by a client that begins, at some 10 us each.
+/// How many clients' rows a new client examines, at some 10 us each.
 const ROWS_MAX: u32 = 500;
 
-/// For so long the proof of a death is kept unseen, by the wall clock. Then the locks are looked at, and it goes
-/// if none of them names that client any more.
+/// How long the proof of a death is kept unconditionally, by the wall clock. After that the locks
+/// are searched, and the proof is removed if none of them names the client any more.
 const DEAD_KEPT: Duration = Duration::from_secs(24 * 3_600);
 
-/// Locks in use that are looked at then, so many at a time (1 us each) and so often at most. The proofs stay if
-/// there are more.
+/// The search reads this many locks in use at a time (1 us each), and this many times at most. If
+/// there are more locks, the proofs stay.
 const LOCKS_AT_ONCE: u32 = 500;
 const LOCK_LOOKS_MAX: u32 = 200;
 
-/// A FIFO on its way to its name is there for microseconds, longer only if its maker was stopped.
+/// Age at which a FIFO that has not got its final name is removed. That takes microseconds, and
+/// more only if the process that creates it is stopped.
 const NEW_KEPT: Duration = Duration::from_secs(60);
 
-/// Waiters of one lock without a queue that a release tells; the others look with their heartbeats.
+/// How many clients that wait for a lock without a queue are told of a release; the others look at
+/// their heartbeats.
 const TOLD_MAX: usize = 64;
 
-/// Listeners of one lock that a release looks at: some may be dead.
+/// How many listeners of one lock a release examines: some may be dead.
 const LISTENERS_MAX: usize = 1_000;
 
-/// Begins to tell `client` when the lock `name`, which has no queue, is free.
+/// From now on, `client` is told when the lock `name`, which has no queue, is free.
 pub(super) fn listen(folder: &Folder, name: &LockName, client: ClientId) {
-    // Without it the client looks with its heartbeats.
+    // If this fails, the client still looks at its heartbeats.
     let _ = folder.touch(&listeners(name), &client.to_string());
 }
 
-/// Ends it.
+/// Undoes [`listen`].
 pub(super) fn unlisten(folder: &Folder, name: &LockName, client: ClientId) {
     let listeners = listeners(name);
     let _ = folder.remove(&format!("{listeners}/{client}"));
     folder.remove_folder(&listeners);
 }
 
-/// Tells those who wait for the lock `name`, which has no queue, that it is free; all but `own`.
+/// Tells the clients that wait for the lock `name`, which has no queue, that it is free; all but
+/// `own`.
 pub(super) fn tell(folder: &Folder, name: &LockName, own: ClientId) {
     let listeners = listeners(name);
-    // Most often there is no such folder: nobody waits.
+    // Usually nobody waits, and there is no such folder.
     let Ok(names) = folder.list(Some(&listeners), LISTENERS_MAX) else { return };
     let mut told = 0;
     for client in names.iter().filter_map(|name| ClientId::parse(name.as_bytes())) {
@@ -76,8 +79,8 @@ fn listeners(name: &LockName) -> String {
     format!("{:016x}.{BASE}", folder::hash(name))
 }
 
-/// Removes what the dead have left: in the folder, then in the file. `end_gone` ends what the dead hold of a lock,
-/// and tells whom it names still.
+/// Removes what dead clients left, in the folder and then in the file. `end_gone` ends what dead
+/// clients hold of a lock, and returns the clients that the lock still names.
 pub(super) fn sweep(
     folder: &Folder,
     file: &Mutex<HostFile>,
@@ -91,7 +94,7 @@ pub(super) fn sweep(
     let rows = lock(file).announced(None, ROWS_MAX).unwrap_or_default();
     for client in rows {
         if !is_there(folder, client) {
-            // Whoever comes next tries again. Others wait for this thread.
+            // The next client tries again. Other calls wait for this thread.
             if lock(file).farewell(client).is_err() {
                 return;
             }
@@ -99,7 +102,7 @@ pub(super) fn sweep(
     }
 }
 
-/// Removes the proofs of these deaths, but for those that a lock still needs.
+/// Removes the proofs of these deaths, except those that a lock still needs.
 fn forget(
     folder: &Folder,
     file: &Mutex<HostFile>,
@@ -128,7 +131,8 @@ fn forget(
     }
 }
 
-/// The client, if the proof of its death was kept for long.
+/// Cleans up one name. Returns the client if this is the proof of its death and is older than
+/// [`DEAD_KEPT`].
 fn sweep_name(folder: &Folder, found: &str) -> Option<ClientId> {
     let (first, ending) = found.rsplit_once('.')?;
     let client = || ClientId::parse(first.as_bytes());
@@ -161,12 +165,14 @@ fn sweep_name(folder: &Folder, found: &str) -> Option<ClientId> {
     None
 }
 
-/// Whether the client runs. One of which nothing can be proven has a bell that is heard.
+/// Whether the client is running. If nothing can be proven, it is running if somebody reads its
+/// FIFO `bell`.
 fn is_there(folder: &Folder, client: ClientId) -> bool {
     match liveness::look(folder, client) {
         Sign::Alive => true,
         Sign::Gone => false,
-        // Opening it for writing fails where nobody reads. Any other failure, as for want of descriptors, is no proof.
+        // Opening it for writing fails if nobody reads. Any other failure, such as a lack of
+        // descriptors, proves nothing.
         Sign::Unknown => !matches!(
             folder.open_fifo(&name(client, BELL), OFlags::WRONLY),
             Err(Errno::NXIO | Errno::NOENT)
@@ -174,7 +180,8 @@ fn is_there(folder: &Folder, client: ClientId) -> bool {
     }
 }
 
-/// By the wall clock: it decides about nothing but leftovers, and when the locks are looked at for one.
+/// By the wall clock, which only decides when leftovers are removed and when the locks are
+/// searched.
 fn is_older(folder: &Folder, name: &str, than: Duration) -> bool {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let changed = folder.changed_s(name).ok().and_then(|at| u64::try_from(at).ok());

@@ -1,4 +1,4 @@
-//! What clients say of themselves, one row each.
+//! What clients announce about themselves, one row each.
 
 use super::file::HostFile;
 use crate::settings::client_info::ClientInfo;
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 impl HostFile {
-    /// A client begins, or says again who it is.
+    /// Announces a client, or announces it again.
     ///
     /// # Errors
     /// As [`HostFile::apply`].
@@ -37,7 +37,7 @@ impl HostFile {
         })
     }
 
-    /// What these clients have said. Those that said nothing, or nothing legible, are left out.
+    /// What these clients announced. Clients without a legible announcement are left out.
     ///
     /// # Errors
     /// As [`HostFile::apply`].
@@ -61,8 +61,8 @@ impl HostFile {
         Ok(known)
     }
 
-    /// The ids of clients that have announced themselves and said no farewell, in order, from after
-    /// `after`.
+    /// The ids of clients that have announced themselves and not ended properly, in order, starting
+    /// after `after`.
     ///
     /// # Errors
     /// As [`HostFile::apply`].
@@ -81,7 +81,7 @@ impl HostFile {
         })
     }
 
-    /// A client has ended.
+    /// Removes the announcement of a client that has ended.
     ///
     /// # Errors
     /// As [`HostFile::apply`].
@@ -94,11 +94,11 @@ impl HostFile {
     }
 }
 
-/// What a row says, if all of it can be shown.
+/// The contents of a row, if all of it is printable.
 fn said(row: &Row<'_>, now_ms: u64) -> rusqlite::Result<Option<ClientInfo>> {
     let age = now_ms.saturating_sub(row.get::<_, i64>(0)?.cast_unsigned());
     let info = ClientInfo {
-        // Host time may differ from what the wall shows by now.
+        // Host time may differ from the wall clock by now.
         since: SystemTime::now()
             .checked_sub(Duration::from_millis(age))
             .unwrap_or(SystemTime::UNIX_EPOCH),

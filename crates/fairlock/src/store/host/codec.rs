@@ -6,9 +6,9 @@
 //! body          which fields follow (a bit set), the clients that occur, the fields in order
 //! ```
 //!
-//! Numbers are LEB128, signed ones zigzag. An owner of ours is the place of its client in the list
-//! and its number, so that a waiter costs some 45 bytes. Maps come in the order of their keys, each
-//! key once: a state has exactly one form, and bytes that decode to it are those that it encodes to.
+//! Numbers are LEB128, signed ones zigzag. An owner of ours is encoded as its client's index in the
+//! list and its number, so a waiter costs some 45 bytes. Maps are sorted by key, each key once. So
+//! each state has exactly one encoding, and no other bytes decode to it.
 
 use fairlock_core::{
     ClientId, LockName, OwnerId, RequestId, SimpleValue, Snapshot, SnapshotRecord, SnapshotWaiter,
@@ -16,13 +16,13 @@ use fairlock_core::{
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Number of the form below. A change of the form gets a new number and a new schema version.
+/// Number of the encoding below. A changed encoding gets a new number and a new schema version.
 const FORM: u8 = 1;
 
 /// Bytes before the body.
 const HEAD: usize = 5;
 
-/// Why bytes are no state.
+/// Why bytes are not a valid state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Damaged(pub(super) &'static str);
 
@@ -52,7 +52,8 @@ mod bit {
     pub(super) const WATCH: u64 = 1 << 21;
     pub(super) const GATHER: u64 = 1 << 22;
     pub(super) const REMOVED: u64 = 1 << 23;
-    /// Only where time may go back: never in a file of this store, which older versions can thus read.
+    /// Only used where time may go back, so never in a file of this store. So older versions can
+    /// read the file.
     pub(super) const GIVEN: u64 = 1 << 24;
     pub(super) const ALL: u64 = (1 << 25) - 1;
 }
@@ -141,7 +142,7 @@ pub(super) fn decode(name: &LockName, bytes: &[u8]) -> Result<Snapshot, Damaged>
         }
         r.clients.push(client);
     }
-    // In the order of the fields: each reads on where the one before it has ended.
+    // In the order of the encoding: each field is read where the one before it ended.
     let s = Snapshot {
         hold: r.map(bit::HOLD, |r| Ok((r.owner()?, r.signed()?)))?,
         hold_expires: r.maybe(bit::HOLD_EXPIRES)?,
@@ -244,7 +245,7 @@ impl Writer<'_> {
         }
     }
 
-    /// An empty list is absent.
+    /// An empty list is not written.
     fn list<T>(
         &mut self,
         items: impl IntoIterator<Item = T, IntoIter: ExactSizeIterator>,
@@ -263,12 +264,12 @@ impl Writer<'_> {
     }
 
     fn client(&mut self, client: ClientId) {
-        // All that occur are in the list.
+        // The list contains every client that occurs.
         let at = self.clients.binary_search(&client).unwrap_or(usize::MAX);
         self.number(at as u64);
     }
 
-    /// Ours: place of the client plus 1, number. Foreign: 0, bytes.
+    /// Ours: index of the client plus 1, number. Foreign: 0, bytes.
     fn owner(&mut self, owner: &OwnerId) {
         match owner.parts() {
             Some((client, number)) => {
@@ -342,7 +343,8 @@ impl Reader<'_> {
         for shift in (0..64).step_by(7) {
             let [byte] = self.take()?;
             let bits = u64::from(byte & 0x7f);
-            // The tenth byte has room for one bit, and the last one is not in vain.
+            // The tenth byte has room for one bit, and the last byte must not be a superfluous
+            // zero.
             if shift == 63 && bits > 1 || shift > 0 && byte == 0 {
                 break;
             }
@@ -363,7 +365,8 @@ impl Reader<'_> {
         if self.has & bit == 0 { Ok(None) } else { self.number().map(Some) }
     }
 
-    /// So many items follow, each of a byte at least: nothing is reserved for a length that lies.
+    /// The number of items that follow. Each has at least one byte, so a wrong number cannot
+    /// reserve memory.
     fn count(&mut self) -> Result<usize, Damaged> {
         let n = self.number()?;
         usize::try_from(n)
@@ -379,7 +382,7 @@ impl Reader<'_> {
         Ok(taken.to_vec())
     }
 
-    /// The items of a list that is there, of one at least.
+    /// The items of a list, if it is present. Then it has at least one.
     fn items<T>(
         &mut self,
         bit: u64,
@@ -496,8 +499,8 @@ impl Reader<'_> {
     }
 }
 
-/// CRC-32C (Castagnoli) of a name and a body: finds every change of up to 32 neighbouring bits, and a
-/// row that stands under another's name.
+/// CRC-32C (Castagnoli) of a name and a body: detects every change within 32 neighbouring bits, and
+/// a row stored under another lock's name.
 pub(super) fn checksum(name: &LockName, body: &[u8]) -> u32 {
     let crc = crc32c(!0, &(name.as_bytes().len() as u64).to_le_bytes());
     !crc32c(crc32c(crc, name.as_bytes()), body)
@@ -528,7 +531,7 @@ const fn table() -> [u32; 256] {
 mod tests {
     use super::*;
 
-    /// The check value that every description of CRC-32C gives.
+    /// The standard check value of CRC-32C.
     #[test]
     fn the_checksum_is_crc_32c() {
         assert_eq!(!crc32c(!0, b"123456789"), 0xe306_9283);

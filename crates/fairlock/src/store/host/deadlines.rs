@@ -1,8 +1,8 @@
-//! When the heartbeats of waiters are due: one timer of the kernel for all of a client.
+//! When the heartbeats of waiters are due: one kernel timer for all waiters of a client.
 //!
-//! The runtime's own timers wake the thread up to three times for a time that is seconds off, and once more
-//! to be set. A wake-up is most of what an idle waiter costs. This timer also counts the time in which the
-//! machine sleeps, as leases do.
+//! The runtime's own timers wake the thread up to three times for a deadline that is seconds away,
+//! and once more to set it. Wake-ups are most of an idle waiter's cost. Like leases, this timer
+//! also counts the time during which the machine is suspended.
 
 pub(super) use platform::Deadlines;
 
@@ -27,7 +27,7 @@ mod platform {
     use tokio::runtime::Handle;
     use tokio::task::AbortHandle;
 
-    /// The timer, and who sleeps by it.
+    /// The timer, and the tasks that sleep until a deadline.
     pub(in super::super) struct Deadlines {
         clock: Arc<Clock>,
         rings: AbortHandle,
@@ -40,15 +40,15 @@ mod platform {
 
     #[derive(Default)]
     struct Sleepers {
-        /// By when they are to be woken, and a number of their own.
+        /// The wakers by deadline, each with a unique number.
         due: BTreeMap<(Moment, u64), Waker>,
         last: u64,
-        /// When the timer rings.
+        /// When the timer fires.
         set: Option<Moment>,
     }
 
     impl Deadlines {
-        /// Inside the runtime whose tasks are to be woken.
+        /// Must be called inside the runtime whose tasks it wakes.
         pub(in super::super) fn set_up(runtime: &Handle) -> io::Result<Self> {
             let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
             let fd = timerfd_create(TimerfdClockId::Boottime, flags)?;
@@ -63,7 +63,7 @@ mod platform {
             Ok(Self { clock, rings })
         }
 
-        /// Ends after `pause`.
+        /// Resolves after `pause`.
         pub(in super::super) fn sleep(&self, pause: Duration) -> Boxed<'static, ()> {
             let until = Moment::now().plus(pause);
             Box::pin(Sleep { clock: Arc::clone(&self.clock), until, number: None })
@@ -77,10 +77,10 @@ mod platform {
     }
 
     impl Clock {
-        /// Wakes who is due, for ever.
+        /// Wakes the tasks that are due, forever.
         async fn ring(self: Arc<Self>) {
             while let Ok(mut rung) = self.fd.readable().await {
-                // It is not read: setting it again is enough to hear of it again.
+                // The timer is not read: setting it again is enough to be notified again.
                 rung.clear_ready();
                 let due: Vec<Waker> = {
                     let mut sleepers = lock(&self.sleepers);
@@ -94,14 +94,14 @@ mod platform {
             }
         }
 
-        /// Sets the timer for the first who is due.
+        /// Sets the timer to the earliest deadline.
         fn set(&self, sleepers: &mut Sleepers) {
             let first = sleepers.due.keys().next().map(|(until, _)| *until);
             if first == sleepers.set {
                 return;
             }
             let Some(until) = first else { return };
-            // Zero would stop it.
+            // Zero would disarm it.
             let left = until.left().max(Duration::from_nanos(1));
             let spec = Itimerspec {
                 it_interval: Timespec { tv_sec: 0, tv_nsec: 0 },
@@ -119,7 +119,7 @@ mod platform {
     struct Sleep {
         clock: Arc<Clock>,
         until: Moment,
-        /// Once it sleeps.
+        /// Set once it sleeps.
         number: Option<u64>,
     }
 
@@ -145,14 +145,14 @@ mod platform {
     impl Drop for Sleep {
         fn drop(&mut self) {
             if let Some(number) = self.number {
-                // The timer may ring in vain; most often another sleep sets it again before.
+                // The timer may fire for nothing; usually another sleep sets it again first.
                 lock(&self.clock.sleepers).due.remove(&(self.until, number));
             }
         }
     }
 }
 
-/// Only Linux has host stores that open.
+/// Host stores can only be opened on Linux.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 mod platform {
     use crate::store::Boxed;
@@ -183,10 +183,11 @@ mod tests {
     const SHORT: Duration = Duration::from_millis(20);
     const FAR: Duration = Duration::from_secs(3_600);
 
-    /// For what must come; a timer that was lost does not come at all.
+    /// Bound for what must happen; a lost timer never fires.
     const SOON: Duration = Duration::from_secs(30);
 
-    /// Each sleep ends, and not before its time, whatever was set before it, beside it or was given up.
+    /// Each sleep ends, and not before its time, regardless of earlier, concurrent and dropped
+    /// ones.
     #[tokio::test]
     async fn sleepers_wake_up_each_at_its_time() {
         let alarm = Deadlines::set_up(&Handle::current()).unwrap();
@@ -201,7 +202,7 @@ mod tests {
                     () = alarm.sleep(SHORT * 2) => panic!("the shorter one comes first"),
                     () = &mut far => panic!("an hour has not passed"),
                 }
-                // What was given up has left the timer set for its time.
+                // The dropped sleep left the timer set to its deadline.
                 tokio::join!(
                     alarm.sleep(SHORT),
                     alarm.sleep(SHORT * 3),

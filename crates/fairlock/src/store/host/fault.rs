@@ -1,4 +1,4 @@
-//! SQLite's errors as ours: what happened, to which file, what to do.
+//! SQLite's errors as ours: what happened, to which file, and what to do.
 
 use super::place;
 use crate::base::error::{Error, ErrorKind};
@@ -8,7 +8,7 @@ use rusqlite::ErrorCode;
 use std::path::Path;
 use std::time::Duration;
 
-/// Whether somebody else has the file locked at the moment, so that the same call may succeed soon.
+/// Whether somebody else currently has the file locked, so that the same call may succeed soon.
 pub(super) fn is_busy(error: &rusqlite::Error) -> bool {
     matches!(
         error.sqlite_error_code(),
@@ -20,7 +20,7 @@ pub(super) fn is_busy(error: &rusqlite::Error) -> bool {
     )
 }
 
-/// Somebody kept the file locked for so long.
+/// Somebody kept the file locked for the whole of `waited`.
 pub(super) fn busy(path: &Path, waited: Duration) -> StoreError {
     let message = format!(
         "{}: another process has had the file locked for {waited:?}; is one of its users stopped?",
@@ -29,7 +29,7 @@ pub(super) fn busy(path: &Path, waited: Duration) -> StoreError {
     StoreError::unavailable(message, false)
 }
 
-/// An error of SQLite while nothing was committed, or, in `commit`, while that was under way.
+/// An error of SQLite, before anything was committed, or with `commit` during the commit.
 #[cold]
 pub(super) fn of(path: &Path, error: &rusqlite::Error, commit: bool) -> StoreError {
     let at = path.display();
@@ -38,9 +38,9 @@ pub(super) fn of(path: &Path, error: &rusqlite::Error, commit: bool) -> StoreErr
         _ if is_busy(error) => {
             passing(format!("{at}: the file is locked by another process"), false)
         }
-        // Frames without the mark of a commit are no transaction: nothing was done.
+        // Log frames without a commit mark are not a transaction: nothing was done.
         Some(ErrorCode::DiskFull) => passing(place::full(path), false),
-        // Of the index, which is mapped, it is told in another way.
+        // For the index, which is memory-mapped, a full disk is reported as an I/O error.
         Some(ErrorCode::SystemIoFailure) if !commit && is_full(path) => {
             passing(place::full(path), false)
         }
@@ -48,7 +48,8 @@ pub(super) fn of(path: &Path, error: &rusqlite::Error, commit: bool) -> StoreErr
             ErrorKind::Denied,
             format!("{at}: the file, its folder or its file system is read-only ({error})"),
         ),
-        // Its very beginning is another one: some other program's, of which nobody should be told to move it.
+        // The header is wrong, so this is another program's file, and the message must not suggest
+        // moving it.
         Some(ErrorCode::NotADatabase) => refused(
             ErrorKind::Protocol,
             format!(
@@ -73,7 +74,7 @@ pub(super) fn of(path: &Path, error: &rusqlite::Error, commit: bool) -> StoreErr
     }
 }
 
-/// An error with what lies beside the file under its name and `ending`.
+/// An I/O error on the file beside the store's whose name adds `ending`.
 #[cold]
 pub(super) fn of_io(path: &Path, ending: &str, error: &std::io::Error) -> StoreError {
     let error = place::io_error(&place::named(path, ending), error);
@@ -83,11 +84,11 @@ pub(super) fn of_io(path: &Path, ending: &str, error: &std::io::Error) -> StoreE
     refused(error.kind(), error.to_string())
 }
 
-/// What the core refuses.
+/// A refusal of the core.
 #[cold]
 pub(super) fn of_core(path: &Path, name: &LockName, error: &CoreError) -> StoreError {
     let message = match error {
-        // Time carries the tokens, for all locks of the file.
+        // Tokens follow the time, for all locks of the file.
         CoreError::TokenExhausted => format!(
             "{}: the store's time is beyond the year 2255, and the tokens that it carries have reached 2^53: the \
              wall clock was wrong when the machine's first user came. Set the clock, end all users of the file, \
@@ -100,7 +101,7 @@ pub(super) fn of_core(path: &Path, name: &LockName, error: &CoreError) -> StoreE
     StoreError::refused(Error::new(ErrorKind::WrongType, message).on(name))
 }
 
-/// Whether the file system has no space even for an index of SQLite's log.
+/// Whether the file system has no space for even an index of SQLite's log.
 fn is_full(path: &Path) -> bool {
     const INDEX_BYTES: u64 = 32 * 1_024;
     let Some(folder) = path.parent() else { return false };
@@ -108,7 +109,7 @@ fn is_full(path: &Path) -> bool {
         .is_ok_and(|at| at.f_bavail.saturating_mul(at.f_frsize) < INDEX_BYTES)
 }
 
-/// The file is damaged, or no file of SQLite.
+/// The file is damaged, or not an SQLite database.
 pub(super) fn damaged(path: &Path, what: impl std::fmt::Display) -> StoreError {
     refused(
         ErrorKind::Protocol,

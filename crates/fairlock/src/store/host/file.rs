@@ -21,19 +21,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// States that are kept decoded, at most: so many locks are in use in one process at a time.
+/// Maximum number of states kept decoded: as many locks as one process has in use at a time.
 const CACHED_MAX: usize = 1_024;
 
-/// A lock that nobody uses stays in the file for so many milliseconds at least, so that its last token
-/// can be looked at, and its row need not be made again.
+/// An unused lock stays in the file for at least this many milliseconds, so that its last token can
+/// be inspected and its row need not be created again.
 const IDLE_KEPT_MS: u64 = 60_000;
 
-/// One new row in so many is the occasion to look for idle ones, and so many rows are looked at then:
-/// four for each new one, so that the file stays within a quarter above what is in use.
+/// One new row in `SWEEP_EACH` triggers a search for idle ones, which examines `SWEEP_ROWS` rows:
+/// four for each new one, so the file stays within a quarter above what is in use.
 const SWEEP_EACH: u64 = 32;
 const SWEEP_ROWS: u32 = 128;
 
-/// First and longest pause before the file is tried again while another process has it locked. A
+/// First and longest pause between attempts while another process has the file locked. A
 /// transaction takes some 30 us.
 pub(super) const PAUSE_MIN: Duration = Duration::from_micros(20);
 pub(super) const PAUSE_MAX: Duration = Duration::from_millis(2);
@@ -41,11 +41,12 @@ pub(super) const PAUSE_MAX: Duration = Duration::from_millis(2);
 /// How a file is used.
 #[derive(Clone, Debug)]
 pub(crate) struct OpenOptions {
-    /// The members of the folder's group share the file; else it is for one user.
+    /// The members of the folder's group share the file; otherwise it is for one user.
     pub(crate) shared_with_group: bool,
-    /// Longest wait for another process that has the file locked. Calls block their thread so long.
+    /// Longest wait for another process that has the file locked. Calls block their thread
+    /// meanwhile.
     pub(crate) busy: Duration,
-    /// Whether a file that is not there is made.
+    /// Whether a missing file is created.
     pub(crate) create: bool,
 }
 
@@ -55,18 +56,18 @@ impl OpenOptions {
     }
 }
 
-/// One connection to the file. Blocks the thread that calls it: for a transaction, at most for
-/// [`OpenOptions::busy`] and what the disk takes.
+/// One connection to the file. Calls block their thread: a transaction for at most
+/// [`OpenOptions::busy`] plus the time that the disk takes.
 ///
-/// It must not be used, nor dropped, in a forked child.
+/// It must be neither used nor dropped in a forked child.
 pub(crate) struct HostFile {
     pub(super) db: Connection,
     path: PathBuf,
-    /// To notice that it, or what belongs to it, was replaced.
+    /// To notice that the file, its log or its index was replaced.
     views: Views,
-    /// What its users have beside it.
+    /// The folder of its clients, beside it.
     folder: Arc<Folder>,
-    /// Whose turn it is to write, in this process.
+    /// Whose turn it is to write, within this process.
     turns: Arc<Turns>,
     /// Held while the file is open: see [`users`](super::users).
     user: User,
@@ -79,14 +80,14 @@ pub(crate) struct HostFile {
     /// Held while this boot is in use: see [`opening`].
     #[allow(dead_code, reason = "its lock counts")]
     in_use: File,
-    /// Goes after the connection.
+    /// Dropped after the connection.
     #[allow(dead_code, reason = "its end counts")]
     in_process: forks::User,
     busy: Duration,
     cache: HashMap<LockName, Cached>,
     /// The disk was full when this transaction was written.
     full: Cell<bool>,
-    /// Host time, where a test has stopped it.
+    /// Host time, if a test has stopped it.
     #[cfg(all(test, feature = "_testkit"))]
     pub(crate) stopped_us: Option<u64>,
 }
@@ -98,32 +99,32 @@ struct Cached {
     state: LockState,
 }
 
-/// The number of a row, and its bytes unless those with that number are known.
+/// The `change` of a row, and its bytes unless they are cached with the same `change`.
 type Found = (i64, Option<Vec<u8>>);
 
 /// A lock as an operation found it.
 struct Loaded {
-    /// The number of the row; `None` when there was no row.
+    /// The `change` of the row; `None` if there was no row.
     change: Option<i64>,
     bytes: Vec<u8>,
     state: LockState,
 }
 
-/// Locks by name, and where to go on.
+/// Names of locks, and where to continue.
 #[derive(Debug)]
 pub(crate) struct Names {
-    /// Held, waited for, or free since not long ago.
+    /// Held, waited for, or free since recently.
     pub(crate) names: Vec<LockName>,
-    /// The name to go on after; `None` at the end.
+    /// The name to continue after; `None` at the end.
     pub(crate) next: Option<LockName>,
 }
 
 impl HostFile {
-    /// Opens the file, and makes it (and its folder) if it is not there.
+    /// Opens the file; creates it (and its folder) if it is missing.
     ///
     /// # Errors
-    /// When the place cannot be trusted, the file is not ours to use, or somebody keeps it locked.
-    /// Nothing that was there is changed then.
+    /// The location cannot be trusted, the file is not a store of ours, or somebody keeps it
+    /// locked. Nothing that exists is changed then.
     pub(crate) fn open(path: &Path, options: &OpenOptions) -> Result<Self, Error> {
         opening::open(path, options, Boot::here()?, schema::CURRENT).map_err(|error| error.error)
     }
@@ -163,8 +164,9 @@ impl HostFile {
         }
     }
 
-    /// Host time in microseconds since 1970, about. The same for all processes of the host; no change
-    /// of the wall clock moves it, and it never goes back, over reboots neither.
+    /// Host time, approximately in microseconds since 1970. It is the same for all processes of the
+    /// host, changes of the wall clock do not affect it, and it never goes back, not even across
+    /// reboots.
     pub(crate) fn now_us(&self) -> u64 {
         #[cfg(all(test, feature = "_testkit"))]
         if let Some(stopped) = self.stopped_us {
@@ -178,18 +180,18 @@ impl HostFile {
         &self.path
     }
 
-    /// What the clients of the file have beside it.
+    /// The folder of the file's clients.
     pub(super) fn folder(&self) -> &Arc<Folder> {
         &self.folder
     }
 
-    /// Closes the file; every call is refused until it is [opened again](Self::open_again). The last one to
-    /// leave removes the log.
+    /// Closes the file; every call is refused until it is [opened again](Self::open_again). The
+    /// last user to leave removes the log.
     pub(crate) fn close(&mut self) {
         if self.closed {
             return;
         }
-        // Some connection has to stand there.
+        // The field needs some connection.
         let Ok(nothing) = Connection::open_in_memory() else { return };
         self.closed = true;
         let db = std::mem::replace(&mut self.db, nothing);
@@ -211,12 +213,12 @@ impl HostFile {
         Ok(())
     }
 
-    /// Carries out `op` in one transaction. The effects are the caller's to deliver: the operation is
-    /// committed, or there are none.
+    /// Carries out `op` in one transaction. The caller must deliver the effects; there are none
+    /// unless the operation was committed.
     ///
     /// # Errors
-    /// What the core refuses ([`ErrorKind::WrongType`]), what SQLite does, a damaged row
-    /// ([`ErrorKind::Protocol`]). Nothing is changed then, unless the error says `doubt`.
+    /// The core refuses the operation ([`ErrorKind::WrongType`]), SQLite fails, or the row is
+    /// damaged ([`ErrorKind::Protocol`]). Nothing is changed then, unless the error has `doubt`.
     pub(crate) fn apply(
         &mut self,
         name: &LockName,
@@ -227,7 +229,7 @@ impl HostFile {
         self.apply_seeing(name, op, rules, world, |_| {})
     }
 
-    /// The same; `see` is shown the lock as it was before, unless `op` only looks.
+    /// Like [`apply`](Self::apply); `see` gets the lock as it was before, unless `op` only reads.
     ///
     /// # Errors
     /// As [`apply`](Self::apply).
@@ -256,8 +258,8 @@ impl HostFile {
         Ok(done)
     }
 
-    /// The answer to a heartbeat that finds nothing to do ([`LockState::quiet_beat`]): nothing is written,
-    /// and nobody who writes waits for it. `None`: it has to be applied.
+    /// Answers a heartbeat that finds nothing to do ([`LockState::quiet_beat`]), without writing
+    /// and without delaying writers. `None`: it must be applied.
     ///
     /// # Errors
     /// As [`apply`](Self::apply).
@@ -276,12 +278,13 @@ impl HostFile {
         Ok(answer)
     }
 
-    /// The lock as this process's last operation on it left it, if somebody held it then or waited.
+    /// The lock as the last operation on this connection left it, if it was held or waited for
+    /// then.
     pub(crate) fn known(&self, name: &LockName) -> Option<&Snapshot> {
         self.cache.get(name).map(|cached| cached.state.snapshot())
     }
 
-    /// How long calls wait from now on for another process that has the file locked.
+    /// Sets how long calls wait from now on for another process that has the file locked.
     pub(crate) fn wait_at_most(&mut self, busy: Duration) {
         self.busy = busy;
     }
@@ -294,7 +297,7 @@ impl HostFile {
         self.check()
     }
 
-    /// The locks in the file, in the order of their names, from after `after`, at most `limit`.
+    /// At most `limit` locks in the file, in the order of their names, starting after `after`.
     ///
     /// # Errors
     /// As [`apply`](Self::apply).
@@ -318,7 +321,7 @@ impl HostFile {
         Ok(Names { names, next })
     }
 
-    /// Removes the rows of these locks, as far as nobody holds them or waits for them.
+    /// Removes the rows of these locks, except those that are held or waited for.
     ///
     /// # Errors
     /// As [`apply`](Self::apply).
@@ -335,7 +338,7 @@ impl HostFile {
         })
     }
 
-    /// An operation that changes nothing: no lock on the file, no write.
+    /// Carries out an operation that changes nothing, without locking the file or writing to it.
     fn look(
         &mut self,
         name: &LockName,
@@ -349,12 +352,12 @@ impl HostFile {
             .state
             .apply(now_us, op, rules, world)
             .map_err(|error| fault::of_core(&self.path, name, &error));
-        // What has expired meanwhile is gone from this copy: it would expire again.
+        // The copy lacks what has expired meanwhile, which is harmless: it would expire again.
         self.keep_loaded(name, lock);
         done
     }
 
-    /// Runs `work` in a transaction that nobody else writes beside.
+    /// Runs `work` in a transaction, while nobody else writes.
     pub(super) fn transaction<T>(
         &mut self,
         work: impl FnOnce(&mut Self) -> Result<T, StoreError>,
@@ -374,8 +377,8 @@ impl HostFile {
         };
         self.roll_back();
         if self.full.take() {
-            // The log begins anew where it was written back whole: the next attempt overwrites it, and
-            // needs space for new locks only.
+            // Once the whole log is written back, it starts over: the next attempt overwrites it,
+            // and needs space only for new locks.
             let _ = self.db.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
         }
         committed
@@ -390,13 +393,13 @@ impl HostFile {
     }
 
     fn roll_back(&mut self) {
-        // Some errors have done it already. Whatever stands in the cache is what was committed.
+        // Some errors have already done it. The cache contains only what was committed.
         if !self.db.is_autocommit() {
             let _ = execute(&self.db, "ROLLBACK");
         }
     }
 
-    /// Runs one reading statement.
+    /// Runs one statement that only reads.
     pub(super) fn read<T>(
         &self,
         work: impl Fn(&Self) -> rusqlite::Result<T>,
@@ -405,7 +408,7 @@ impl HostFile {
         patiently(&self.path, self.busy, || work(self))
     }
 
-    /// Whether the path still leads to this file, and nobody has changed its schema meanwhile.
+    /// Checks that the path still leads to this file, and that nobody has changed its schema.
     fn check(&self) -> Result<(), StoreError> {
         self.check_place()?;
         let version = patiently(&self.path, self.busy, || self.version())?;
@@ -465,7 +468,7 @@ impl HostFile {
     fn peek(&mut self, name: &LockName) -> Result<Loaded, StoreError> {
         self.check_place()?;
         let version = Cell::new(None);
-        // While the row is read, which makes it one transaction of both.
+        // Read while the row is read, so that both belong to one transaction.
         let found = self.find(name, |file| {
             version.set(Some(file.version()?));
             Ok(())
@@ -477,7 +480,7 @@ impl HostFile {
         self.decoded(name, found)
     }
 
-    /// What the row says, whatever is known of it.
+    /// The state in the row, without the cache.
     #[cfg(all(test, feature = "_testkit"))]
     pub(crate) fn state_of(&mut self, name: &LockName) -> Result<LockState, StoreError> {
         self.cache.remove(name);
@@ -499,8 +502,8 @@ impl HostFile {
         self.decoded(name, found)
     }
 
-    /// The number of the lock's row, and its bytes unless they are known; `meanwhile` runs where there is
-    /// a row.
+    /// The `change` of the lock's row, and its bytes unless they are cached. `meanwhile` runs if
+    /// there is a row.
     fn find(
         &self,
         name: &LockName,
@@ -521,7 +524,7 @@ impl HostFile {
         })
     }
 
-    /// What was found, decoded unless it is known.
+    /// What was found, from the cache or decoded.
     fn decoded(&mut self, name: &LockName, found: Option<Found>) -> Result<Loaded, StoreError> {
         let known = self.cache.remove(name);
         match (found, known) {
@@ -553,8 +556,8 @@ impl HostFile {
         {
             return Ok(Cached { change, bytes, state });
         }
-        // Never twice the same for one name, not even after the row was removed: time has passed by
-        // then, and it is never behind.
+        // Never the same twice for one name, not even after the row was removed: time has passed by
+        // then, and `change` is never behind it.
         let next = now_us.cast_signed().max(change.map_or(0, |change| change + 1));
         let idle_ms = idle_ms(&state, now_us).map(u64::cast_signed);
         let sql = match change {
@@ -569,8 +572,8 @@ impl HostFile {
         Ok(Cached { change: next, bytes, state })
     }
 
-    /// Forgets locks that nobody has used for long, some at a time: each call goes on where the last
-    /// one ended, whoever made it.
+    /// Forgets locks that have long been unused, some at a time. Each call continues where the last
+    /// one ended, whichever process made it.
     fn sweep(&self, now_us: u64) -> rusqlite::Result<()> {
         let db = &self.db;
         let cursor: Option<Vec<u8>> = value(db, "sweep")?;
@@ -586,10 +589,10 @@ impl HostFile {
         let gone = db
             .prepare_cached("DELETE FROM lock WHERE name > ?1 AND name <= ?2 AND idle_ms < ?3")?
             .execute(params![cursor, last, before_ms])?;
-        // From the beginning after the end, even if new names come faster than this at the end.
+        // Starts over after the end, even if new names are added there faster than this reads them.
         set_value(db, "sweep", if rows < SWEEP_ROWS { &[][..] } else { &last })?;
         if gone > 0 {
-            // Their tokens are gone with them. Time carries the series, so it must not go back.
+            // Their tokens are gone with them. Time continues the series, so it must not go back.
             set_value(db, "floor_us", now_us.cast_signed())?;
         }
         Ok(())
@@ -601,7 +604,8 @@ impl HostFile {
         }
     }
 
-    /// Keeps the state of a lock in use; that of an idle one is read faster than found here.
+    /// Keeps the state of a lock in use. Reading that of an idle lock is faster than finding it
+    /// here.
     fn keep(&mut self, name: &LockName, cached: Cached) {
         if cached.state.is_idle() {
             return;
@@ -619,8 +623,9 @@ impl Drop for HostFile {
     }
 }
 
-/// From when on nothing is lost with the row, in milliseconds; `None` while the lock is in use. All
-/// that an idle lock knows beside its token ends, and the next token is carried by time.
+/// When the row can be removed without losing anything, in milliseconds; `None` while the lock is
+/// in use. Everything in an idle lock except its token expires, and the next token comes from the
+/// time.
 fn idle_ms(state: &LockState, now_us: u64) -> Option<u64> {
     let k = state.snapshot();
     let rest = [k.state_expires, k.beats_expires, k.scores_expires, Some(now_us / 1_000)];
@@ -628,7 +633,7 @@ fn idle_ms(state: &LockState, now_us: u64) -> Option<u64> {
     state.is_idle().then(|| rest.into_iter().flatten().fold(token, u64::max))
 }
 
-/// What a lock keeps over a reboot: its token.
+/// What a lock keeps across a reboot: its token.
 pub(super) fn after_reboot(keys: &Snapshot) -> Snapshot {
     Snapshot { token: keys.token, token_expires: keys.token_expires, ..Snapshot::default() }
 }
@@ -639,7 +644,7 @@ pub(super) fn row_of(name: &LockName, keys: Snapshot, now_us: u64) -> (Vec<u8>, 
     (bytes, idle_ms(&LockState::from_snapshot(keys), now_us).map(u64::cast_signed))
 }
 
-/// What the file says of itself under `key`.
+/// The value of `key` in the table `fairlock`.
 pub(super) fn value<T: rusqlite::types::FromSql>(
     db: &Connection,
     key: &str,
@@ -662,7 +667,7 @@ pub(super) fn execute(db: &Connection, sql: &str) -> rusqlite::Result<()> {
     db.prepare_cached(sql)?.execute([]).map(drop)
 }
 
-/// Tries again while others have the file locked, for `busy` at most.
+/// Retries while others have the file locked, for `busy` at most.
 pub(super) fn patiently<T>(
     path: &Path,
     busy: Duration,

@@ -1,12 +1,12 @@
-//! The folder beside the file: what the clients of one file have there, and the names of it.
+//! The folder beside the file, and what the clients of the file keep there:
 //!
-//! - `<client>.alive`, a FIFO: its client has it open and the kernel's lock (`flock`) on it, for life.
-//!   See `life`.
-//! - `<client>.dead`: the same after somebody found that client dead. Until it is removed it is the
-//!   proof, for those who meet the client elsewhere.
-//! - `<client>.bell`, a FIFO: messages to the client. See `bell`.
+//! - `<client>.alive`, a FIFO: its client keeps it open and locked (`flock`) while it lives. See
+//!   `liveness`.
+//! - `<client>.dead`: the same FIFO after somebody found that client dead. Until it is removed, it
+//!   proves the death to those who meet the client elsewhere.
+//! - `<client>.bell`, a FIFO: messages to the client. See `wake_up`.
 //! - `<hash of a lock's name>.base/<client>`: the client waits for the lock, which has no queue.
-//! - `*.new`: on its way to one of these names.
+//! - `*.new`: about to be renamed to one of these names.
 
 use super::file::{OpenOptions, PAUSE_MAX, PAUSE_MIN};
 use super::{mounts, place};
@@ -29,11 +29,12 @@ pub(super) const BELL: &str = "bell";
 pub(super) const BASE: &str = "base";
 pub(super) const NEW: &str = "new";
 
-/// How often making a FIFO is tried again when somebody takes its first name away: a sweeper that took
-/// a slow start for a leftover.
+/// How often creating a FIFO is tried. Its first name can be removed by a cleanup that mistakes a
+/// slow start for a leftover.
 const MAKE_TRIES: u32 = 3;
 
-/// The folder, open. It stays the same one whatever becomes of its name, until it is [mended](Folder::mend).
+/// The open folder. It stays the same one even if its name is removed or replaced, until it is
+/// [mended](Folder::mend).
 #[derive(Debug)]
 pub(super) struct Folder {
     at: PathBuf,
@@ -45,7 +46,7 @@ pub(super) struct Folder {
 }
 
 impl Folder {
-    /// Opens the folder beside the file `path`, and makes it if it is not there.
+    /// Opens the folder beside the file `path`; creates it if it is missing.
     pub(super) fn open(path: &Path, options: &OpenOptions) -> Result<Self, Error> {
         let at = place::named(path, "-clients");
         let (fd, group) = open_checked(&at, options)?;
@@ -57,11 +58,12 @@ impl Folder {
         Arc::clone(&lock(&self.fd))
     }
 
-    /// Opens what has the name now, if somebody has removed or replaced the folder, and makes one if there is
-    /// none: everybody must find everybody's bell.
+    /// If somebody has removed or replaced the folder, opens the one that has the name now, or
+    /// creates one: all clients must find each other's bells.
     ///
     /// # Errors
-    /// What is there cannot be trusted, or nothing can be made; the folder is as it was.
+    /// The folder that has the name cannot be trusted, or none can be created; this one is kept
+    /// then.
     pub(super) fn mend(&self) -> Result<(), Error> {
         if place::leads_to(&self.at, self.fd()) {
             return Ok(());
@@ -74,14 +76,15 @@ impl Folder {
         Ok(())
     }
 
-    /// The kernel's lock on the folder: one at a time comes to the file, or leaves it.
+    /// Takes the kernel's lock on the folder: users enter and leave the file one at a time.
     pub(super) fn gate(&self, patience: Duration) -> rustix::io::Result<Gate> {
         let until = Moment::now().plus(patience);
         let mut pause = PAUSE_MIN;
         loop {
             let gate = Gate(self.fd());
             match flock(&gate.0, FlockOperation::NonBlockingLockExclusive) {
-                // Where it was removed nobody else can come to this gate, nor is there another one.
+                // If the folder was removed, nobody else can come to this gate, and there is no
+                // other.
                 Ok(()) if place::leads_to(&self.at, &gate.0) || !self.at.exists() => {
                     return Ok(gate);
                 }
@@ -94,8 +97,8 @@ impl Folder {
         }
     }
 
-    /// Makes a FIFO under a first name, opens it for both directions, and lets `ready` do what has to
-    /// be done before others can find it under the name of `client`.
+    /// Creates a FIFO under a first name, opens it for both directions, and calls `ready` before
+    /// others can find it under the name of `client`.
     pub(super) fn make(
         &self,
         client: ClientId,
@@ -142,7 +145,7 @@ impl Folder {
         fs::statat(&*self.fd(), name, AtFlags::SYMLINK_NOFOLLOW).is_ok()
     }
 
-    /// When the name was last given or changed, by the wall clock in seconds since 1970.
+    /// When the file was last renamed or changed, by the wall clock, in seconds since 1970.
     pub(super) fn changed_s(&self, name: &str) -> rustix::io::Result<i64> {
         Ok(fs::statat(&*self.fd(), name, AtFlags::SYMLINK_NOFOLLOW)?.st_ctime)
     }
@@ -155,13 +158,13 @@ impl Folder {
         fs::unlinkat(&*self.fd(), name, AtFlags::empty())
     }
 
-    /// Removes a folder in it, unless something is in there.
+    /// Removes a folder in it, unless that contains something.
     pub(super) fn remove_folder(&self, name: &str) {
-        // What is not empty is in use.
+        // A folder that is not empty is in use.
         let _ = fs::unlinkat(&*self.fd(), name, AtFlags::REMOVEDIR);
     }
 
-    /// Makes an empty file in a folder in it, which is made if it is not there.
+    /// Creates an empty file in a folder in it, which is created if it is missing.
     pub(super) fn touch(&self, folder: &str, file: &str) -> rustix::io::Result<()> {
         let mut tries = 0;
         loop {
@@ -179,14 +182,14 @@ impl Folder {
             tries += 1;
             match fs::openat(&*self.fd(), format!("{folder}/{file}"), flags, self.mode) {
                 Ok(_) => return Ok(()),
-                // The last one in it has just left, and removed the folder.
+                // The last client has just left and removed the folder.
                 Err(Errno::NOENT) if tries < MAKE_TRIES => {}
                 Err(error) => return Err(error),
             }
         }
     }
 
-    /// The names in it, at most `limit`; those of a folder in it where one is given.
+    /// At most `limit` names in it, or in the given folder in it.
     pub(super) fn list(
         &self,
         folder: Option<&str>,
@@ -214,11 +217,11 @@ impl Folder {
     }
 }
 
-/// Opens the folder, and makes it if it is not there.
+/// Opens the folder; creates it if it is missing.
 fn open_checked(at: &Path, options: &OpenOptions) -> Result<(OwnedFd, Option<Gid>), Error> {
     let failed = |error: io::Error| place::io_error(at, &error);
     let (fd, group) = open_at(at, options).map_err(failed)?;
-    // What was opened, not what has the name now.
+    // Checks what was opened, not what has the name now.
     let found = std::fs::File::from(fd.try_clone().map_err(failed)?);
     place::check_beside(at, &found.metadata().map_err(failed)?, options)?;
     Ok((fd, group))
@@ -249,7 +252,7 @@ fn open_at(at: &Path, options: &OpenOptions) -> io::Result<(OwnedFd, Option<Gid>
     Ok((fd, group))
 }
 
-/// See [`Folder::gate`]. It opens again when this is dropped.
+/// See [`Folder::gate`]. Dropping this opens the gate again.
 #[derive(Debug)]
 pub(super) struct Gate(Arc<OwnedFd>);
 
@@ -263,8 +266,8 @@ pub(super) fn name(client: ClientId, ending: &str) -> String {
     format!("{client}.{ending}")
 }
 
-/// Stands for a lock's name where that would be too long: FNV-1a. Two names with the same one wake each
-/// other's waiters, who then see that nothing has changed.
+/// FNV-1a hash, for places where a lock's name would be too long. Two names with the same hash wake
+/// each other's waiters, which then see that nothing has changed.
 pub(super) fn hash(name: &LockName) -> u64 {
     let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
     name.as_bytes().iter().fold(0xcbf2_9ce4_8422_2325, step)

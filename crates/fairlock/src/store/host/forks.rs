@@ -1,9 +1,10 @@
-//! SQLite does not survive a fork: a child has copies of its tables of locks, but not the locks.
+//! SQLite does not survive a fork: the child has a copy of its lock tables, but not the locks.
 //!
-//! A connection that the child makes to the same file would take the parent's locks for its own, and could
-//! write without any; and the parent's thread may have been inside of SQLite at the fork, with a mutex that
-//! nobody will unlock. So a child whose parent had a file open at the fork gets none. One word is all that
-//! is looked at: a mutex could be locked for ever as well.
+//! A connection that the child opens to the same file would take the parent's locks for its own,
+//! and could write without holding any. Besides, a thread of the parent may have been inside SQLite
+//! at the fork, holding a mutex that nobody will unlock. So a child whose parent had a file open at
+//! the fork cannot open any. The check reads a single atomic: a mutex of ours could be locked
+//! forever, too.
 
 use crate::base::error::Error;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,10 +17,10 @@ static USERS: AtomicU64 = AtomicU64::new(0);
 pub(super) struct User(());
 
 impl User {
-    /// One more file.
+    /// Registers one more file.
     ///
     /// # Errors
-    /// In a child of a process that had one open when it forked.
+    /// This process is the child of one that had a file open when it forked.
     pub(super) fn new() -> Result<Self, Error> {
         let own = u64::from(std::process::id()) << 32;
         let more = |users: u64| {
@@ -38,7 +39,7 @@ impl User {
 
 impl Drop for User {
     fn drop(&mut self) {
-        // In a child nothing of the parent's is dropped.
+        // A child drops nothing that belongs to its parent.
         USERS.fetch_sub(1, Ordering::Relaxed);
     }
 }

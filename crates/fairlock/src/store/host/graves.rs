@@ -1,7 +1,8 @@
 //! Which locks the dead still hold or wait for.
 //!
-//! The proof of a death (`<client>.dead`) is all that tells the next one that a hold is over. The invariant: it
-//! goes only when no lock in the file names its client any more, however long the leases are.
+//! Only the proof of a death (`<client>.dead`) shows others that a hold is over. Invariant: the
+//! proof is removed only once no lock in the file names its client any more, however long the
+//! leases are.
 
 use super::file::HostFile;
 use super::{codec, store};
@@ -10,11 +11,12 @@ use fairlock_core::{ClientId, LockName, Snapshot};
 use rusqlite::params;
 use std::collections::HashSet;
 
-/// Locks that name one of the dead, and where to go on; `None` at the end.
+/// Locks that name a dead client, and where to continue; `None` at the end.
 pub(super) type Found = (Vec<LockName>, Option<Vec<u8>>);
 
 impl HostFile {
-    /// Looks at up to `limit` locks in use, in the order of their names, from after `after`.
+    /// Returns the locks that name one of `dead`, out of up to `limit` locks in use, in the order
+    /// of their names, starting after `after`.
     ///
     /// # Errors
     /// As [`HostFile::apply`].
@@ -36,7 +38,7 @@ impl HostFile {
         let next = rows.last().filter(|_| more).map(|(name, _)| name.clone());
         let names = rows.into_iter().filter_map(|(name, state)| {
             let name = LockName::new(&name).ok()?;
-            // One that cannot be read is an error for whoever wants it, whatever is known of the dead.
+            // An unreadable lock is an error for everyone who wants it, with or without the proof.
             let lock = codec::decode(&name, &state).ok()?;
             clients(&lock).any(|client| dead.contains(&client)).then_some(name)
         });
@@ -44,7 +46,7 @@ impl HostFile {
     }
 }
 
-/// Who holds the lock, or waits for it.
+/// The clients that hold the lock or wait for it.
 pub(super) fn clients(lock: &Snapshot) -> impl Iterator<Item = ClientId> {
     store::holder(lock).into_iter().chain(lock.queue.iter().filter_map(|owner| owner.client()))
 }

@@ -1,7 +1,7 @@
-//! The thread of one client that may block: one call at a time, in their order.
+//! A client's thread that may block. It runs one call at a time, in order.
 //!
-//! It is started when there is something to do, and ends when there has been nothing for a while. The runtime's
-//! own threads for that are no good here: where none can be started it panics, and keeps the call for ever.
+//! It starts when there is work, and ends after a while without any. The runtime's own blocking
+//! threads are unsuitable: if none can be started, the runtime panics and keeps the call forever.
 
 use crate::base::clock::lock;
 use std::collections::VecDeque;
@@ -15,7 +15,7 @@ const KEPT: Duration = Duration::from_secs(2);
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// See the module. What has not begun when it is dropped is dropped, too.
+/// See the module. Jobs that have not begun are dropped with it.
 #[derive(Default)]
 pub(super) struct Hand(Arc<Desk>);
 
@@ -37,7 +37,7 @@ struct Work {
 }
 
 impl Hand {
-    /// Has `job` done after all that came before. One that panics takes nothing else with it.
+    /// Runs `job` after all earlier ones. A job that panics does not affect the others.
     ///
     /// # Errors
     /// No thread can be started, and there is none; the job is dropped.
@@ -59,7 +59,7 @@ impl Hand {
         Ok(())
     }
 
-    /// From now on no thread can be started, or again.
+    /// Makes starting a thread fail, or work again.
     #[cfg(test)]
     pub(super) fn tie(&self, none: bool) {
         lock(&self.0.work).none = none;
@@ -75,7 +75,7 @@ impl Desk {
             }
             if let Some(job) = work.jobs.pop_front() {
                 drop(work);
-                // Whoever waits for it is told by what it drops.
+                // If it panics, what it drops tells its caller.
                 let _ = catch_unwind(AssertUnwindSafe(job));
                 work = lock(&self.work);
                 continue;
@@ -97,7 +97,7 @@ impl Drop for Hand {
     fn drop(&mut self) {
         let mut work = lock(&self.0.work);
         work.closed = true;
-        // Not under the mutex: a job may own more than its own things.
+        // Outside the mutex: a job may own things that it shares with others.
         let jobs = std::mem::take(&mut work.jobs);
         drop(work);
         self.0.called.notify_one();
@@ -110,11 +110,11 @@ mod tests {
     use super::*;
     use std::sync::mpsc;
 
-    /// For what must come.
+    /// Bound for what must happen.
     const SOON: Duration = Duration::from_secs(30);
 
-    /// The jobs come in their order; one that panics does not keep the next from being done, and neither does
-    /// one that found no thread.
+    /// Jobs run in order. Neither a job that panics nor one that found no thread prevents the next
+    /// one.
     #[test]
     fn jobs_are_done_whatever_became_of_the_others() {
         let hand = Hand::default();
@@ -133,7 +133,7 @@ mod tests {
         for number in 0..10 {
             assert_eq!(told.recv_timeout(SOON), Ok(number));
         }
-        // The thread ends when there is nothing to do, and the next job gets another.
+        // The thread ends when there is no work, and the next job gets another one.
         let began = std::time::Instant::now();
         while lock(&hand.0.work).runs {
             assert!(began.elapsed() < SOON, "the thread stays");

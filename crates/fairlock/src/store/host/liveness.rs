@@ -1,14 +1,15 @@
-//! Who is alive: the kernel's word, never a process id.
+//! Which clients are alive: proven by the kernel, never by a process id.
 //!
-//! A client opens its FIFO `alive` once and takes the kernel's lock on it. The lock belongs to what was
-//! opened, not to the process: children that inherit it keep it, and it is gone when the last of them
-//! is, whatever ended them, in whatever namespace. That the lock can be taken is the proof.
+//! A client opens its FIFO `alive` once and takes the kernel's lock on it (`flock`). The lock
+//! belongs to the open file description, not to the process: children that inherit it keep the
+//! lock, which is gone when the last of them is, however they ended and in whatever namespace. If
+//! others can take the lock, the client is dead.
 //!
-//! The FIFO is there for the alarm. Whoever has opened it for reading is told by the kernel (`POLLHUP`)
-//! when the last writer is gone, which is in the same moment, just after the lock.
+//! It is a FIFO for the sake of the alarm: the kernel tells everyone who has it open for reading
+//! (`POLLHUP`) when the last writer is gone, which is at the same moment, just after the lock.
 //!
-//! A client without a file is unknown: it ended in order, or somebody removed the file while it lives.
-//! That is no proof, so its holds last as long as their leases.
+//! A client without the FIFO is unknown: it ended properly, or somebody removed the FIFO while it
+//! is alive. That proves nothing, so its holds last as long as their leases.
 
 use super::folder::{self, ALIVE, BELL, DEAD, Folder};
 use fairlock_core::{ClientId, OwnerId, World};
@@ -19,25 +20,26 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
 
-/// What the kernel says of a client.
+/// What the kernel knows about a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sign {
-    /// It has its lock, or something that inherited it does.
+    /// The client, or something that inherited its lock, has the lock.
     Alive,
-    /// Nobody has, and nobody will again.
+    /// Nobody has the lock, and nobody will again.
     Gone,
-    /// There is nothing to ask.
+    /// Nothing can be proven.
     Unknown,
 }
 
-/// The life of this client: over when it is dropped, and every copy that a child has is closed.
+/// Keeps this client alive, until it is dropped and every copy that a child inherited is closed.
 #[derive(Debug)]
 pub(super) struct Liveness {
     _fd: OwnedFd,
 }
 
 impl Liveness {
-    /// Begins it. With `inherited`, processes that this one starts keep it up.
+    /// The client is alive from now on. With `inherited`, processes that this one starts keep it
+    /// alive, too.
     pub(super) fn begin(folder: &Folder, client: ClientId, inherited: bool) -> io::Result<Self> {
         let fd =
             folder.make(client, ALIVE, |fd| flock(fd, FlockOperation::NonBlockingLockExclusive))?;
@@ -48,48 +50,47 @@ impl Liveness {
     }
 }
 
-/// From now on nothing can be proven of `client`, so that what it leaves behind lasts as long as its
-/// lease.
+/// From now on nothing can be proven about `client`, so its holds last as long as their leases.
 pub(super) fn disown(folder: &Folder, client: ClientId) {
     let _ = folder.remove(&folder::name(client, ALIVE));
 }
 
-/// The client ends in order.
+/// The client ends properly.
 pub(super) fn farewell(folder: &Folder, client: ClientId) {
     disown(folder, client);
     let _ = folder.remove(&folder::name(client, BELL));
 }
 
-/// What is known of `client`. Some microseconds.
+/// What is known about `client`. Takes some microseconds.
 pub(super) fn look(folder: &Folder, client: ClientId) -> Sign {
     watch(folder, client).0
 }
 
-/// The same, and the end of the FIFO on which its death is told.
+/// Like [`look`]; also returns the end of the FIFO on which the client's death is reported.
 pub(super) fn watch(folder: &Folder, client: ClientId) -> (Sign, Option<OwnedFd>) {
     let fd = match folder.open_fifo(&folder::name(client, ALIVE), OFlags::RDONLY) {
         Ok(fd) => fd,
         Err(Errno::NOENT) if folder.has(&folder::name(client, DEAD)) => return (Sign::Gone, None),
         Err(_) => return (Sign::Unknown, None),
     };
-    // Context, so that two who look at the same time do not take each other for the client. Closing it
-    // gives the lock back.
+    // Shared, so that two clients that look at the same time do not mistake each other for this
+    // one. Closing the FIFO releases the lock.
     match flock(&fd, FlockOperation::NonBlockingLockShared) {
         Ok(()) => (Sign::Gone, None),
-        // It was opened for writing when we opened it, as it still is: an end will be told.
+        // It was open for writing when we opened it, and still is, so an end will be reported.
         Err(Errno::WOULDBLOCK) => (Sign::Alive, Some(fd)),
         Err(_) => (Sign::Unknown, None),
     }
 }
 
-/// A client was found dead: keeps the proof, and removes the rest.
+/// After a client was found dead: keeps the proof and removes the rest.
 pub(super) fn bury(folder: &Folder, client: ClientId) {
     // Others may be faster.
     let _ = folder.rename(&folder::name(client, ALIVE), &folder::name(client, DEAD));
     let _ = folder.remove(&folder::name(client, BELL));
 }
 
-/// What the core may ask, in one operation of `own`.
+/// Answers the core's questions during one operation of `own`.
 pub(super) struct Kernel<'a> {
     folder: &'a Folder,
     own: ClientId,
@@ -101,7 +102,7 @@ impl<'a> Kernel<'a> {
         Self { folder, own, found: RefCell::default() }
     }
 
-    /// Who was found dead.
+    /// The clients that were found dead.
     pub(super) fn dead(self) -> impl Iterator<Item = ClientId> {
         self.found.into_inner().into_iter().filter_map(|(client, gone)| gone.then_some(client))
     }

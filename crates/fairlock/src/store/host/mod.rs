@@ -1,25 +1,26 @@
-//! The file of the host store: `sqlite:PATH`.
+//! The host store: `sqlite:PATH`.
 //!
-//! Each operation is one transaction of SQLite: the lock's row is read, the core's state machine
-//! runs, the row is written. What the operation tells others is handed out only after the commit.
-//! docs/host.md says what the file promises.
+//! Each operation is one SQLite transaction: it reads the lock's row, runs the core's state machine
+//! and writes the row. Messages to others are sent only after the commit. docs/host.md lists what
+//! the file promises.
 //!
-//! - `place`: whether the path can be trusted, and what makes the file;
-//! - `mounts`: that it and what belongs to it are no mounts of their own;
-//! - `boot`: the time that all processes of the host share, and who still lives in an older one;
-//! - `schema`: what is in the file, and files of other versions or other programs;
+//! - `place`: checks that the path can be trusted, and creates the file;
+//! - `mounts`: checks that neither the file nor a part of it is a mount of its own;
+//! - `boot`: host time, which all processes of the host share;
+//! - `schema`: the tables, and files of other versions or other programs;
 //! - `codec`: a lock's state as bytes;
 //! - `opening`: from a path to a file of the right version in the right boot;
-//! - `file`: the transactions; `turns`: whose turn it is, among the clients of a process;
-//! - `users`: who uses the file, and that all of them have the same one; `views`: whether they still have;
-//! - `forks`: who may use SQLite at all;
-//! - `clients`: what clients say of themselves;
+//! - `file`: the transactions; `turns`: whose turn it is to write, among the clients of a process;
+//! - `users`: who uses the file, and that all of them use the same one; `views`: whether they still
+//!   do;
+//! - `forks`: which processes may use SQLite at all;
+//! - `clients`: what clients announce about themselves;
 //! - `fault`: SQLite's errors as ours;
-//! - `store`: the store of one client, on top of all that;
-//! - `hand`: the thread of a client that may block;
-//! - `folder`: what its clients have beside the file; `life`: who is alive; `watch`: who hears of whose
-//!   death; `bell`: messages between clients; `alarm`: when heartbeats are due; `sweep`: what the dead left;
-//!   `graves`: which locks still name them.
+//! - `store`: the store of one client, on top of all these;
+//! - `hand`: a client's thread that may block;
+//! - `folder`: what clients keep beside the file; `liveness`: which of them are alive; `watch`: who
+//!   learns of whose death; `wake_up`: messages between clients; `deadlines`: when heartbeats are
+//!   due; `cleanup`: removes what dead clients left; `graves`: which locks still name them.
 
 mod boot;
 mod cleanup;

@@ -1,14 +1,15 @@
 //! Whether the file, or what belongs to it, is a mount of its own.
 //!
-//! A container may be given the file alone (`-v /host/locks.db:/locks.db`, a `subPath`). It is the same file,
-//! but what is found by its name beside it is not: the log, its index, who is alive. Each side would have its
-//! own, and its own holders. Only the mounts tell.
+//! A container may be given the file alone (`-v /host/locks.db:/locks.db`, a `subPath`). That is
+//! the same file, but what is found beside it by name is not: the log, its index, the files that
+//! show who is alive. Each side would have its own, and its own holders. Only the mounts reveal
+//! this.
 
 use super::place;
 use crate::base::error::Error;
 use std::path::{Path, PathBuf};
 
-/// Refuses what is not of the folder's own mount.
+/// Refuses names that are not on the folder's own mount.
 pub(super) fn check<'a>(
     folder: &Path,
     names: impl Iterator<Item = &'a PathBuf>,
@@ -32,14 +33,14 @@ mod platform {
     use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
     use std::path::Path;
 
-    /// The number of the mount, where the kernel tells it (since Linux 5.8).
+    /// The id of the mount, if the kernel reports it (since Linux 5.8).
     pub(super) fn mount_of(path: &Path) -> Option<u64> {
         let at = statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::MNT_ID).ok()?;
         let told = at.stx_mask & StatxFlags::MNT_ID.bits() != 0;
         told.then_some(at.stx_mnt_id)
     }
 
-    /// Whether `path` is there, and of another mount than `around`, that of its folder.
+    /// Whether `path` exists and is on another mount than its folder, which is on `around`.
     pub(super) fn is_apart(around: Option<u64>, path: &Path) -> bool {
         if around.is_some() {
             return mount_of(path).is_some_and(|mount| Some(mount) != around);
@@ -48,7 +49,7 @@ mod platform {
     }
 }
 
-/// Only Linux has host stores that open.
+/// Host stores can only be opened on Linux.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 mod platform {
     use std::path::Path;
@@ -71,7 +72,7 @@ fn is_mounted_at(mountinfo: &[u8], path: &Path) -> bool {
     mountinfo.split(|byte| *byte == b'\n').any(|line| point(line).as_deref() == Some(path))
 }
 
-/// Blanks, tabs, line ends and backslashes are written as `\` and three octal digits.
+/// Spaces, tabs, line ends and backslashes are written as `\` and three octal digits.
 #[cfg(any(test, target_os = "linux", target_os = "android"))]
 fn unescaped(text: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(text.len());
@@ -96,7 +97,7 @@ fn unescaped(text: &[u8]) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    /// Where the kernel does not number its mounts.
+    /// For kernels that do not report the id of a mount.
     #[test]
     fn what_is_mounted_is_found_in_the_list_of_mounts() {
         let mounts = b"22 1 8:1 / / rw - ext4 /dev/sda1 rw\n\

@@ -21,8 +21,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// One at a time in this process: a file that was just made is closed before SQLite opens it, and
-/// that would drop the locks that another thread had got on it meanwhile.
+/// One thread of a process opens a file at a time: a file that was just created is closed before
+/// SQLite opens it, which would drop the locks that another thread has taken on it meanwhile.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 /// How long a start waits for others that start at the same time after a reboot.
@@ -33,21 +33,22 @@ const BOOT_PAUSE: Duration = Duration::from_millis(5);
 /// 250 to 16 000 were measured: 1 000 gives the most operations a second.
 const CHECKPOINT_PAGES: u32 = 1_000;
 
-/// Files of up to so many pages (4 MB) are checked whole when they are opened, which takes some 10 ms at
-/// most.
+/// Files of up to this many pages (4 MB) are checked completely when they are opened, which takes
+/// some 10 ms at most.
 const CHECKED_PAGES_MAX: u32 = 1_000;
 
-/// All that are ever prepared stay so.
+/// Enough for all statements to stay prepared.
 const STATEMENTS: usize = 32;
 
-/// The year 2200. Host time never goes back, and tokens, which it carries, end in the year 2255 (2^53 us): a wall
-/// clock that shows more is wrong, and believing it once would leave the file without tokens for good.
+/// The year 2200. Host time never goes back, and the tokens that follow it end in the year 2255
+/// (2^53 us). A wall clock that shows more is wrong, and believing it once would leave the file
+/// without tokens for good.
 const WALL_MAX: Duration = Duration::from_secs(7_258_118_400);
 
-/// Locks that a reboot frees are looked at so many at a time.
+/// How many locks are freed at a time after a reboot.
 const REBOOT_ROWS: u32 = 1_000;
 
-/// A file that is ready.
+/// A file that is ready for use.
 pub(super) struct Opened {
     pub(super) db: Connection,
     pub(super) path: PathBuf,
@@ -95,7 +96,7 @@ pub(super) fn open(
     }
 }
 
-/// Brings the file to this version and this boot, whose epoch comes back.
+/// Brings the file to this version and this boot. Returns the boot's lock file and epoch.
 fn make_ready(
     db: &Connection,
     path: &Path,
@@ -112,8 +113,8 @@ fn make_ready(
     Ok((in_use, epoch_us))
 }
 
-/// Connects SQLite to the file, if it is ours or empty, and to its log, both of which it makes and opens at the
-/// first look.
+/// Connects SQLite to the file, if it is ours or empty, and to its log and index, which SQLite
+/// creates and opens at the first read.
 pub(super) fn connect_log(
     path: &Path,
     busy: Duration,
@@ -143,10 +144,10 @@ pub(super) fn connect(path: &Path) -> rusqlite::Result<Connection> {
 }
 
 fn set_up(db: &Connection) -> rusqlite::Result<()> {
-    // A crash of a process loses nothing. A failure of power may lose what came last, but it ends the
-    // boot, which frees everything anyway; the file stays whole.
+    // A crash of a process loses nothing. A power failure may lose the latest operations, but it
+    // ends the boot, which frees everything anyway; the file stays intact.
     db.pragma_update(None, "synchronous", "NORMAL")?;
-    // Whoever may write to the file shall not make this process do more than read and write it.
+    // Others who can write to the file must not make this process do more than read and write it.
     db.pragma_update(None, "trusted_schema", false)?;
     db.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER, false)?;
     db.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_VIEW, false)?;
@@ -155,8 +156,8 @@ fn set_up(db: &Connection) -> rusqlite::Result<()> {
     db.query_row(&format!("PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}"), [], |_| Ok(()))
 }
 
-/// A page that is damaged could hide a lock, which would then be free for whoever asks. What SQLite can
-/// find by itself is looked for in files of common size; the rows have checksums of their own.
+/// A damaged page could hide a lock, which would then be free for everyone. Files of common size
+/// are checked for what SQLite can find by itself; the rows have checksums of their own.
 fn check_whole(db: &Connection, path: &Path, busy: Duration) -> Result<(), StoreError> {
     let pages: u32 =
         patiently(path, busy, || db.pragma_query_value(None, "page_count", |row| row.get(0)))?;
@@ -197,13 +198,13 @@ fn bring(db: &Connection, path: &Path, busy: Duration, schema: &Schema) -> Resul
         .map_err(|error| fault::of(path, &error, false))
         .and_then(|brought| brought);
     finish(db, path, done)?;
-    // The tables' own pages are in the file from now on, so that a full disk does not keep the log from
-    // being written back. Who comes at the same time may be in the way: then it happens later.
+    // Writes the tables' own pages to the file, so that a full disk cannot prevent the log from
+    // being written back. If a concurrent user is in the way, that happens later.
     let _ = db.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
     Ok(())
 }
 
-/// Commits what went well, and takes back the rest.
+/// Commits on success, otherwise rolls back.
 fn finish<T>(db: &Connection, path: &Path, done: Result<T, StoreError>) -> Result<T, StoreError> {
     let committed = done.and_then(|value| match file::execute(db, "COMMIT") {
         Ok(()) => Ok(value),
@@ -215,11 +216,11 @@ fn finish<T>(db: &Connection, path: &Path, done: Result<T, StoreError>) -> Resul
     committed
 }
 
-/// Makes sure that the file belongs to this boot; the epoch of its host time comes back.
+/// Makes sure that the file belongs to this boot, and returns the epoch of its host time.
 ///
-/// Who has the file open has a shared lock on the file `in_use`. So nobody takes a file from another
-/// boot while somebody uses it: some containers name a boot of their own on the same host, and what
-/// looks like a reboot there is none.
+/// Everyone who has the file open holds a shared lock on the file `in_use`. So nobody takes over a
+/// file from another boot while it is in use: some containers report a boot of their own on the
+/// same host, and what looks like a reboot there is none.
 fn enter_boot(
     db: &Connection,
     path: &Path,
@@ -235,7 +236,7 @@ fn enter_boot(
         };
         if known()?.is_some() {
             if flock(in_use, FlockOperation::NonBlockingLockShared).is_ok()
-                // Nobody changes it from now on.
+                // Nobody changes the epoch from now on.
                 && let Some(epoch_us) = known()?
             {
                 return Ok(epoch_us);
@@ -250,11 +251,12 @@ fn enter_boot(
             patiently(path, busy, || file::execute(db, "BEGIN IMMEDIATE"))?;
             let begun = begin_boot(db, boot, wall).map_err(|error| fault::of(path, &error, false));
             finish(db, path, begun)?;
-            // Not in one step: the lock may pass through other hands.
+            // The shared lock is taken in a second step; others may have the lock in between.
             let _ = flock(in_use, FlockOperation::Unlock);
             continue;
         }
-        // Somebody lives on without having the file open. Others must not wait for this process.
+        // The file is in use, or somebody lives on without having it open. Others must not wait for
+        // this process.
         let _ = flock(in_use, FlockOperation::Unlock);
         if Moment::now() >= until {
             let boot = patiently(path, busy, || value::<String>(db, "boot"))?;
@@ -265,8 +267,9 @@ fn enter_boot(
     }
 }
 
-/// Whether a client is alive, or a command that goes on after it: each has the kernel's lock on a file
-/// of its own in the folder beside the store's. What a machine leaves when it stops has no locks.
+/// Whether a client is alive, or a command that outlives it: each holds the kernel's lock on a file
+/// of its own in the folder beside the store. Files left from before a restart of the machine are
+/// not locked.
 pub(super) fn is_lived_in(path: &Path) -> bool {
     let found = match std::fs::read_dir(place::named(path, "-clients")) {
         Ok(found) => found,
@@ -279,13 +282,14 @@ pub(super) fn is_lived_in(path: &Path) -> bool {
                 Ok(fd) => {
                     flock(&fd, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK)
                 }
-                // It has just gone, or is none of ours. Else, as for want of descriptors, nothing is proven.
+                // It has just gone, or is not ours. Any other error, such as a lack of descriptors,
+                // proves nothing.
                 Err(error) => !matches!(error, Errno::NOENT | Errno::LOOP | Errno::NXIO),
             }
     })
 }
 
-/// The epoch, if the file belongs to this boot; the inner error: what says so is damaged.
+/// The epoch, if the file belongs to this boot. Inner error: the entry that states it is damaged.
 fn known_epoch(db: &Connection, boot: &Boot) -> rusqlite::Result<Result<Option<u64>, Damaged>> {
     let said: Option<String> = value(db, "boot")?;
     if said.as_deref() == Some(schema::NO_BOOT) {
@@ -310,8 +314,8 @@ fn said_of_boot(id: &str, epoch_us: u64) -> String {
     format!("{text} {sum:08x}")
 }
 
-/// Frees everything that an earlier boot has left, and chooses the epoch: by the wall clock, but not
-/// before anything that the file has seen.
+/// Frees everything that an earlier boot left, and chooses the epoch: by the wall clock, but later
+/// than any time recorded in the file.
 fn begin_boot(db: &Connection, boot: &Boot, wall: Duration) -> rusqlite::Result<()> {
     if known_epoch(db, boot)?.is_ok_and(|epoch| epoch.is_some()) {
         return Ok(());
@@ -326,7 +330,8 @@ fn begin_boot(db: &Connection, boot: &Boot, wall: Duration) -> rusqlite::Result<
     set_value(db, "boot", said_of_boot(&boot.id, now_us.saturating_sub(boot.since_us())))
 }
 
-/// Leaves of every lock its token. A row that cannot be read stays: whoever wants that lock is told.
+/// Keeps only the token of every lock. An unreadable row stays: those who want that lock get an
+/// error.
 fn free_all(db: &Connection, now_us: u64) -> rusqlite::Result<()> {
     let mut after = Vec::new();
     loop {
@@ -368,7 +373,7 @@ fn read_only(path: &Path) -> StoreError {
     StoreError::refused(Error::new(ErrorKind::Denied, message))
 }
 
-/// A new file, and users all the same.
+/// The file is new, but has users.
 #[cold]
 fn other_file(path: &Path) -> StoreError {
     let message = format!(

@@ -1,4 +1,4 @@
-//! Whether a path can be trusted with locks, and what makes the file there.
+//! Checks whether a path can be trusted with locks, and creates the file there.
 //!
 //! Nothing here opens an existing file: closing it again would drop the locks that SQLite, or
 //! another user of SQLite in this process, has on it.
@@ -15,11 +15,12 @@ use std::os::unix::fs::{
 };
 use std::path::{Path, PathBuf};
 
-/// What lies beside the file and is found by its name.
+/// The endings of the files that lie beside the store's file and are found by its name.
 const BESIDE: [&str; 4] = ["-wal", "-shm", "-boot", "-users"];
 
-/// Where the file is, or will be, with the folder's symbolic links resolved: SQLite finds the files beside it
-/// by name, so all processes must use the same one. Without [`OpenOptions::create`] nothing is made.
+/// Where the file is, or will be, with the folder's symbolic links resolved: SQLite finds the files
+/// beside it by name, so all processes must use the same name. Without [`OpenOptions::create`]
+/// nothing is created.
 pub(super) fn prepare(path: &Path, options: &OpenOptions) -> Result<PathBuf, Error> {
     let (folder, name) = match (path.parent(), path.file_name()) {
         (Some(folder), Some(name)) if path.is_absolute() => (folder, name),
@@ -35,7 +36,7 @@ pub(super) fn prepare(path: &Path, options: &OpenOptions) -> Result<PathBuf, Err
     let folder = fs::canonicalize(folder).map_err(|error| io_error(folder, &error))?;
     check_folder(&folder, options)?;
     check_file_system(&folder)?;
-    // The log is made beside the file, and removed by the last who leaves.
+    // The log is created beside the file, and removed by the last user that leaves.
     check_access(&folder, Access::WRITE_OK | Access::EXEC_OK)?;
     let path = folder.join(name);
     if let Some(found) = metadata(&path)? {
@@ -52,7 +53,7 @@ pub(super) fn prepare(path: &Path, options: &OpenOptions) -> Result<PathBuf, Err
     Ok(path)
 }
 
-/// What has the name, if anything has.
+/// What has the name, if anything does.
 fn metadata(path: &Path) -> Result<Option<Metadata>, Error> {
     match fs::symlink_metadata(path) {
         Ok(found) => Ok(Some(found)),
@@ -65,25 +66,25 @@ fn is_missing(path: &Path) -> bool {
     fs::symlink_metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
 }
 
-/// What belongs to the file `path`, and has its name and `ending`.
+/// The path of the file whose name is that of `path` plus `ending`.
 pub(super) fn named(path: &Path, ending: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(ending);
     PathBuf::from(name)
 }
 
-/// Permissions, but also file systems that are mounted read-only.
+/// Checks permissions, and also finds file systems that are mounted read-only.
 fn check_access(path: &Path, needed: Access) -> Result<(), Error> {
     let flags = AtFlags::EACCESS;
     accessat(CWD, path, needed, flags).map_err(|error| io_error(path, &error.into()))
 }
 
-/// Opens, and makes, a file that lies beside the store's, with the same permissions.
+/// Opens a file beside the store's; creates it with the same permissions if it is missing.
 pub(super) fn beside(path: &Path, ending: &str, options: &OpenOptions) -> Result<File, Error> {
     let path = named(path, ending);
     let mut open = File::options();
     open.read(true).write(true).custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32);
-    // Made and found by others at the same time: whoever comes second opens it.
+    // Others may do this at the same time: the one that comes second opens it.
     let made = open.clone().create_new(true).mode(options.file_mode()).open(&path);
     match made {
         Ok(file) => {
@@ -108,7 +109,7 @@ fn make_folder(folder: &Path, options: &OpenOptions) -> Result<(), Error> {
         .map_err(|error| io_error(folder, &error))
 }
 
-/// Makes the file, unless it is there.
+/// Creates the file if it is missing.
 pub(super) fn make_file(path: &Path, options: &OpenOptions) -> Result<(), Error> {
     if !options.create && is_missing(path) {
         return Err(no_store(path));
@@ -116,7 +117,7 @@ pub(super) fn make_file(path: &Path, options: &OpenOptions) -> Result<(), Error>
     let made = File::options().write(true).create_new(true).mode(options.file_mode()).open(path);
     match made {
         Ok(file) => give_to_group(path, &file, options).map_err(|error| io_error(path, &error)),
-        // Another process was faster. It may not have got as far as the permissions.
+        // Another process was faster. It may not have set the permissions yet.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         Err(error) => Err(io_error(path, &error)),
     }
@@ -161,8 +162,8 @@ fn check_folder(folder: &Path, options: &OpenOptions) -> Result<(), Error> {
     check_owner(folder, &found, "the folder")
 }
 
-/// Whether what lies beside the file is safe from others. It may be on its way to its permissions, so only too
-/// many of them count.
+/// Checks that a file beside the store's is safe from others. It may not have its final permissions
+/// yet, so only excessive ones count.
 pub(super) fn check_beside(
     path: &Path,
     found: &Metadata,
@@ -193,7 +194,7 @@ fn check_file(path: &Path, found: &Metadata, options: &OpenOptions) -> Result<()
         return Err(misuse(path, "this is no ordinary file"));
     }
     if found.nlink() > 1 {
-        // Its journal is found by name: under two names there would be two.
+        // Its log is found by name: two names would mean two logs.
         return Err(misuse(
             path,
             "the file has more than one name (hard links); remove the others",
@@ -231,7 +232,7 @@ fn check_owner(path: &Path, found: &Metadata, what: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// `needed`: the bits without which members of the group get into each other's way.
+/// `needed`: the bits without which members of the group get in each other's way.
 fn check_group(
     path: &Path,
     found: &Metadata,
@@ -290,10 +291,11 @@ const ELSEWHERE: [(u32, &str); 22] = [
 
 const FUSE: u32 = 0x6573_5546;
 
-/// What can stand behind FUSE and is on this host for certain.
+/// FUSE file systems that are certainly on this host.
 const LOCAL_FUSE: [&str; 2] = ["fuseblk", "fuse.fuse-overlayfs"];
 
-/// Whether the name leads to what is open, itself and not by a link: nobody has removed or replaced it meanwhile.
+/// Whether the name leads to the open file itself, not by a link: nobody has removed or replaced it
+/// meanwhile.
 pub(super) fn leads_to(name: &Path, open: impl AsFd) -> bool {
     let id = |at: Stat| (at.st_dev, at.st_ino);
     let named = rustix::fs::lstat(name).ok().map(id);
@@ -316,7 +318,7 @@ fn check_file_system(folder: &Path) -> Result<(), Error> {
     ))
 }
 
-/// What the file system is called, if others than this host's processes may use it.
+/// The name of the file system, if other hosts may use it, too.
 fn elsewhere(magic: u32, mounted_as: impl FnOnce() -> Option<String>) -> Option<String> {
     if magic == FUSE {
         let kind = mounted_as().unwrap_or_else(|| "FUSE".to_owned());
@@ -326,7 +328,7 @@ fn elsewhere(magic: u32, mounted_as: impl FnOnce() -> Option<String>) -> Option<
     Some(known.1.to_owned())
 }
 
-/// The type of the file system `device`, as it was mounted last.
+/// The type of the file system `device`, by its latest mount.
 fn mounted_as(mountinfo: &[u8], device: u64) -> Option<String> {
     let number = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
     let text = String::from_utf8_lossy(mountinfo);
@@ -344,7 +346,7 @@ pub(super) fn io_error(path: &Path, error: &io::Error) -> Error {
         io::ErrorKind::StorageFull => return Error::new(ErrorKind::Unavailable, full(path)),
         _ => ErrorKind::Unavailable,
     };
-    // O_NOFOLLOW says so.
+    // O_NOFOLLOW fails like this.
     let hint = if error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error()) {
         " (a symbolic link)"
     } else {

@@ -1,8 +1,8 @@
-//! What is in the file, and files of other versions or other programs.
+//! The tables of the file, and files of other versions or other programs.
 //!
-//! SQLite's header carries `application_id` and, as `user_version`, the version of the schema. The
-//! table `fairlock` and its key `written_by` stay in all versions, so that an older program can say
-//! which newer one it met.
+//! SQLite's header contains `application_id` and, as `user_version`, the version of the schema. The
+//! table `fairlock` and its key `written_by` stay in all versions, so that an older program can
+//! name the newer one that wrote the file.
 
 use super::fault;
 use crate::base::error::{Error, ErrorKind};
@@ -10,26 +10,26 @@ use crate::store::StoreError;
 use rusqlite::{Connection, OptionalExtension};
 use std::path::Path;
 
-/// `fair`: what `file` shows of the file.
+/// `fair`, which the command `file` shows.
 pub(super) const APPLICATION_ID: i32 = 0x6661_6972;
 
-/// What stands in a new file in place of the boot that uses it.
+/// Stands in a new file in place of the boot.
 pub(super) const NO_BOOT: &str = "none";
 
-/// One version's tables, and the way to them from older ones.
+/// The tables of one version, and the migrations from older ones.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Schema {
     pub(super) version: i32,
-    /// Who wrote it.
+    /// The version of fairlock that writes it.
     pub(super) written_by: &'static str,
     /// Makes the tables in an empty file.
     pub(super) create: &'static str,
-    /// From which version, and what brings it to the next one.
+    /// A version, and what brings the file from it to the next one.
     pub(super) steps: &'static [(i32, &'static str)],
 }
 
-/// Version 1, the first. `idle_ms`: from then on a lock that nobody uses can be forgotten; NULL while
-/// it is in use. `change` rises with every write of the row.
+/// Version 1, the first. `idle_ms`: when an unused lock can be forgotten; NULL while it is in use.
+/// `change` rises with every write of the row.
 pub(super) const CURRENT: Schema = Schema {
     version: 1,
     written_by: env!("CARGO_PKG_VERSION"),
@@ -53,7 +53,7 @@ pub(super) const CURRENT: Schema = Schema {
     steps: &[],
 };
 
-/// What a file is.
+/// What a file was found to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found {
     /// Nothing is in it yet.
@@ -62,21 +62,21 @@ pub(super) enum Found {
     Ours(i32),
 }
 
-/// Looks at the header, and changes nothing.
+/// Reads the header without changing anything.
 ///
 /// # Errors
-/// When the file is not ours to use, or SQLite fails.
+/// The file is not ours to use, or SQLite fails.
 pub(super) fn look(
     db: &Connection,
     path: &Path,
     schema: &Schema,
 ) -> rusqlite::Result<Result<Found, StoreError>> {
-    // One moment for all that is read: another process may be making the tables.
+    // Reads everything as of one moment: another process may be creating the tables.
     db.execute_batch("SAVEPOINT look")?;
     let found = look_once(db, path, schema);
     if found.is_err() {
-        // After some errors SQLite has rolled everything back by itself, and knows of no savepoint any more.
-        // What went wrong is to be told, not that.
+        // After some errors SQLite has rolled everything back by itself, and the savepoint is gone.
+        // The original error matters, not that.
         if !db.is_autocommit() {
             let _ = db.execute_batch("RELEASE look");
         }
@@ -132,7 +132,7 @@ fn written_by(db: &Connection) -> rusqlite::Result<Option<String>> {
 /// Brings the file to this version; runs inside the caller's transaction.
 ///
 /// # Errors
-/// SQLite's, or that the file is not ours after all.
+/// SQLite fails, or the file is not ours after all.
 pub(super) fn bring(
     db: &Connection,
     path: &Path,

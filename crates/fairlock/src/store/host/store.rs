@@ -1,8 +1,8 @@
-//! The store of one client: operations on the file, and what they tell others.
+//! The store of one client: operations on the file, and the messages to others that follow.
 //!
-//! A call first tries to be done at once, on whatever thread it comes from: a transaction takes some
-//! 30 us, less than a hop to another thread and back. Only when somebody else has the file it goes on on
-//! a thread that may block, one call of a client at a time.
+//! A call is first tried on the caller's thread: a transaction takes some 30 us, less than a hop to
+//! another thread and back. Only if somebody else has the file, the call continues on a thread that
+//! may block, one call of a client at a time.
 
 use super::cleanup;
 use super::deadlines::Deadlines;
@@ -36,23 +36,25 @@ use tokio::task::AbortHandle;
 /// How long a call waits for the file on the caller's own thread: about ten transactions of others.
 const AT_ONCE: Duration = Duration::from_micros(300);
 
-/// Dead waiters that are taken out of the queue in one go, when one behind them looks whom to watch.
+/// How many dead waiters are removed from the queue in one go, when a waiter behind them decides
+/// whom to watch.
 const LEFT_MAX: u32 = 64;
 
-/// Heartbeats here only find lost messages and stopped waiters, so they come less often than on a server:
-/// ten seconds apart by default. A waiter may cost a millisecond a minute.
+/// Heartbeats here only find lost messages and stopped waiters, so they are this many times rarer
+/// than on a server: ten seconds apart by default. A waiter may cost a millisecond a minute.
 const BEATS_APART: f64 = 5.0;
 
-/// Waiters at these places look so often: they find that one before them was given the lock and is stopped.
-/// The first has nobody before it, and for those behind these others do it; they come half as often.
+/// Waiters at these places send heartbeats at that rate, to find that one before them was granted
+/// the lock and is stopped. The first has nobody before it, and those further behind rely on these;
+/// they send half as many.
 const LOOKOUTS: std::ops::RangeInclusive<usize> = 1..=3;
 
-/// Longest heartbeat period: the registry of a lock's waiters outlives two that are missed, also where
-/// processes with older versions wait, which keep it for a minute.
+/// Longest heartbeat period: the registry of a lock's waiters outlives two missed heartbeats, even
+/// if processes of older versions wait, which keep it for a minute.
 const BEAT_MAX: Duration = Duration::from_millis(REGISTRY_TTL_MS / 3);
 
-/// A heartbeat that finds nothing to do is not written down while the registry lasts for so many
-/// milliseconds more: it outlives two that are missed after this one.
+/// A heartbeat that finds nothing to do is not written while the registry lasts for this many
+/// milliseconds more: it outlives two missed heartbeats after this one.
 const KEPT_MS: u64 = REGISTRY_TTL_MS;
 
 /// The store of one client.
@@ -60,7 +62,7 @@ pub(crate) struct HostStore(Arc<Inner>);
 
 struct Inner {
     client: ClientId,
-    /// For topics of fair locks, which are woken as a whole.
+    /// The owner in topics of fair locks: the waiters of a client are woken together.
     me: OwnerId,
     rules: Rules,
     /// How the file was opened.
@@ -69,18 +71,18 @@ struct Inner {
     patience: Duration,
     folder: Arc<Folder>,
     file: Mutex<HostFile>,
-    /// Who waits for the file.
+    /// Runs the calls that wait for the file.
     hand: Hand,
-    /// Longest wait for that.
+    /// Longest wait for such a call.
     limit: Duration,
     watches: Arc<Watches>,
     alarm: Deadlines,
-    /// Fair locks that this client waits for, and at which place, as far as the last look showed.
+    /// Fair locks that this client waits for, each with the place that the last look showed.
     waits: Mutex<HashMap<LockName, usize>>,
     /// Locks without a queue that it waits for, and how many of its waiters listen.
     listened: Mutex<HashMap<LockName, usize>>,
     hears: AtomicBool,
-    /// The task that hears the bell; `None` after the client's end.
+    /// The task that reads the bell; `None` after the client's end.
     bell: Mutex<Option<AbortHandle>>,
     /// For that task.
     this: Weak<Self>,
@@ -90,8 +92,8 @@ struct Inner {
 }
 
 impl HostStore {
-    /// Opens the file and begins to live; also tells a moment and the host time then, in milliseconds.
-    /// Blocks; inside the client's runtime.
+    /// Opens the file; the client is alive from then on. Also returns a moment and the host time
+    /// then, in milliseconds. Blocks; must be called inside the client's runtime.
     pub(crate) fn start(
         config: &Config,
         client: ClientId,
@@ -142,14 +144,15 @@ impl HostStore {
         let (now, now_ms) = (Moment::now(), lock(&inner.file).now_us() / 1_000);
         inner.listen_to(bell);
         let swept = Arc::clone(&inner);
-        // Without a thread whoever comes next sweeps.
+        // If there is no thread, the next client cleans up.
         let _ = inner.hand.run(move || {
             cleanup::sweep(&swept.folder, &swept.file, |name| swept.end_gone(name));
         });
         Ok((Arc::new(Self(inner)), (now, now_ms)))
     }
 
-    /// Runs `work` where it may wait for the file. Once begun it goes on when the future is dropped.
+    /// Runs `work` where it may wait for the file. Once begun, it continues even if the future is
+    /// dropped.
     fn patiently<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Inner) -> Result<T, StoreError> + Send + 'static,
@@ -164,7 +167,8 @@ impl HostStore {
                 }
                 let _entered = runtime.enter();
                 let did = work(&doing);
-                // Before the answer: what this client ends with is then the caller's.
+                // Before the answer, so that the caller has the last reference to this client's
+                // store.
                 drop(doing);
                 let _ = done.send(did);
             };
@@ -186,7 +190,7 @@ impl HostStore {
 
 impl Inner {
     fn listen_to(&self, bell: WakeUp) {
-        // Not the whole of it: the client's end must not wait for the bell.
+        // Weak: the client's end must not wait for the bell.
         let hear = Weak::clone(&self.this);
         let task = self.runtime.spawn(async move {
             let told = hear.clone();
@@ -195,7 +199,7 @@ impl Inner {
                     inner.hear(message, arrived);
                 }
             });
-            // It cannot be read: from now on the heartbeats have to do.
+            // The bell cannot be read any more. From now on the heartbeats must suffice.
             let _: std::io::Error = ended.await;
             if let Some(inner) = told.upgrade() {
                 inner.hears.store(false, Ordering::Relaxed);
@@ -204,9 +208,9 @@ impl Inner {
         *lock(&self.bell) = Some(task.abort_handle());
     }
 
-    /// Hangs up another bell if somebody has removed this client's, and asks for what was told meanwhile. `alive`
-    /// is not made again: a command that has inherited the former one would not keep up the new one, and be taken
-    /// for dead.
+    /// Creates another bell if somebody has removed this client's, and looks for what was sent
+    /// meanwhile. `alive` is not created again: a command that inherited the former one would not
+    /// keep the new one locked, and would be taken for dead.
     fn keep_bell(&self) {
         if self.folder.has(&folder::name(self.client, folder::BELL)) {
             return;
@@ -215,7 +219,7 @@ impl Inner {
         let _entered = self.runtime.enter();
         match WakeUp::hang(&self.folder, self.client) {
             Ok(bell) => self.listen_to(bell),
-            // With the next heartbeat again.
+            // Tried again with the next heartbeat.
             Err(_) => return *lock(&self.bell) = Some(former),
         }
         former.abort();
@@ -225,7 +229,7 @@ impl Inner {
             topics.push(Topic::Base(name.clone()));
         }
         let events = Arc::clone(&self.events);
-        // Not here: whoever hears it takes locks of its own.
+        // Not here: the receivers take locks of their own.
         self.runtime.spawn(async move {
             for topic in topics {
                 events(Event::Wake(topic));
@@ -233,7 +237,7 @@ impl Inner {
         });
     }
 
-    /// The file, with time to wait for others that use it.
+    /// The file, set to wait for others that use it.
     fn file(&self) -> Result<MutexGuard<'_, HostFile>, StoreError> {
         let mut file = lock(&self.file);
         if file.is_closed() {
@@ -244,7 +248,7 @@ impl Inner {
         Ok(file)
     }
 
-    /// Does it now, unless somebody else has the file.
+    /// Carries out `op` now, unless somebody else has the file.
     fn at_once(&self, name: &LockName, op: &Op) -> Option<Result<Reply, StoreError>> {
         let sent = Moment::now();
         let mut file: MutexGuard<'_, HostFile> = match self.file.try_lock() {
@@ -264,7 +268,7 @@ impl Inner {
         }
     }
 
-    /// One operation on the file, and what has to be looked at because of it.
+    /// Carries out one operation on the file, and checks what follows from it.
     fn carry_out(&self, file: &mut HostFile, name: &LockName, op: &Op) -> Result<Done, StoreError> {
         let world = Kernel::new(&self.folder, self.client);
         let mut behind = None;
@@ -296,7 +300,8 @@ impl Inner {
         Ok(Done { answer, effects, moved: moved.filter(|client| *client != self.client) })
     }
 
-    /// Ends what the dead hold of the lock, and tells who of them it names still; `None`: nobody knows.
+    /// Ends what dead clients hold of the lock, and returns the clients that it still names; `None`
+    /// if that is unknown.
     fn end_gone(&self, name: &LockName) -> Option<Vec<ClientId>> {
         let mut file = lock(&self.file);
         let sent = Moment::now();
@@ -313,7 +318,7 @@ impl Inner {
         }
     }
 
-    /// After an operation of this client: whom it has to watch on this lock.
+    /// After an operation of this client, decides whom it must watch for this lock.
     fn look_around(
         &self,
         file: &mut HostFile,
@@ -350,7 +355,8 @@ impl Inner {
         }
     }
 
-    /// Watches the next one alive before this client's oldest waiter; takes out the dead in between.
+    /// Watches the next live client before this client's oldest waiter, and removes the dead in
+    /// between.
     fn follow(&self, file: &mut HostFile, name: &LockName, effects: &mut Vec<Effect>) {
         let topic = self.topic(name);
         for _ in 0..LEFT_MAX {
@@ -392,7 +398,7 @@ impl Inner {
                     observe::answered(name, &answer);
                     effects.extend(more);
                 }
-                // The alarm rings at once then, and it is tried again.
+                // The alarm then fires at once, and this is tried again.
                 Err(_) => return self.watches.set(&topic, Some(client)),
             }
             self.bury(world);
@@ -410,7 +416,7 @@ impl Inner {
         Topic::Waiter(name.clone(), self.me.clone())
     }
 
-    /// Outside the file's mutex: whoever hears it takes locks of its own.
+    /// Outside the file's mutex: the receivers take locks of their own.
     fn deliver(&self, name: &LockName, sent: Moment, done: Done) -> Reply {
         observe::answered(name, &done.answer);
         for effect in done.effects {
@@ -424,7 +430,7 @@ impl Inner {
                     });
                 }
                 (Channel::Inbox(to), Payload::Grant { grant, at_ms }) => {
-                    // One that cannot be told finds its turn by its heartbeat, if it lives.
+                    // A client that cannot be told finds its turn at its heartbeat, if it is alive.
                     wake_up::ring(&self.folder, to, &Message::Granted { grant, at_ms });
                 }
                 (Channel::Inbox(to), Payload::Forced { number, token }) => {
@@ -432,7 +438,7 @@ impl Inner {
                     if to == self.client {
                         (self.events)(Event::Forced { owner, token });
                     } else {
-                        // One that cannot be told finds out when it renews the hold.
+                        // A client that cannot be told notices when it renews the hold.
                         wake_up::ring(&self.folder, to, &Message::Forced { owner, token });
                     }
                 }
@@ -442,7 +448,7 @@ impl Inner {
                     }
                     cleanup::tell(&self.folder, name, self.client);
                 }
-                // Nobody else than fairlock uses the file.
+                // Only fairlock uses the file.
                 (Channel::Waiter(_), _) | (Channel::Inbox(_), Payload::Zero) => {}
             }
         }
@@ -459,7 +465,7 @@ impl Inner {
                 (self.events)(Event::Granted { grant, at_ms, arrived, clock: None });
             }
             Ok(Message::Forced { owner, token }) => (self.events)(Event::Forced { owner, token }),
-            // For a lock that nobody here waits for any more it means nothing.
+            // Ignored for a lock that nobody here waits for any more.
             Ok(Message::Free(hash)) => {
                 let names: Vec<_> = lock(&self.listened).keys().filter(of(hash)).cloned().collect();
                 for name in names {
@@ -504,15 +510,15 @@ impl Inner {
     }
 }
 
-/// What came of an operation, to be told when the file is free again.
+/// The outcome of an operation, to be delivered once the file is free again.
 struct Done {
     answer: Answer,
     effects: Vec<Effect>,
-    /// Who has another one before it now.
+    /// The client whose predecessor in the queue has changed.
     moved: Option<ClientId>,
 }
 
-/// Whose waiter stands behind the one that leaves.
+/// The client whose waiter is directly behind the one that leaves.
 fn behind_leaver(before: &Snapshot, op: &Op) -> Option<ClientId> {
     match op {
         Op::Leave { kind: Kind::Fair, owner, .. } => behind_of(before, owner),
@@ -532,7 +538,7 @@ pub(super) fn holder(lock: &Snapshot) -> Option<ClientId> {
     }
 }
 
-/// For a client at this place; where there is no queue there are no places.
+/// The heartbeat period of a client at this place; locks without a queue have no places.
 fn beats_apart(place: Option<usize>, heartbeat: Duration) -> Duration {
     let apart = if place.is_none_or(|place| LOOKOUTS.contains(&place)) { 1.0 } else { 2.0 };
     heartbeat.mul_f64(BEATS_APART * apart).min(BEAT_MAX)
@@ -646,13 +652,13 @@ impl Store for HostStore {
             liveness::farewell(&inner.folder, inner.client);
             let mut file = lock(&inner.file);
             let done = file.farewell(inner.client);
-            // Here, where it is waited for: the program may end before this store is dropped, and would leave
-            // the log behind.
+            // Closed here, where it is waited for: the program may end before this store is
+            // dropped, and would leave the log behind.
             file.close();
             done
         });
         Box::pin(async move {
-            // Whoever comes later sweeps.
+            // A later client cleans up.
             let _ = done.await;
         })
     }
@@ -662,7 +668,7 @@ impl Store for HostStore {
 mod tests {
     use super::*;
 
-    /// What docs/host.md and docs/guarantees.md say of a stopped waiter rests on it.
+    /// What docs/host.md and docs/guarantees.md say about a stopped waiter depends on this.
     #[test]
     fn those_behind_the_first_look_out() {
         let default = Duration::from_secs(2);

@@ -1,8 +1,8 @@
 //! Whose turn it is to write, among the clients of one process.
 //!
-//! SQLite has no queue: who finds the file locked tries again some time later. A thousand clients that do so take
-//! the processors from the one that has it, and none gets far. So those of one process stand in line here, and
-//! only the first of them tries.
+//! SQLite has no queue: a client that finds the file locked tries again some time later. A thousand
+//! clients that do so take the processors from the one that has the lock, and none gets far. So the
+//! clients of one process stand in line here, and only the first of them tries.
 
 use crate::base::clock::{Moment, lock};
 use std::collections::{HashMap, VecDeque};
@@ -11,13 +11,13 @@ use std::sync::{Arc, Mutex, Weak};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
-/// By device and number of the file.
+/// By device and inode number of the file.
 type Lines = HashMap<(u64, u64), Weak<Turns>>;
 
-/// The line before each file that this process has open.
+/// The line for each file that this process has open.
 static ALL: Mutex<Option<Lines>> = Mutex::new(None);
 
-/// The line before one file.
+/// The line for one file.
 #[derive(Debug, Default)]
 pub(super) struct Turns(Mutex<Line>);
 
@@ -34,12 +34,12 @@ struct Place {
     called: AtomicBool,
 }
 
-/// One's turn, until it is dropped.
+/// A turn, which lasts until this is dropped.
 #[derive(Debug)]
 pub(super) struct Turn<'a>(&'a Turns);
 
 impl Turns {
-    /// The line before the file with this device and number.
+    /// The line for the file with this device and inode number.
     pub(super) fn before(file: (u64, u64)) -> Arc<Self> {
         let mut all = lock(&ALL);
         let all = all.get_or_insert_default();
@@ -52,7 +52,8 @@ impl Turns {
         turns
     }
 
-    /// Waits for one's turn, at most for `patience`; what is left of that comes back. `None`: it did not come.
+    /// Waits for a turn, for `patience` at most, and returns it with the time that is left. `None`:
+    /// it did not come in time.
     pub(super) fn wait(&self, patience: Duration) -> Option<(Turn<'_>, Duration)> {
         let place = {
             let mut line = lock(&self.0);
@@ -100,10 +101,10 @@ impl Drop for Turn<'_> {
 mod tests {
     use super::*;
 
-    /// For what must come.
+    /// Bound for what must happen.
     const SOON: Duration = Duration::from_secs(30);
 
-    /// In the order in which they came, one at a time; who gives up is passed over.
+    /// Turns come in the order of arrival, one at a time. Those who give up are skipped.
     #[test]
     fn turns_come_in_order() {
         let turns = Turns::before((0, 0));

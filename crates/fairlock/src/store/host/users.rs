@@ -1,16 +1,19 @@
-//! Who uses the file, and which files they have: `FILE-users`.
+//! Who uses the file, and which files they have open: `FILE-users`.
 //!
-//! SQLite finds its log (`-wal`) and the index of it (`-shm`) by name. Whoever opens the store after one of
-//! them was removed gets a new one, and neither sees what the other writes: two holders. So every user has the
-//! kernel's shared lock on `FILE-users`, for as long as it has the file open, and in it stands which file, log
-//! and index they have. The invariant: all who have the lock have the same three files.
+//! SQLite finds its log (`-wal`) and the log's index (`-shm`) by name. A process that opens the
+//! store after one of them was removed gets a new one, and does not see what the earlier users
+//! write, nor do they see its writes: two holders. So every user holds the kernel's shared lock on
+//! `FILE-users` while it has the file open, and `FILE-users` records which file, log and index they
+//! have. Invariant: all who hold the lock have the same three files.
 //!
-//! - The first user, who can have the lock alone, takes what the names lead to, and writes it down.
-//! - A later one must find it so, before it opens anything and after it. Else it is refused.
-//! - A user looks before each operation whether the names still lead there (`views`), and ends if not.
-//! - The last one that leaves in order writes that nothing is left.
+//! - The first user, which gets the lock exclusively, takes what the names lead to and records it.
+//! - For a later user, the names must lead to the recorded files, before it opens anything and
+//!   afterwards. Otherwise it is refused.
+//! - Before each operation a user checks that the names still lead there (`views`), and fails if
+//!   they do not.
+//! - The last user, if it leaves properly, records that nothing is left.
 //!
-//! Coming and going is one at a time: at the gate, which is the kernel's lock on the folder of the clients.
+//! Users enter and leave one at a time, through the gate: the kernel's lock on the clients' folder.
 
 use super::file::OpenOptions;
 use super::folder::{Folder, Gate};
@@ -29,35 +32,35 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::time::Duration;
 
-/// How long an opening waits for one that leaves, or dies, in the middle of it.
+/// How long opening waits for a user that is just leaving, or dying.
 const PATIENCE: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Longest wait of one that leaves. What it would have written down is only missing then.
+/// Longest wait of a user that leaves. If it gives up, only its record is missing.
 const LEAVING: Duration = Duration::from_millis(100);
 
-/// The record has always so many bytes, so that it is overwritten where it stands, also on a full disk.
+/// The record always has this many bytes, so that it is overwritten in place, even on a full disk.
 const RECORD_BYTES: usize = 160;
 
-/// Written by the last who has left in order: the log is in the file, and was removed.
+/// Recorded by the last user that left properly: the log was written back to the file and removed.
 const NOTHING_LEFT: &str = "fairlock 1 nothing left";
 
-/// What stands in `FILE-users`.
+/// The contents of `FILE-users`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Record {
-    /// Nothing, or nothing that this version has written.
+    /// Empty, or not written by this version.
     Unknown,
-    /// The last user has left in order.
+    /// The last user left properly.
     NothingLeft,
-    /// These are in use, or the last users were killed.
+    /// These files are in use, or their last users were killed.
     Used(Ids),
 }
 
-/// This user. The kernel's lock goes with it.
+/// A user. The kernel's lock ends with it.
 #[derive(Debug)]
 pub(super) struct User(File);
 
-/// The file is open, and its log and index are those of all others.
+/// The open file, whose log and index are those of all other users.
 pub(super) struct Entered {
     pub(super) db: Connection,
     pub(super) views: Views,
@@ -97,7 +100,7 @@ pub(super) fn enter(
     }
 }
 
-/// Nobody else of this version has the file open.
+/// No other user of this version has the file open.
 fn enter_alone(
     path: &Path,
     options: &OpenOptions,
@@ -105,8 +108,8 @@ fn enter_alone(
     schema: &Schema,
 ) -> Result<Result<Entered, Apart>, StoreError> {
     let before = read(&users);
-    // Somebody may live on all the same: a command whose `fairlock run` was killed, or a process with an older
-    // version. What it holds is in the log.
+    // Somebody may still be alive: a command whose `fairlock run` was killed, or a process of an
+    // older version. What it holds is in the log.
     let missing = match before {
         Record::NothingLeft => None,
         Record::Used(ids) => ids.apart(path),
@@ -125,18 +128,19 @@ fn enter_alone(
         Ok(opened) => opened,
         Err(error) => {
             if before == Record::Unknown && error.error.kind() == ErrorKind::Protocol {
-                // It is another program's file: nothing of ours stays beside it.
+                // The file belongs to another program: nothing of ours stays beside it.
                 let _ = std::fs::remove_file(place::named(path, "-users"));
                 let _ = std::fs::remove_dir(place::named(path, "-clients"));
             } else if Ids::gone(path) {
-                // SQLite has written the log of the killed into the file, before it closed that.
+                // SQLite has written the log of the killed users back to the file before closing
+                // it.
                 let _ = write(path, &users, Record::NothingLeft);
             }
             return Err(error);
         }
     };
     write(path, &users, Record::Used(views.ids()))?;
-    // Not in one step, but whoever comes waits at the gate.
+    // Not atomic, but new users wait at the gate.
     if flock(&users, FlockOperation::NonBlockingLockShared).is_err() {
         return Ok(Err(Apart::Users));
     }
@@ -154,7 +158,7 @@ fn enter_beside(
         return Ok(Err(Apart::Users));
     }
     let Record::Used(ids) = read(&users) else { return Ok(Err(Apart::Users)) };
-    // Before anything is opened, which would make what is missing.
+    // Before anything is opened, which would create what is missing.
     if let Some(apart) = ids.apart(path) {
         return Ok(Err(apart));
     }
@@ -169,7 +173,7 @@ fn enter_beside(
 impl User {
     /// Leaves: `close` closes the file.
     pub(super) fn leave(&self, path: &Path, folder: &Folder, close: impl FnOnce()) {
-        // Without the gate nothing is written down, and whoever comes next has to look who lives.
+        // Without the gate nothing is recorded, and the next user must check who is alive.
         let gate = folder.gate(LEAVING).ok();
         close();
         let _ = flock(&self.0, FlockOperation::Unlock);
@@ -198,7 +202,7 @@ fn gate(path: &Path, folder: &Folder, busy: Duration) -> Result<Gate, StoreError
     })
 }
 
-/// Whether `FILE-users` is this one, and nobody has removed it meanwhile.
+/// Whether `FILE-users` is still this file, neither removed nor replaced.
 fn is_at(users: &File, path: &Path) -> bool {
     place::leads_to(&place::named(path, "-users"), users)
 }
@@ -211,17 +215,18 @@ pub(super) fn has_boot_in_use(path: &Path) -> bool {
         Ok(boot) => {
             flock(&boot, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK)
         }
-        // Any other failure, as for want of descriptors, proves nothing.
+        // Any other failure, such as a lack of descriptors, proves nothing.
         Err(error) => error != Errno::NOENT,
     }
 }
 
-/// Whether a process has the file open, whatever lies beside it: SQLite keeps a shared lock on the file itself while
-/// it uses a log, and who cannot have it alone has company. Makes nothing then.
+/// Whether a process has the file open, whatever lies beside it. SQLite keeps a shared lock on the
+/// file itself while it uses a log, so if an exclusive lock fails, there is another user. Creates
+/// nothing in that case.
 fn has_file_open(path: &Path) -> bool {
     let alone = || {
         let db = connect(path)?;
-        // Without an index, which would be made, and have locks of its own.
+        // Works without an index, which would be created and has locks of its own.
         db.query_row("PRAGMA locking_mode = EXCLUSIVE", [], |_| Ok(()))?;
         db.query_row("PRAGMA schema_version", [], |_| Ok(()))
     };

@@ -1,4 +1,4 @@
-//! The file and what SQLite has beside it, and whether their names still lead to them.
+//! The file and what SQLite keeps beside it, and whether their names still lead to them.
 
 use super::folder::Folder;
 use super::place;
@@ -9,25 +9,25 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// A name was given to, or taken from, something in the folder without a change of the folder's times only
-/// within one tick of the clock by which the kernel writes times down: some milliseconds.
+/// Bound for one tick of the kernel's clock for file times, which takes some milliseconds. Only
+/// within a tick can a name in the folder be added or removed without changing the folder's times.
 const TICK: Duration = Duration::from_millis(100);
 
-/// The same where only seconds are written down, or two of them.
+/// The same for file systems that record times to the second, or to two seconds.
 const COARSE_TICK: Duration = Duration::from_millis(2_100);
 
-/// What of the three is not what it should be.
+/// Which of the three files is not the expected one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Apart {
     File,
     Log,
     Index,
-    /// Nobody knows: `FILE-users` is just changing.
+    /// Unknown: `FILE-users` is just changing.
     Users,
 }
 
 impl Apart {
-    /// What its name has at the end.
+    /// The ending of its name.
     pub(super) fn ending(self) -> &'static str {
         match self {
             Self::File => "",
@@ -40,7 +40,7 @@ impl Apart {
 
 const ALL: [Apart; 3] = [Apart::File, Apart::Log, Apart::Index];
 
-/// Device and number of file, log and index.
+/// Device and inode number of file, log and index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ids([(u64, u64); 3]);
 
@@ -55,19 +55,19 @@ impl Ids {
         self.0[0]
     }
 
-    /// The first one whose name leads elsewhere, or nowhere.
+    /// The first of the three whose name leads elsewhere, or nowhere.
     pub(super) fn apart(&self, path: &Path) -> Option<Apart> {
         let at = |what: &Apart| id_at(&place::named(path, what.ending()));
         ALL.into_iter().zip(self.0).find_map(|(what, id)| (at(&what) != Some(id)).then_some(what))
     }
 
-    /// The first one that `other` has not the same of.
+    /// The first of the three in which `other` differs.
     pub(super) fn differs(&self, other: Self) -> Option<Apart> {
         let mut pairs = ALL.into_iter().zip(self.0.into_iter().zip(other.0));
         pairs.find_map(|(what, (one, other))| (one != other).then_some(what))
     }
 
-    /// Which of log and index is not there although the file is.
+    /// The log or the index, if it is missing although the file exists.
     pub(super) fn missing(path: &Path) -> Option<Apart> {
         let is_there = |what: Apart| id_at(&place::named(path, what.ending())).is_some();
         if !is_there(Apart::File) {
@@ -100,17 +100,18 @@ impl fmt::Display for Ids {
     }
 }
 
-/// What a user has open.
+/// The files that a user has open.
 #[derive(Debug)]
 pub(super) struct Views {
     path: PathBuf,
     folder: PathBuf,
     ids: Ids,
-    /// The folder as it was when the names were last looked up; `None`: they have to be looked up again.
+    /// The folder as it was when the names were last looked up; `None`: they must be looked up
+    /// again.
     seen: Cell<Option<Stamp>>,
 }
 
-/// A folder at a moment. While it stays the same no name in it was given or taken.
+/// A folder at a moment. While it stays the same, no name in it was added or removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stamp {
     id: (u64, u64),
@@ -119,7 +120,7 @@ struct Stamp {
 }
 
 impl Views {
-    /// What the names lead to now. SQLite has just opened it.
+    /// What the names lead to now. SQLite has just opened these files.
     pub(super) fn of(path: &Path) -> Result<Self, StoreError> {
         let id = |what: Apart| {
             let name = place::named(path, what.ending());
@@ -136,9 +137,9 @@ impl Views {
         self.ids
     }
 
-    /// Looks whether the names still lead to what is open. Most often that is one look at the folder: a name
-    /// that is given or taken changes its times. The clients' folder is mended where only that was removed or
-    /// replaced: what is in it costs time alone.
+    /// Checks that the names still lead to the open files. Usually that takes one look at the
+    /// folder, whose times change when a name is added or removed. If only the clients' folder was
+    /// removed or replaced, it is mended: losing its contents costs nothing but time.
     pub(super) fn look(&self, clients: &Folder) -> Result<(), Apart> {
         let now = stamp(&self.folder);
         if now.is_some() && now == self.seen.get() {
@@ -149,7 +150,7 @@ impl Views {
 
     #[cold]
     fn look_up(&self, folder: Option<Stamp>, clients: &Folder) -> Result<(), Apart> {
-        // The folder was looked at before the names: what happens meanwhile is found with the next look.
+        // The folder was read before the names, so the next look finds changes in between.
         self.seen.set(folder.filter(Stamp::is_settled));
         match self.ids.apart(&self.path) {
             Some(apart) => {
@@ -158,7 +159,7 @@ impl Views {
             }
             None => {
                 if clients.mend().is_err() {
-                    // With the next look again.
+                    // Tried again with the next look.
                     self.seen.set(None);
                 }
                 Ok(())
@@ -168,7 +169,7 @@ impl Views {
 }
 
 impl Stamp {
-    /// Whether a change that comes now has other times. The wall clock is what they are written down by.
+    /// Whether a change from now on would have other times. File times follow the wall clock.
     fn is_settled(&self) -> bool {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
         [self.modified, self.changed].into_iter().all(|(seconds, nanos)| {

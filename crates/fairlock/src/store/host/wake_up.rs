@@ -1,7 +1,8 @@
-//! Messages between clients: what one writes into the other's FIFO `bell`.
+//! Messages between clients, written to the receiver's FIFO `bell`.
 //!
-//! A message has 64 bytes, so it is written whole or not at all (`PIPE_BUF`), and a full FIFO has room
-//! for a thousand. One that is lost costs time only: the receiver finds its turn by its heartbeat.
+//! A message has 64 bytes, so it is written completely or not at all (`PIPE_BUF`), and a FIFO has
+//! room for a thousand. A lost message only costs time: the receiver finds its turn at its
+//! heartbeat.
 
 use super::folder::{self, BELL, Folder};
 use crate::base::clock::Moment;
@@ -15,10 +16,10 @@ use tokio::net::unix::pipe::Receiver;
 
 const BYTES: usize = 64;
 
-/// Read at once: a multiple of [`BYTES`].
+/// How many bytes are read at once: a multiple of [`BYTES`].
 const READ_BYTES: usize = 64 * BYTES;
 
-/// `fair`, and the form's number.
+/// `fair`, and the number of the format.
 const MARK: [u8; 5] = *b"fair\x01";
 
 /// What one client tells another.
@@ -26,11 +27,12 @@ const MARK: [u8; 5] = *b"fair\x01";
 pub(super) enum Message {
     /// You hold the lock.
     Granted { grant: Grant, at_ms: u64 },
-    /// A lock without a queue is free; its name's hash.
+    /// A lock without a queue is free; the hash of its name.
     Free(u64),
     /// The queue before you has changed; the hash of the lock's name.
     Moved(u64),
-    /// Your hold was taken away by force. Programs of before 0.2 drop it, and find out at the next renewal.
+    /// Your hold was taken away by force. Programs before 0.2 drop this message and notice at the
+    /// next renewal.
     Forced { owner: OwnerId, token: Token },
 }
 
@@ -73,7 +75,7 @@ impl Message {
         bytes
     }
 
-    /// Strict: what none of ours would have written is no message.
+    /// Strict: accepts only what [`to_bytes`](Self::to_bytes) writes.
     pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
         let number = |at: usize| {
             let bytes = bytes.get(at..at + 8)?;
@@ -99,20 +101,22 @@ impl Message {
             }
             _ => return None,
         };
-        // The mark, and the zeros of what the message does not use.
+        // Checks the mark, and the zeros of what the message does not use.
         (message.to_bytes() == bytes).then_some(message)
     }
 }
 
-/// Rings another client's bell. Says whether the message is on its way; nobody answers for more.
+/// Writes to another client's bell. Returns whether the message is under way; that does not
+/// guarantee that it arrives.
 pub(super) fn ring(folder: &Folder, to: ClientId, message: &Message) -> bool {
-    // For both directions: without a reader a write would be a SIGPIPE, which not every program ignores.
+    // For both directions: without a reader, a write would raise SIGPIPE, which not every program
+    // ignores.
     let Ok(fd) = folder.open_fifo(&folder::name(to, BELL), OFlags::RDWR) else { return false };
     loop {
         match rustix::io::write(&fd, &message.to_bytes()) {
             Ok(written) => return written == BYTES,
             Err(Errno::INTR) => {}
-            // It is full: its client is stopped, or very slow.
+            // The FIFO is full: its client is stopped, or very slow.
             Err(_) => return false,
         }
     }
@@ -124,14 +128,15 @@ pub(super) struct WakeUp {
 }
 
 impl WakeUp {
-    /// Hangs it up. Inside the runtime that is to hear it.
+    /// Creates the bell. Must be called inside the runtime that will read it.
     pub(super) fn hang(folder: &Folder, client: ClientId) -> io::Result<Self> {
-        // Open for both directions, so that it has no end when the last of the others closes it.
+        // Open for both directions, so that it has no end of file when the last of the others
+        // closes it.
         let fd = folder.make(client, BELL, |_| Ok(()))?;
         Ok(Self { receiver: Receiver::from_file(File::from(fd))? })
     }
 
-    /// Hears messages, for ever. What is none is told as [`Event::Invalid`].
+    /// Receives messages until reading fails. Anything else is reported as [`Event::Invalid`].
     pub(super) async fn hear(self, hear: impl Fn(Result<Message, Event>, Moment)) -> io::Error {
         let mut buffer = [0; READ_BYTES];
         loop {
@@ -150,8 +155,8 @@ impl WakeUp {
                 let odd = message.is_none();
                 hear(message.ok_or(Event::Invalid), arrived);
                 if odd {
-                    // Something of another length: what follows it cannot be told apart. Whatever is
-                    // there goes; the heartbeats find what was lost.
+                    // It may have another length, so what follows cannot be separated. Everything
+                    // pending is dropped; the heartbeats find what was lost.
                     while self.receiver.try_read(&mut buffer).is_ok_and(|read| read > 0) {}
                     break;
                 }
@@ -193,7 +198,7 @@ mod tests {
             bad[at] ^= 0x40;
             assert_eq!(Message::parse(&bad), None, "byte {at}");
         }
-        // A token of 2^53, a TTL of centuries, a time that is none.
+        // A token above 2^53, a TTL of centuries, an impossible time.
         for at in [24, 32, 40] {
             let mut bad = good;
             bad[at] = 0x7f;

@@ -1,6 +1,7 @@
-//! Whose death this client wants to hear of: for each lock that it waits for, the client before it.
+//! Whose death this client wants to learn of: for each lock that it waits for, the client before
+//! it.
 //!
-//! A task for each of them sleeps until the kernel tells that its FIFO has no writer any more.
+//! One task for each of them sleeps until the kernel reports that its FIFO has no writer any more.
 
 use super::folder::Folder;
 use super::liveness;
@@ -16,10 +17,10 @@ use tokio::net::unix::pipe::Receiver;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
-/// Pause after something was read from a FIFO into which nobody writes: it must not make us busy.
+/// Pause after reading something from a FIFO to which nobody should write, to avoid a busy loop.
 const ODD_PAUSE: Duration = Duration::from_millis(50);
 
-/// The clients that are watched.
+/// The watched clients.
 pub(super) struct Watches {
     folder: Arc<Folder>,
     events: Events,
@@ -29,12 +30,12 @@ pub(super) struct Watches {
 
 #[derive(Default)]
 struct State {
-    /// For whom each lock's waiters look out.
+    /// The client that is watched for each topic.
     before: HashMap<Topic, ClientId>,
     posts: HashMap<ClientId, Post>,
 }
 
-/// One client that is watched.
+/// One watched client.
 struct Post {
     topics: HashSet<Topic>,
     task: AbortHandle,
@@ -45,13 +46,13 @@ impl Watches {
         Arc::new(Self { folder, events, runtime, state: Mutex::default() })
     }
 
-    /// Who is watched for `topic`.
+    /// The client that is watched for `topic`.
     pub(super) fn watched(&self, topic: &Topic) -> Option<ClientId> {
         lock(&self.state).before.get(topic).copied()
     }
 
-    /// Watches `client` for `topic` from now on, and nobody else; should it be dead, or die, `topic` is
-    /// woken once.
+    /// Watches `client`, and nobody else, for `topic` from now on. If it is dead or dies, `topic`
+    /// is woken once.
     pub(super) fn set(self: &Arc<Self>, topic: &Topic, client: Option<ClientId>) {
         let mut state = lock(&self.state);
         if state.before.get(topic).copied() == client {
@@ -76,7 +77,8 @@ impl Watches {
     }
 
     async fn run(self: Arc<Self>, client: ClientId) {
-        // Without an alarm (too many files are open, the FIFO was removed) the heartbeat tries again.
+        // Without an alarm (too many files are open, the FIFO was removed), the next heartbeat
+        // tries again.
         let (sign, fd) = liveness::watch(&self.folder, client);
         if let Some(fd) = fd {
             last_writer_gone(fd).await;
@@ -98,7 +100,7 @@ impl Watches {
     }
 }
 
-/// Resolves when nobody has the FIFO open for writing any more, or that cannot be waited for.
+/// Resolves when nobody has the FIFO open for writing any more, or when waiting for that fails.
 async fn last_writer_gone(fd: OwnedFd) {
     let Ok(receiver) = Receiver::from_file(File::from(fd)) else { return };
     let mut buffer = [0; 4_096];
