@@ -7,12 +7,14 @@ use clap_complete::Shell;
 
 use crate::base::exit;
 use crate::commands::run::args::Run;
-use crate::commands::{bench, list, status, top, unlock};
+#[cfg(feature = "top")]
+use crate::commands::top;
+use crate::commands::{bench, list, status, unlock};
 use crate::process::{exec, guardian, terminal};
 
 /// Locks for commands and services: first come, first served, with fencing tokens.
 #[derive(Debug, Parser)]
-#[command(name = "fairlock", version, before_help = EXAMPLES, after_help = exit::HELP)]
+#[command(name = "fairlock", version, before_help = examples(), after_help = exit::HELP)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -20,15 +22,21 @@ pub(crate) struct Cli {
 
 /// The common cases, shown before all options. The text before two spaces is also the example in error
 /// messages.
-const EXAMPLES: &str = "\
+fn examples() -> String {
+    let mut examples = "\
 Examples:
   fairlock run nightly -- ./backup.sh            wait for the turn, then run
   fairlock run --wait 0 nightly -- ./backup.sh   only if nobody else is at it
   fairlock status nightly                        who holds it, who waits
   fairlock status                                which store is used, and why
   fairlock list                                  which locks are in use
-  fairlock top                                   watch them
-";
+"
+    .to_owned();
+    if cfg!(feature = "top") {
+        examples.push_str("  fairlock top                                   watch them\n");
+    }
+    examples
+}
 
 const COMPLETIONS_EXAMPLES: &str = "\
 Examples:
@@ -52,6 +60,7 @@ pub(crate) enum Command {
     /// Show which locks there are, who holds them, and how many wait.
     List(list::Args),
     /// Watch the locks, their holders and their queues.
+    #[cfg(feature = "top")]
     Top(top::Args),
     /// Take a lock away from whoever holds it.
     Unlock(unlock::Args),

@@ -33,7 +33,9 @@ use clap::{FromArgMatches as _, Parser as _};
 
 use crate::args::{Cli, Command, Errand};
 use crate::base::exit::{Code, Failure};
-use crate::commands::{bench, demo, list, run, status, top, unlock};
+#[cfg(feature = "top")]
+use crate::commands::top;
+use crate::commands::{bench, demo, list, run, status, unlock};
 use crate::process::{exec, guardian, signal, terminal};
 
 fn main() -> ExitCode {
@@ -52,6 +54,7 @@ fn dispatch(command: Command) -> Result<Code, Failure> {
         Command::Run(args) => block_on(run::run(args.named())),
         Command::Status(args) => block_on(status::status(args)),
         Command::List(args) => block_on(list::list(args)),
+        #[cfg(feature = "top")]
         Command::Top(args) => block_on(top::top(args)),
         Command::Unlock(args) => block_on(unlock::unlock(args)),
         Command::Bench(args) => block_on(bench::bench(args)),

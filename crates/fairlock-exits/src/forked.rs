@@ -146,6 +146,17 @@ pub(crate) fn under_load(url: &str) {
             })
         })
         .collect();
+    let guard = Arc::new(guard);
+    let looker = {
+        let (client, guard, over) = (client.clone(), Arc::clone(&guard), Arc::clone(&over));
+        // Many of the children are made while a mutex of these is locked, and it stays so there.
+        std::thread::spawn(move || {
+            while !over.load(Ordering::Relaxed) {
+                assert!(!guard.lease().is_zero() && guard.hold_count() == 1);
+                assert_eq!(client.warnings(), []);
+            }
+        })
+    };
     for _ in 0..FORKS {
         let Some(child) = fork() else {
             refuses(&client, &guard);
@@ -157,16 +168,19 @@ pub(crate) fn under_load(url: &str) {
         assert_eq!(guard.state(), GuardState::Held);
     }
     over.store(true, Ordering::Relaxed);
+    looker.join().unwrap();
     let turns: u32 = tasks.into_iter().map(|task| runtime.block_on(task).unwrap()).sum();
     say(&format!("{turns} turns beside {FORKS} forks"));
     runtime.block_on(client.ping()).unwrap();
+    let guard = Arc::into_inner(guard).expect("the thread that looked has ended");
     assert_eq!(runtime.block_on(guard.release()).unwrap(), Release::Released);
 }
 
 /// In the child: every use of what the parent has is a clear error, at once.
 fn refuses(client: &Client, guard: &Guard) {
     assert_eq!(guard.state(), GuardState::Lost);
-    assert!(guard.remaining().is_zero());
+    assert!(guard.remaining().is_zero() && guard.lease().is_zero());
+    assert_eq!((guard.hold_count(), client.warnings().len()), (0, 0));
     assert_eq!(guard.ensure_valid().unwrap_err().kind(), ErrorKind::Lost);
     let lock = client.fair_lock("free");
     let plain = client.plain_lock("job");

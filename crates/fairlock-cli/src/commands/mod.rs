@@ -5,5 +5,6 @@ pub(crate) mod demo;
 pub(crate) mod list;
 pub(crate) mod run;
 pub(crate) mod status;
+#[cfg(feature = "top")]
 pub(crate) mod top;
 pub(crate) mod unlock;

@@ -4,13 +4,13 @@
 #![cfg(test)]
 
 mod attacks;
-mod book;
 mod canon;
 mod client;
 mod explore;
 mod gone;
 mod java;
 mod lab;
+mod oracle;
 mod places;
 mod property;
 mod quiet;

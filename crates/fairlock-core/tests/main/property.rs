@@ -1,12 +1,12 @@
 //! Random sequences: several clients and owners, fair and plain, every operation sometimes sent
 //! twice, time that creeps, leaps and goes back, Java with wrong clocks, keys that get lost. A
-//! [`Book`] kept from replies alone says what is right; at the end faults stop and every waiter
+//! [`Oracle`] kept from replies alone says what is right; at the end faults stop and every waiter
 //! that lives must be served.
 //!
 //! The seed is printed; `FAIRLOCK_SEED=n` repeats a run, `FAIRLOCK_CASES=n` makes it longer.
 
-use crate::book::Book;
 use crate::java::{self, Clocks};
+use crate::oracle::Oracle;
 use crate::support::{Ears, SHRINK_MS_MAX, client, java as java_owner, ours, request};
 use fairlock_core::{
     Acquire, Body, Grant, Kind, LockState, Mode, Op, OwnerId, Payload, Rules, Snapshot, Token,
@@ -182,7 +182,7 @@ struct Play {
     rules: Rules,
     ears: Ears,
     lock: LockState,
-    book: Book,
+    oracle: Oracle,
     known: BTreeMap<OwnerId, Known>,
     requests: u64,
 }
@@ -197,7 +197,7 @@ impl Play {
             rules: Rules::default(),
             ears: Ears::default(),
             lock: LockState::default(),
-            book: Book::default(),
+            oracle: Oracle::default(),
             known: BTreeMap::new(),
             requests: 0,
         }
@@ -205,7 +205,7 @@ impl Play {
 
     /// Sends an operation, perhaps twice, and compares everything that comes of it.
     fn send(&mut self, op: &Op, twice: bool) -> Checked<Body> {
-        self.book.time_is(self.now, &self.ears, &self.rules);
+        self.oracle.time_is(self.now, &self.ears, &self.rules);
         let (body, more) = self.send_once(op)?;
         if !twice || more || matches!(op, Op::Force { .. }) {
             return Ok(body);
@@ -225,7 +225,7 @@ impl Play {
             return Err(format!("{op:?}: {body:?}, and a second copy {again:?}"));
         }
         // What faults tore apart may be mended in two steps.
-        if !self.book.torn && essence(&before) != essence(&self.lock) {
+        if !self.oracle.torn && essence(&before) != essence(&self.lock) {
             return Err(format!("a second {op:?} changed {before:#?} to {:#?}", self.lock));
         }
         Ok(body)
@@ -239,7 +239,7 @@ impl Play {
         if answer.now_ms != self.now {
             return Err("another time in the reply".to_owned());
         }
-        self.book.note(self.now, op, &answer.body, &effects, &self.lock)?;
+        self.oracle.note(self.now, op, &answer.body, &effects, &self.lock)?;
         for effect in &effects {
             if let Payload::Grant { grant, .. } = &effect.payload {
                 self.learn_grant(grant);
@@ -273,12 +273,12 @@ impl Play {
         match act {
             Act::Pass(ms) => {
                 self.now += ms;
-                self.book.disturbed |= *ms > 50_000;
+                self.oracle.disturbed |= *ms > 50_000;
                 self.lost_token();
             }
             Act::Back(ms) => {
                 self.now -= ms;
-                self.book.disturbed = true;
+                self.oracle.disturbed = true;
                 self.lost_token();
             }
             Act::Deaf(who, true) => {
@@ -344,7 +344,7 @@ impl Play {
     }
 
     fn waiters_of(&self, who: u64) -> Vec<OwnerId> {
-        let mut own: Vec<_> = self.book.waiting.iter().collect();
+        let mut own: Vec<_> = self.oracle.waiting.iter().collect();
         own.retain(|(owner, _)| owner.client() == Some(client(who)));
         own.sort_by_key(|(_, waits)| waits.order);
         own.into_iter().map(|(owner, _)| owner.clone()).collect()
@@ -361,7 +361,7 @@ impl Play {
     ) -> Option<Op> {
         let owner = ours(who.0, who.1);
         let shared_owner = who.1 == 2;
-        if let Some(waits) = self.book.waiting.get(&owner) {
+        if let Some(waits) = self.oracle.waiting.get(&owner) {
             // It waits already: another copy. The owner of one task at a time has no other.
             return Some(Op::Acquire(waits.acquire.clone()));
         }
@@ -387,8 +387,8 @@ impl Play {
     fn lost_token(&mut self) {
         let k = self.lock.snapshot();
         let over = k.token_expires.is_some_and(|at| self.now > at);
-        let lost = over || k.token.unwrap_or(0) < self.book.newest;
-        self.book.series_broken |= lost && self.now * 1_000 <= self.book.newest;
+        let lost = over || k.token.unwrap_or(0) < self.oracle.newest;
+        self.oracle.series_broken |= lost && self.now * 1_000 <= self.oracle.newest;
     }
 
     fn change_keys<T>(&mut self, change: impl FnOnce(&mut Snapshot) -> T) -> T {
@@ -400,8 +400,8 @@ impl Play {
     }
 
     fn java(&mut self, who: u64, act: JavaAct, ahead: i64) -> Checked {
-        self.book.time_is(self.now, &self.ears, &self.rules);
-        self.book.disturbed = true;
+        self.oracle.time_is(self.now, &self.ears, &self.rules);
+        self.oracle.disturbed = true;
         let me = java_owner(who);
         let mut clocks = Clocks::same(self.now);
         clocks.caller += ahead;
@@ -425,18 +425,18 @@ impl Play {
                 });
                 self.lost_token();
                 let token = self.lock.snapshot().token.unwrap_or(0);
-                self.book.newest = self.book.newest.max(token);
+                self.oracle.newest = self.oracle.newest.max(token);
             }
             JavaAct::Leave(wait) => self.change_keys(|k| java::leave(k, clocks, &me, wait)),
             JavaAct::Unlock => {
                 let unlocked = self.change_keys(|k| java::unlock(k, clocks, &me, 30_000));
                 if held_before && unlocked.reply == Some(true) {
-                    self.book.holder = None;
+                    self.oracle.holder = None;
                 }
             }
             JavaAct::Force => {
                 self.change_keys(|k| java::force_unlock(k, clocks));
-                self.book.holder = None;
+                self.oracle.holder = None;
             }
             JavaAct::Listen(true) => {
                 self.ears.java.insert(me.clone());
@@ -446,21 +446,21 @@ impl Play {
             }
         }
         if self.lock.snapshot().hold.contains_key(&me) {
-            if let Some((holder, _)) = self.book.holder.as_ref().filter(|(h, _)| *h != me) {
+            if let Some((holder, _)) = self.oracle.holder.as_ref().filter(|(h, _)| *h != me) {
                 return Err(format!("Java took the lock that {holder} holds"));
             }
-            self.book.holder = Some((me, self.lock.snapshot().hold_expires));
+            self.oracle.holder = Some((me, self.lock.snapshot().hold_expires));
         }
         Ok(())
     }
 
     fn lose(&mut self, key: Key) {
-        self.book.disturbed = true;
-        self.book.torn = true;
+        self.oracle.disturbed = true;
+        self.oracle.torn = true;
         match key {
-            Key::Hold => self.book.holder = None,
+            Key::Hold => self.oracle.holder = None,
             Key::Ttls => {
-                if let Some((_, until)) = &mut self.book.holder {
+                if let Some((_, until)) = &mut self.oracle.holder {
                     *until = None;
                 }
             }
@@ -497,15 +497,15 @@ impl Play {
     /// No more faults: everybody beats, returns when told to, and lets go at once.
     fn drain(&mut self, leap: bool) -> Checked {
         self.ears.java.clear();
-        let mut wanted: VecDeque<OwnerId> = self.book.waiting.keys().cloned().collect();
-        self.book.served.clear();
+        let mut wanted: VecDeque<OwnerId> = self.oracle.waiting.keys().cloned().collect();
+        self.oracle.served.clear();
         let end = self.lock.snapshot().hold_expires;
         match end {
             Some(end) if leap => self.now = self.now.max(end + 1),
             _ => drop(self.send(&Op::Force { kind: Kind::Fair }, false)?),
         }
         for _ in 0..ROUNDS {
-            let served = std::mem::take(&mut self.book.served);
+            let served = std::mem::take(&mut self.oracle.served);
             wanted.retain(|owner| !served.contains(owner));
             self.let_go()?;
             if wanted.is_empty() {
@@ -529,7 +529,7 @@ impl Play {
             return Err("a beat was not answered".to_owned());
         };
         for (owner, stands) in waiters.into_iter().zip(queued) {
-            let Some(waits) = self.book.waiting.get(&owner) else { continue };
+            let Some(waits) = self.oracle.waiting.get(&owner) else { continue };
             let holds = held.is_some() && self.lock.snapshot().hold.contains_key(&owner);
             if stands || holds {
                 continue;

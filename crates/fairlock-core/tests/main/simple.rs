@@ -1,5 +1,5 @@
 //! Random sequences on a simple lock: owners of ours, every operation sometimes sent twice or late,
-//! and foreign clients that write, delete and persist the string as they like. A book kept from
+//! and foreign clients that write, delete and persist the string as they like. An oracle kept from
 //! replies, and from what the foreigners did, says what is right.
 //!
 //! The seed is printed; `FAIRLOCK_SEED=n` repeats a run, `FAIRLOCK_CASES=n` makes it longer.

@@ -206,8 +206,12 @@ impl Client {
 
     /// Problems found with the server that did not prevent its use: see [`Check`](crate::Check).
     /// They are looked for again on each connection, so a problem that was solved disappears. No
-    /// I/O; empty before the first connection.
+    /// I/O; empty before the first connection and in a forked child.
     pub fn warnings(&self) -> Vec<Warning> {
+        if self.context().is_forked_child() {
+            // A copy of the mutex may be locked for ever.
+            return Vec::new();
+        }
         lock(&self.context().warnings).clone()
     }
 

@@ -67,15 +67,15 @@ impl Guard {
     }
 
     /// The whole lease: the explicit one, or what each renewal grants. Never more than the [longest
-    /// hold](crate::Lock::max_hold).
+    /// hold](crate::Lock::max_hold). Zero in a forked child.
     pub fn lease(&self) -> Duration {
-        self.hold.lease().whole()
+        if self.hold.is_forked_child() { Duration::ZERO } else { self.hold.lease().whole() }
     }
 
     /// The hold count: this guard and its [re-entries](Self::reenter), less those that were
-    /// released. [Detached](Self::detach) ones count. No I/O.
+    /// released. [Detached](Self::detach) ones count. 0 in a forked child. No I/O.
     pub fn hold_count(&self) -> u32 {
-        self.hold.count()
+        if self.hold.is_forked_child() { 0 } else { self.hold.count() }
     }
 
     /// Whether the guard still protects. No I/O.

@@ -171,6 +171,11 @@ impl Hold {
         self.origin = Some(origin);
     }
 
+    /// Whether this is a forked child's copy, whose mutex may be locked for ever.
+    pub(crate) fn is_forked_child(&self) -> bool {
+        self.origin.is_some_and(Origin::is_forked_child)
+    }
+
     /// The operation that renews this hold.
     pub(crate) fn renewal(&self, ttl_ms: u64) -> Op {
         Op::Renew { kind: self.kind, owner: self.owner.clone(), token: self.token, ttl_ms }
@@ -218,7 +223,7 @@ impl Hold {
     /// The present state, by the clock as well as by what the store has said.
     pub(crate) fn state(&self) -> GuardState {
         // Checked first: in a forked child, the copy of a mutex may be locked for ever.
-        if self.origin.is_some_and(Origin::is_forked_child) {
+        if self.is_forked_child() {
             return GuardState::Lost;
         }
         let known = self.standing.known();
@@ -231,7 +236,7 @@ impl Hold {
 
     /// Why it is lost, if it is.
     pub(crate) fn lost_reason(&self) -> Option<LostReason> {
-        if self.origin.is_some_and(Origin::is_forked_child) {
+        if self.is_forked_child() {
             return Some(LostReason::Forked);
         }
         if self.state() == GuardState::Lost { self.standing.reason() } else { None }

@@ -17,7 +17,7 @@ pub(crate) struct Waits {
 }
 
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Book {
+pub(crate) struct Oracle {
     /// Owner, and until when at most (milliseconds; `None`: no end is known).
     pub(crate) holder: Option<(OwnerId, Option<u64>)>,
     /// The last token.
@@ -39,7 +39,7 @@ fn ensure(fine: bool, what: impl FnOnce() -> String) -> Checked {
     if fine { Ok(()) } else { Err(what()) }
 }
 
-impl Book {
+impl Oracle {
     /// Before an operation at `now`: who can look dead by now.
     pub(crate) fn time_is(&mut self, now: u64, ears: &Ears, rules: &Rules) {
         if self.holder.as_ref().is_some_and(|(_, until)| until.is_some_and(|at| now > at)) {
@@ -74,7 +74,7 @@ impl Book {
         Ok(())
     }
 
-    /// Compares a reply and its messages with the book and with the state afterwards.
+    /// Compares a reply and its messages with what the oracle knows and with the state afterwards.
     pub(crate) fn note(
         &mut self,
         now: u64,
