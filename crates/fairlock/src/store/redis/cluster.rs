@@ -145,7 +145,7 @@ impl Cluster {
     /// Waits for the results of the first attempts to connect to the nodes.
     ///
     /// # Errors
-    /// No node is connected: the reason.
+    /// No node is connected; one of the reasons.
     pub(crate) async fn contacted(&self) -> Result<(), Error> {
         let mut attempts = JoinSet::new();
         for node in self.nodes() {

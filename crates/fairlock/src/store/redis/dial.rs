@@ -208,7 +208,7 @@ impl Endpoint {
     }
 }
 
-/// Adds to the failure which of a name's several addresses it was.
+/// Adds to the failure which one of a name's several addresses was tried.
 fn at_address(addr: &SocketAddr, failure: StoreError) -> StoreError {
     StoreError { error: failure.error.at(addr), ..failure }
 }

@@ -82,7 +82,7 @@ impl Handshake {
         if replication {
             ask.cmd("INFO").arg("replication");
         }
-        // Nothing else would show that the permission for these is missing.
+        // Nothing else would show that the permission for one of these is missing.
         let outright: &[&str] = match (rights, self.cluster) {
             (false, _) => &[],
             (true, false) => &["PING"],

@@ -253,7 +253,7 @@ mod tests {
             ("a{b", one("a{b")),
             ("{a}b}", two("a}b", "{a}b}")),
             ("{{a}}", one("{{a}}")),
-            // `{}` is a name; no bytes are not.
+            // `{}` is a name; the empty text is not.
             ("{}", one("{}")),
             ("{redisson_lock_queue:x}", one("{redisson_lock_queue:x}")),
             ("bare", None),

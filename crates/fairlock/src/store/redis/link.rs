@@ -58,7 +58,7 @@ impl Link {
         Self::with((place, Part::Leads), config, record, events)
     }
 
-    /// Another connection, to the server of that one.
+    /// Another connection, to wherever the command connection goes.
     pub(crate) fn beside(place: Arc<Place>, config: &Config) -> Arc<Self> {
         Self::with((place, Part::Follows), config, None, Arc::new(|_| {}))
     }

@@ -127,7 +127,7 @@ fn read(
         (Some(name), Some(found)) => entry(name, found, waiting)?,
         _ => None,
     };
-    // If neither is held, the plainer name is most likely the one that was used.
+    // While neither is held, the plainer name is most likely the one in use.
     let twin = twin.filter(|twin| twin.held);
     let own = own.filter(|own| own.held || twin.is_none());
     Ok(own.into_iter().chain(twin).collect())

@@ -18,8 +18,8 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// How many channels of grants that nobody waits for any more stay subscribed, the most recent
-/// ones: a client that waits again, as in a loop, needs neither a subscription nor a second look.
+/// The last channels of grants stay subscribed when nobody waits for them any more: a client that
+/// waits again, as in a loop, needs neither a subscription nor a second look.
 const IDLE_MAX: usize = 64;
 
 /// How long a waiter waits for its subscription before it continues without: it looks again when

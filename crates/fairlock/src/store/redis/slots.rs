@@ -146,7 +146,7 @@ impl fmt::Debug for Addr {
     }
 }
 
-/// Whether this can be a host. `?` cannot: by that, a node says that it knows no name for itself.
+/// Whether this can be a host. `?` cannot: a node uses it if it knows no name for itself.
 fn legible(host: &str) -> bool {
     !host.is_empty() && host != "?" && !host.bytes().any(|b| b <= b' ' || b == 0x7f)
 }

@@ -5,7 +5,7 @@
 
 use super::slots::{Addr, SLOTS, SlotMap, SlotSet};
 
-/// How many searches of nodes there are for each master that exists in the beginning: slots that
+/// How many nodes are searched at most, for each master that exists in the beginning: slots that
 /// move all the time must not keep a listing from ending.
 const SEARCHES: usize = 3;
 
