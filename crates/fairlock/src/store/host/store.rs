@@ -1,8 +1,8 @@
 //! The store of one client: operations on the file, and the messages to others that follow.
 //!
 //! A call is first tried on the caller's thread: a transaction takes some 30 us, less than a hop to
-//! another thread and back. Only if somebody else has the file, the call continues on a thread that
-//! may block, one call of a client at a time.
+//! another thread and back. If somebody else has the file, the call continues on a thread that may
+//! block, one call of a client at a time.
 
 use super::cleanup;
 use super::deadlines::Deadlines;

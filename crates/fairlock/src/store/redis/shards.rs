@@ -1,8 +1,8 @@
-//! The inbox on a Cluster whose messages go to the nodes of a slot alone: a connection to each node
-//! with channels, and on it the channels of the locks that this client waits for.
+//! The inbox on a Cluster with sharded messages, which go only to the nodes of a slot: a connection
+//! to each node with channels, and on it the channels of the locks that this client waits for.
 //!
-//! A slot that moves takes its channels away from those who listen: the server says so, and they are
-//! subscribed where the slot is now. After each subscription whoever waits looks again, for what was said
+//! When a slot moves, its listeners lose its channels: the server reports that, and they are
+//! subscribed where the slot is now. After each subscription, waiters look again for what was sent
 //! before it.
 
 use super::cluster::{Cluster, scope};
@@ -18,11 +18,12 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// Channels of grants that nobody waits for any more stay subscribed, the last so many: whoever waits
-/// again, as in a loop, needs neither a subscription nor a second look.
+/// The last channels of grants stay subscribed when nobody waits for them any more: a client that
+/// waits again, as in a loop, needs neither a subscription nor a second look.
 const IDLE_MAX: usize = 64;
 
-/// How long a waiter waits for its subscription before it goes on without: it looks again when it is there.
+/// How long a waiter waits for its subscription before it continues without: it looks again when
+/// the subscription is there.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The channels of one client.
@@ -37,7 +38,7 @@ pub(crate) struct Shards {
 struct State {
     channels: HashMap<Vec<u8>, Channel>,
     ears: BTreeMap<Addr, Arc<NodeSubscription>>,
-    /// Without users, the one that was left first in front.
+    /// The channels without users, the one that was left first in front.
     idle: VecDeque<Vec<u8>>,
 }
 
@@ -46,7 +47,7 @@ struct Channel {
     /// `None`: grants.
     topic: Option<Topic>,
     users: usize,
-    /// Where it is, or is to be, subscribed.
+    /// Where it is, or should be, subscribed.
     at: Option<Addr>,
     subscribed: watch::Sender<bool>,
 }
@@ -63,7 +64,7 @@ impl Shards {
         shards
     }
 
-    /// The channel of a topic, and whether it is one of grants.
+    /// The channel of a topic, and whether it carries grants.
     fn channel(&self, topic: &Topic) -> (Vec<u8>, bool) {
         match topic {
             Topic::Inbox(name) => (keys::sharded_inbox(name, self.client_id), true),
@@ -91,7 +92,7 @@ impl Shards {
             self.place(&name);
         }
         Box::pin(async move {
-            // A sender that is gone means that nobody listens any more.
+            // If the sender is gone, nobody listens any more.
             let _ = tokio::time::timeout(PATIENCE, subscribed.wait_for(|yes| *yes)).await;
             Ok(())
         })
@@ -128,7 +129,7 @@ impl Shards {
         }
     }
 
-    /// Has a channel subscribed at the node that serves its slot now, and nowhere else.
+    /// Subscribes to a channel on the node that serves its slot now, and nowhere else.
     fn place(self: &Arc<Self>, name: &[u8]) {
         let Some(cluster) = self.cluster.upgrade() else { return };
         let map = cluster.map();
@@ -160,7 +161,7 @@ impl Shards {
         }
     }
 
-    /// The map has changed.
+    /// The map has changed: moves the channels that belong elsewhere now.
     fn place_all(self: &Arc<Self>) {
         let Some(cluster) = self.cluster.upgrade() else { return };
         let map = cluster.map();
@@ -193,19 +194,19 @@ impl Shards {
         }
     }
 
-    /// Whether a channel is to be subscribed at this node.
+    /// Whether a channel should be subscribed on this node.
     pub(super) fn is_wanted(&self, name: &[u8], at: &Addr) -> bool {
         lock(&self.state).channels.get(name).is_some_and(|channel| channel.at.as_ref() == Some(at))
     }
 
-    /// All that are to be subscribed at this node.
+    /// All channels that should be subscribed on this node.
     pub(super) fn wanted_at(&self, at: &Addr) -> Vec<Vec<u8>> {
         let state = lock(&self.state);
         let here = state.channels.iter().filter(|(_, channel)| channel.at.as_ref() == Some(at));
         here.map(|(name, _)| name.clone()).collect()
     }
 
-    /// These are subscribed at this node now: whoever waits for them looks again.
+    /// These are subscribed on this node now: their waiters look again.
     pub(super) fn subscribed(&self, names: &[Vec<u8>], at: &Addr) {
         let mut slots = SlotSet::default();
         {
@@ -222,7 +223,7 @@ impl Shards {
         }
     }
 
-    /// These are not any more.
+    /// These are no longer subscribed on this node.
     pub(super) fn dropped(&self, names: impl IntoIterator<Item = Vec<u8>>, at: &Addr) {
         let state = lock(&self.state);
         for name in names {
@@ -253,14 +254,14 @@ impl Shards {
         (self.events)(event);
     }
 
-    /// Without a node there is no reading of its clock, and the message only makes its waiter look.
+    /// Without a node, its clock has no reading, and the message only makes its waiter look.
     fn clock_of(&self, addr: &Addr) -> Arc<ServerClock> {
         let node = self.cluster.upgrade().and_then(|cluster| cluster.known(addr));
         node.map(|node| Arc::clone(&node.clock)).unwrap_or_default()
     }
 }
 
-/// Takes the channels to where their slots are, for as long as the client lives.
+/// Moves the channels to where their slots are, as long as the client lives.
 async fn follow(shards: Weak<Shards>, mut changed: watch::Receiver<u64>) {
     while changed.changed().await.is_ok() {
         let Some(shards) = shards.upgrade() else { return };
