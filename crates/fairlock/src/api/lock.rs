@@ -172,7 +172,7 @@ impl Lock {
     /// # Cancel safety
     /// Same as [`lock`](Self::lock).
     pub async fn enqueue(&self) -> Result<Turn, Error> {
-        if self.kind != Kind::Fair {
+        if !self.kind.has_queue() {
             let message = "only a fair lock has a queue to stand in; use `fair_lock`, or `lock()`";
             return Err(self.about(Error::misuse(message)));
         }

@@ -5,7 +5,7 @@ use crate::base::error::Error;
 use crate::engine::context::Context;
 use crate::observe;
 use crate::state::hold::Hold;
-use fairlock_core::{Kind, OwnerId};
+use fairlock_core::OwnerId;
 use std::sync::Arc;
 
 /// Asks the store for the lock in the name of `owner`.
@@ -16,8 +16,9 @@ pub(super) async fn ask(
     caller: &mut Caller,
 ) -> Result<Option<Arc<Hold>>, Error> {
     observe::asked_as(&wanted.asked, &owner);
-    match wanted.kind {
-        Kind::Plain | Kind::Simple => plain::plain(context, wanted, owner, caller).await,
-        _ => fair::fair(context, wanted, owner, caller).await,
+    if wanted.kind.has_queue() {
+        fair::fair(context, wanted, owner, caller).await
+    } else {
+        plain::plain(context, wanted, owner, caller).await
     }
 }

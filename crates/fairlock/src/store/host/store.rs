@@ -328,7 +328,7 @@ impl Inner {
         effects: &mut Vec<Effect>,
     ) {
         match (op, &answer.body) {
-            (Op::Acquire(a), body) if a.kind != Kind::Fair => {
+            (Op::Acquire(a), body) if !a.kind.has_queue() => {
                 let taken = matches!(body, Body::Busy { .. } | Body::Taken { foreign: false, .. });
                 if taken && a.mode == Mode::Wait && lock(&self.listened).contains_key(name) {
                     let holder = file.known(name).and_then(holder);
@@ -496,7 +496,7 @@ impl Inner {
                 let op = Op::Inspect { kind, limit: 0 };
                 match file.apply(&name, &op, &self.rules, &world) {
                     Ok((Answer { body: Body::Inspected(seen), .. }, _)) => {
-                        let entry = LockEntry::seen(name.clone(), kind == Kind::Simple, &seen);
+                        let entry = LockEntry::seen(name.clone(), kind.is_string(), &seen);
                         page.entries.push(entry);
                         break;
                     }
@@ -521,7 +521,7 @@ struct Done {
 /// The client whose waiter is directly behind the one that leaves.
 fn behind_leaver(before: &Snapshot, op: &Op) -> Option<ClientId> {
     match op {
-        Op::Leave { kind: Kind::Fair, owner, .. } => behind_of(before, owner),
+        Op::Leave { kind, owner, .. } if kind.has_queue() => behind_of(before, owner),
         _ => None,
     }
 }

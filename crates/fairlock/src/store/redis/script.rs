@@ -1,7 +1,7 @@
 //! Turns operations into script calls.
 
 use super::keys::{Keys, Publishing};
-use fairlock_core::{Kind, LockName, Mode, Op, RequestId, Rules};
+use fairlock_core::{LockName, Mode, Op, RequestId, Rules};
 use redis::Cmd;
 use std::sync::LazyLock;
 
@@ -84,12 +84,12 @@ fn script(op: &Op) -> &'static Script {
         return simple_script(op);
     }
     match op {
-        Op::Acquire(a) if a.kind == Kind::Plain => &PLAIN_ACQUIRE,
-        Op::Acquire(_) => &ACQUIRE,
-        Op::Release { kind: Kind::Plain, .. } => &PLAIN_RELEASE,
-        Op::Release { .. } => &RELEASE,
-        Op::Leave { kind: Kind::Plain, .. } => &PLAIN_LEAVE,
-        Op::Leave { .. } => &LEAVE,
+        Op::Acquire(a) if a.kind.has_queue() => &ACQUIRE,
+        Op::Acquire(_) => &PLAIN_ACQUIRE,
+        Op::Release { kind, .. } if kind.has_queue() => &RELEASE,
+        Op::Release { .. } => &PLAIN_RELEASE,
+        Op::Leave { kind, .. } if kind.has_queue() => &LEAVE,
+        Op::Leave { .. } => &PLAIN_LEAVE,
         Op::Reenter { .. } => &REENTER,
         Op::Renew { .. } => &RENEW,
         Op::Beat { .. } => &BEAT,
