@@ -285,17 +285,18 @@ fn a_release_that_found_no_server_is_repeated_on_the_next_connection() {
         let config = config(&proxy.url()).store_timeout(ms(500));
         let client = Client::with_config(config).await.unwrap();
         let [fair, plain] = locks(&client, "hash");
-        for lock in [fair, plain, client.simple_lock("string")] {
-            let (name, kind) = (lock.name().clone(), lock.kind());
-            let name = String::from_utf8_lossy(name.as_bytes()).into_owned();
+        for (name, lock) in
+            [("hash", fair), ("hash", plain), ("string", client.simple_lock("string"))]
+        {
+            let kind = lock.kind();
             let guard = lock.lease(Duration::from_secs(3_600)).lock().await.unwrap();
             proxy.refuse(true);
             proxy.cut_all();
             let outcome = within("an outcome", 2 * SLACK, guard.release()).await.unwrap();
             assert_eq!(outcome, Release::Unknown, "{kind:?}");
-            assert_eq!(fixture.call(&["EXISTS", &name]).int(), 1, "{kind:?}");
+            assert_eq!(fixture.call(&["EXISTS", name]).int(), 1, "{kind:?}");
             proxy.refuse(false);
-            let exists = || fixture.call(&["EXISTS", &name]).int();
+            let exists = || fixture.call(&["EXISTS", name]).int();
             eventually("the lock is free", 2 * SLACK, || exists() == 0);
         }
     });
