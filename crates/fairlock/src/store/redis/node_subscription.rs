@@ -67,7 +67,7 @@ impl NodeSubscription {
         addr: Addr,
         shards: Weak<Shards>,
     ) -> Arc<Self> {
-        let ear = Arc::new(Self {
+        let subscription = Arc::new(Self {
             config: config.clone(),
             endpoint,
             addr,
@@ -81,9 +81,9 @@ impl NodeSubscription {
         });
         // Without a runtime, the client has ended.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(Arc::clone(&ear).run());
+            runtime.spawn(Arc::clone(&subscription).run());
         }
-        ear
+        subscription
     }
 
     /// Subscribes to the channel or leaves it, depending on whether it is wanted.
@@ -135,10 +135,10 @@ impl NodeSubscription {
             .set_connection_timeout(Some(patience))
             .set_response_timeout(Some(self.config.ping_timeout))
             .set_push_sender(move |push| {
-                if let Some(ear) = hear.upgrade()
-                    && ear.number.load(Ordering::Acquire) == number
+                if let Some(subscription) = hear.upgrade()
+                    && subscription.number.load(Ordering::Acquire) == number
                 {
-                    ear.hear(push);
+                    subscription.hear(push);
                 }
                 Ok::<(), std::convert::Infallible>(())
             });

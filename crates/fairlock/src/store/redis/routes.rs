@@ -47,10 +47,10 @@ pub(crate) struct Routes {
     /// The attempts to get the map and the way of publishing.
     attempt: Attempt,
     /// How messages are received; unknown until the masters were asked.
-    ears: OnceLock<Ears>,
+    subscriptions: OnceLock<Subscriptions>,
 }
 
-enum Ears {
+enum Subscriptions {
     /// Everything on one connection to any node: messages go to the whole Cluster.
     Whole(Arc<Inbox>),
     /// On the node of each slot.
@@ -71,7 +71,7 @@ impl Routes {
             record,
             events,
             attempt: Attempt::default(),
-            ears: OnceLock::new(),
+            subscriptions: OnceLock::new(),
         });
         tokio::spawn(Arc::clone(&routes).keep_map());
         tokio::spawn(Arc::clone(&routes).listen_somehow());
@@ -104,13 +104,13 @@ impl Routes {
             match mapper::is_sharded(&self.cluster).await {
                 Ok(true) => match mapper::try_to_listen(&self.cluster, self.client_id).await {
                     Ok(()) => {
-                        let _ = self.ears.set(self.shards());
+                        let _ = self.subscriptions.set(self.shards());
                         break self.attempt.succeeded();
                     }
                     Err(failure) => self.attempt.failed(failure),
                 },
                 Ok(false) => {
-                    let _ = self.ears.set(self.inbox());
+                    let _ = self.subscriptions.set(self.inbox());
                     break self.attempt.succeeded();
                 }
                 Err(failure) => self.attempt.failed(match unreached {
@@ -122,12 +122,12 @@ impl Routes {
         }
     }
 
-    fn shards(&self) -> Ears {
+    fn shards(&self) -> Subscriptions {
         let events = Arc::clone(&self.events);
-        Ears::Shards(Shards::start(&self.cluster, self.client_id, events))
+        Subscriptions::Shards(Shards::start(&self.cluster, self.client_id, events))
     }
 
-    fn inbox(&self) -> Ears {
+    fn inbox(&self) -> Subscriptions {
         let place = Arc::new(Place::Anywhere(Arc::downgrade(&self.cluster)));
         let (events, cluster) = (Arc::clone(&self.events), Arc::clone(&self.cluster));
         let hear: Events = Arc::new(move |event| {
@@ -143,7 +143,7 @@ impl Routes {
         });
         let inbox = Inbox::new(place, &self.cluster.config, self.client_id, hear);
         tokio::spawn(Arc::clone(&inbox).run());
-        Ears::Whole(inbox)
+        Subscriptions::Whole(inbox)
     }
 
     /// The result of the first attempt to find the nodes and connect to them, and of further ones
@@ -156,17 +156,17 @@ impl Routes {
             let _ = tokio::time::timeout(until.left(), self.cluster.ready(None)).await;
             self.cluster.any().ok_or(error)?;
         }
-        match self.ears.get() {
-            Some(Ears::Whole(inbox)) => inbox.contact(until).await,
+        match self.subscriptions.get() {
+            Some(Subscriptions::Whole(inbox)) => inbox.contact(until).await,
             _ => Ok(()),
         }
     }
 
     /// How messages are published, once that is known.
     fn publishing(&self) -> Result<Publishing, StoreError> {
-        match self.ears.get() {
-            Some(Ears::Whole(_)) => Ok(Publishing::Whole),
-            Some(Ears::Shards(_)) => Ok(Publishing::Sharded),
+        match self.subscriptions.get() {
+            Some(Subscriptions::Whole(_)) => Ok(Publishing::Whole),
+            Some(Subscriptions::Shards(_)) => Ok(Publishing::Sharded),
             None => Err(self.not_connected()),
         }
     }
@@ -281,24 +281,24 @@ impl Routes {
     }
 
     pub(crate) fn listen(&self, topic: Topic) -> Boxed<'_, Result<(), StoreError>> {
-        match self.ears.get() {
-            Some(Ears::Whole(inbox)) => inbox.listen(topic),
-            Some(Ears::Shards(shards)) => shards.listen(topic),
+        match self.subscriptions.get() {
+            Some(Subscriptions::Whole(inbox)) => inbox.listen(topic),
+            Some(Subscriptions::Shards(shards)) => shards.listen(topic),
             // A waiter that listens has had an answer, for which this had to be known.
             None => Box::pin(async { Ok(()) }),
         }
     }
 
     pub(crate) fn unlisten(&self, topic: Topic) {
-        match self.ears.get() {
-            Some(Ears::Whole(inbox)) => inbox.unlisten(topic),
-            Some(Ears::Shards(shards)) => shards.unlisten(&topic),
+        match self.subscriptions.get() {
+            Some(Subscriptions::Whole(inbox)) => inbox.unlisten(topic),
+            Some(Subscriptions::Shards(shards)) => shards.unlisten(&topic),
             None => {}
         }
     }
 
     pub(crate) fn has_per_lock_inbox(&self) -> bool {
-        matches!(self.ears.get(), Some(Ears::Shards(_)))
+        matches!(self.subscriptions.get(), Some(Subscriptions::Shards(_)))
     }
 
     pub(crate) async fn ready(&self, name: Option<&LockName>) {

@@ -37,7 +37,7 @@ pub(crate) struct Shards {
 #[derive(Default)]
 struct State {
     channels: HashMap<Vec<u8>, Channel>,
-    ears: BTreeMap<Addr, Arc<NodeSubscription>>,
+    nodes: BTreeMap<Addr, Arc<NodeSubscription>>,
     /// The channels without users, the one that was left first in front.
     idle: VecDeque<Vec<u8>>,
 }
@@ -118,14 +118,14 @@ impl Shards {
             }
         };
         let Some(gone) = gone else { return };
-        let ear = {
+        let node = {
             let mut state = lock(&self.state);
             let channel = state.channels.remove(&gone);
             let at = channel.and_then(|channel| channel.at);
-            at.and_then(|at| state.ears.get(&at).cloned())
+            at.and_then(|at| state.nodes.get(&at).cloned())
         };
-        if let Some(ear) = ear {
-            ear.look_at(gone);
+        if let Some(node) = node {
+            node.look_at(gone);
         }
     }
 
@@ -135,7 +135,7 @@ impl Shards {
         let map = cluster.map();
         let looks = {
             let mut state = lock(&self.state);
-            let State { channels, ears, .. } = &mut *state;
+            let State { channels, nodes, .. } = &mut *state;
             let Some(channel) = channels.get_mut(name) else { return };
             let at = map.owner(channel.slot).cloned();
             let before = std::mem::replace(&mut channel.at, at.clone());
@@ -143,9 +143,9 @@ impl Shards {
                 channel.subscribed.send_replace(false);
             }
             let former = before.filter(|before| Some(before) != at.as_ref());
-            let former = former.and_then(|former| ears.get(&former).cloned());
+            let former = former.and_then(|former| nodes.get(&former).cloned());
             let present = at.map(|at| {
-                Arc::clone(ears.entry(at.clone()).or_insert_with(|| {
+                Arc::clone(nodes.entry(at.clone()).or_insert_with(|| {
                     NodeSubscription::start(
                         &cluster.config,
                         cluster.endpoint(&at),
@@ -156,8 +156,8 @@ impl Shards {
             });
             [former, present]
         };
-        for ear in looks.into_iter().flatten() {
-            ear.look_at(name.to_vec());
+        for node in looks.into_iter().flatten() {
+            node.look_at(name.to_vec());
         }
     }
 
@@ -177,20 +177,20 @@ impl Shards {
         }
         let retired: Vec<Arc<NodeSubscription>> = {
             let mut state = lock(&self.state);
-            let State { channels, ears, .. } = &mut *state;
+            let State { channels, nodes, .. } = &mut *state;
             let mut retired = Vec::new();
-            ears.retain(|addr, ear| {
+            nodes.retain(|addr, node| {
                 let kept = cluster.known(addr).is_some()
                     || channels.values().any(|channel| channel.at.as_ref() == Some(addr));
                 if !kept {
-                    retired.push(Arc::clone(ear));
+                    retired.push(Arc::clone(node));
                 }
                 kept
             });
             retired
         };
-        for ear in retired {
-            ear.stop();
+        for node in retired {
+            node.stop();
         }
     }
 
