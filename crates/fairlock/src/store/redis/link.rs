@@ -22,7 +22,7 @@ use tokio::sync::{Notify, watch};
 pub(crate) struct Link {
     place: Arc<Place>,
     part: Part,
-    greeting: Handshake,
+    handshake: Handshake,
     connect_timeout: Duration,
     response_timeout: Duration,
     ping_interval: Duration,
@@ -72,7 +72,7 @@ impl Link {
         Arc::new(Self {
             place,
             part,
-            greeting: Handshake::new(config),
+            handshake: Handshake::new(config),
             connect_timeout: config.connect_timeout,
             response_timeout: config.response_timeout,
             ping_interval: config.ping_interval,
@@ -227,7 +227,7 @@ impl Link {
     /// record does not matter: locks work without it.
     async fn introduce(&self, conn: &mut Connection) -> Result<(), StoreError> {
         let record = self.record.as_deref();
-        let mut found = self.greeting.exchange(conn, record).await?;
+        let mut found = self.handshake.exchange(conn, record).await?;
         found.extend(self.place.warnings());
         (self.events)(Event::Checked(found));
         match record {
