@@ -34,7 +34,7 @@ const NEXT_AFTER: Duration = Duration::from_millis(300);
 
 /// How much longer to wait for answers once there is one: nodes that do not know of a failover may
 /// be faster than those that do.
-const STRAGGLERS: Duration = Duration::from_millis(50);
+const LATECOMERS: Duration = Duration::from_millis(50);
 
 /// Asks for the map, forever. `told` gets the result of each attempt.
 pub(super) async fn keep(cluster: Arc<Cluster>, told: impl Fn(Result<(), StoreError>)) {
@@ -88,7 +88,7 @@ async fn ask(cluster: &Arc<Cluster>, turn: usize) -> Result<SlotMap, StoreError>
                 asked.spawn(view_of(Arc::clone(cluster), addr));
             }
         }
-        let wait = if best.is_some() { STRAGGLERS } else { NEXT_AFTER.min(until.left()) };
+        let wait = if best.is_some() { LATECOMERS } else { NEXT_AFTER.min(until.left()) };
         match tokio::time::timeout(wait, asked.join_next()).await {
             Ok(Some(Ok(Ok(view)))) => {
                 if best.as_ref().is_none_or(|best| best.rank() < view.rank()) {

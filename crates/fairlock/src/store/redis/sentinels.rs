@@ -27,7 +27,7 @@ use tokio::task::JoinSet;
 
 /// After a majority has answered, the others get this long: a slow one may know of a later
 /// failover, and a dead one should not cost the whole timeout.
-const STRAGGLERS: Duration = Duration::from_millis(100);
+const LATECOMERS: Duration = Duration::from_millis(100);
 
 /// How often each Sentinel is asked while a connection to the master lasts. Announcements come at
 /// once; this finds what a Sentinel could not announce, and is a ping of its connection besides.
@@ -155,7 +155,7 @@ impl Sentinels {
         let mut latest: Option<Named> = None;
         loop {
             let next = match answers >= majority {
-                true => tokio::time::timeout(STRAGGLERS, asked.join_next()).await.unwrap_or(None),
+                true => tokio::time::timeout(LATECOMERS, asked.join_next()).await.unwrap_or(None),
                 false => asked.join_next().await,
             };
             match next {
@@ -231,7 +231,7 @@ impl Sentinels {
         loop {
             let next = if answers >= majority {
                 // Dropping the set ends what is under way.
-                tokio::time::timeout(STRAGGLERS, asked.join_next()).await.unwrap_or(None)
+                tokio::time::timeout(LATECOMERS, asked.join_next()).await.unwrap_or(None)
             } else {
                 asked.join_next().await
             };
