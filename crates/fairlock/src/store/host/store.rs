@@ -398,7 +398,7 @@ impl Inner {
                     observe::answered(name, &answer);
                     effects.extend(more);
                 }
-                // The deadlines then fires at once, and this is tried again.
+                // The timer then fires at once, and this is tried again.
                 Err(_) => return self.watches.set(&topic, Some(client)),
             }
             self.bury(world);

@@ -43,7 +43,7 @@ pub(crate) struct Inbox {
     doubted: Notify,
     /// The server is back.
     found: Notify,
-    topics: Mutex<BTreeMap<Vec<u8>, Request>>,
+    topics: Mutex<BTreeMap<Vec<u8>, Subscription>>,
     current: watch::Sender<Option<Line>>,
     attempt: Attempt,
 }
@@ -65,7 +65,7 @@ enum End {
     Silent,
 }
 
-struct Request {
+struct Subscription {
     topic: Topic,
     users: usize,
 }
@@ -325,9 +325,10 @@ impl Inbox {
         let channel = keys::topic(&topic);
         let first = {
             let mut topics = lock(&self.topics);
-            let wanted = topics.entry(channel.clone()).or_insert(Request { topic, users: 0 });
-            wanted.users += 1;
-            wanted.users == 1
+            let subscription =
+                topics.entry(channel.clone()).or_insert(Subscription { topic, users: 0 });
+            subscription.users += 1;
+            subscription.users == 1
         };
         Box::pin(async move {
             if !first {
@@ -352,9 +353,9 @@ impl Inbox {
         let channel = keys::topic(&topic);
         {
             let mut topics = lock(&self.topics);
-            let Some(wanted) = topics.get_mut(&channel) else { return };
-            wanted.users -= 1;
-            if wanted.users > 0 {
+            let Some(subscription) = topics.get_mut(&channel) else { return };
+            subscription.users -= 1;
+            if subscription.users > 0 {
                 return;
             }
             topics.remove(&channel);
