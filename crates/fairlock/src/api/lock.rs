@@ -13,7 +13,7 @@ use crate::engine::send::{self, Copies};
 use crate::observe;
 use crate::settings::config::MIN_LEASE;
 use crate::state::in_flight::Ticket;
-use crate::state::signals::Link;
+use crate::state::signals::TurnReporter;
 use fairlock_core::{Body, Kind, LockName, MAX_LEASE_MS, Op};
 use std::convert::identity;
 use std::future::Future;
@@ -178,8 +178,8 @@ impl Lock {
         }
         // As in `acquire`.
         coop::consume_budget().await;
-        let (link, signals) = Link::new();
-        match self.request(None, false, Some(link))? {
+        let (reporter, signals) = TurnReporter::new();
+        match self.request(None, false, Some(reporter))? {
             Begun::Granted(guard) => Ok(Turn::granted(self.session.clone(), guard)),
             Begun::Sent(requested) => {
                 Turn::enter(self.session.clone(), self.name()?.clone(), requested, signals).await
@@ -299,7 +299,7 @@ impl Lock {
         &self,
         until: Option<Moment>,
         try_once: bool,
-        link: Option<Arc<Link>>,
+        reporter: Option<Arc<TurnReporter>>,
     ) -> Result<Begun, Error> {
         let context = self.session.context();
         let name = self.name()?.clone();
@@ -312,7 +312,7 @@ impl Lock {
             max_hold: self.max_hold,
             until,
             try_once,
-            link,
+            reporter,
             seat: None,
         };
         self.check_times()?;

@@ -11,7 +11,7 @@ use crate::settings::server_checks::{Check, Reaction, Warning};
 use crate::state::hold::{Change, Hold};
 use crate::state::in_flight::{self, Ticket};
 use crate::state::outcome::Release;
-use crate::state::signals::{Link, unconfirmed};
+use crate::state::signals::{TurnReporter, unconfirmed};
 use crate::state::standing::GuardState;
 use fairlock_core::{Body, Kind, LockName, Op, OwnerId, RequestId};
 use std::sync::Arc;
@@ -63,19 +63,19 @@ pub(crate) fn release_now(context: &Context, hold: &Hold, change: Change) -> Opt
     Some(told(hold, outcome))
 }
 
-/// Releases in the background, from any thread, inside a runtime or not; `link` is told of a
+/// Releases in the background, from any thread, inside a runtime or not; `reporter` is told of a
 /// failure.
 pub(crate) fn release_later(
     context: &Arc<Context>,
     hold: Arc<Hold>,
     change: Change,
-    link: Option<Arc<Link>>,
+    reporter: Option<Arc<TurnReporter>>,
 ) {
     let (ticket, owned) = (Ticket::new(&context.in_flight), Arc::clone(context));
     context.runtime.spawn(async move {
         let outcome = release(&owned, &hold, change).await;
-        if let (Release::Unknown, Some(link)) = (outcome, link) {
-            link.failed(unconfirmed());
+        if let (Release::Unknown, Some(reporter)) = (outcome, reporter) {
+            reporter.failed(unconfirmed());
         }
         drop(ticket);
     });
@@ -263,7 +263,7 @@ pub(crate) struct Abandoned {
     /// The owner is explicit: it may hold the lock through another request.
     pub(crate) shared_owner: bool,
     /// Notifies the turn that waits for the end of this, if one does.
-    pub(crate) link: Option<Arc<Link>>,
+    pub(crate) reporter: Option<Arc<TurnReporter>>,
 }
 
 impl Abandoned {
@@ -275,7 +275,7 @@ impl Abandoned {
             request,
             doubt: true,
             shared_owner: hold.seat.is_some(),
-            link: None,
+            reporter: None,
         }
     }
 
@@ -309,11 +309,11 @@ async fn take_back(context: &Arc<Context>, gone: Abandoned) {
     let until = Moment::now().plus(2 * longest);
     let mut copies = Copies::default();
     let result = send::until_answered(context, &gone.name, &op, until, &mut copies).await;
-    match (result, gone.link) {
+    match (result, gone.reporter) {
         // It names the request, so an owner that is back with another request keeps that one.
         (Ok(_), _) => context.gave_back(&gone.name, &op),
         // If the server cannot be told in time, the TTL ends it.
-        (Err(error), Some(link)) => link.failed(error),
+        (Err(error), Some(reporter)) => reporter.failed(error),
         _ => {}
     }
 }

@@ -200,7 +200,7 @@ pub(super) fn give_up(
         request,
         doubt,
         shared_owner: wanted.seat.is_some(),
-        link: wanted.link.clone(),
+        reporter: wanted.reporter.clone(),
     };
     for request in doubtful {
         release::abandon(context, gone(*request, true));

@@ -163,8 +163,8 @@ async fn wait_fair(
             if let Some(queue) = context.waiters.queued(entry, order) {
                 heartbeat::begin(context, queue);
             }
-            if let Some(link) = &wanted.link {
-                link.queued(&entry.owner);
+            if let Some(reporter) = &wanted.reporter {
+                reporter.queued(&entry.owner);
             }
             // The first heartbeat is early if the server expects a change before the regular one,
             // or if it must find out on which channel Java will wake this waiter.

@@ -38,7 +38,7 @@ pub(crate) async fn run(
     waiting.ended(&wanted.told(), &result, caller.is_closed());
     let mut result = result.map_err(|error| error.on(&wanted.name));
     if let Ok(Some(delivery)) = &mut result {
-        delivery.link = wanted.link.clone();
+        delivery.reporter = wanted.reporter.clone();
     }
     // If the caller has gone, the lock is released when the result is dropped.
     let _ = caller.send(result);
