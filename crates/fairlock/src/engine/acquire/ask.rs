@@ -1,6 +1,6 @@
 //! Asks for a lock of any kind.
 
-use super::{Caller, Request, fair, plain};
+use super::{DeliverySender, Request, fair, plain};
 use crate::base::error::Error;
 use crate::engine::context::Context;
 use crate::observe;
@@ -13,7 +13,7 @@ pub(super) async fn ask(
     context: &Arc<Context>,
     wanted: &Request,
     owner: OwnerId,
-    caller: &mut Caller,
+    caller: &mut DeliverySender,
 ) -> Result<Option<Arc<Hold>>, Error> {
     observe::asked_as(&wanted.asked, &owner);
     if wanted.kind.has_queue() {

@@ -8,7 +8,7 @@ use crate::state::signals::TurnReporter;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
-pub(crate) type Caller = oneshot::Sender<Result<Option<Delivery>, Error>>;
+pub(crate) type DeliverySender = oneshot::Sender<Result<Option<Delivery>, Error>>;
 
 /// Receives the driver's result. Dropping it gives the request up.
 pub(crate) type Requested = oneshot::Receiver<Result<Option<Delivery>, Error>>;

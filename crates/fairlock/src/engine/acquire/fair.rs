@@ -2,7 +2,7 @@
 
 use super::answers::{answered_to_owner, confirm, give_up, unanswered, unexpected};
 use super::stop::{ANSWER_GRACE, stop};
-use super::{Caller, Request};
+use super::{DeliverySender, Request};
 use crate::base::error::{Error, ErrorKind};
 use crate::engine::context::Context;
 use crate::engine::heartbeat;
@@ -23,7 +23,7 @@ pub(super) async fn fair(
     context: &Arc<Context>,
     wanted: &Request,
     owner: OwnerId,
-    caller: &mut Caller,
+    caller: &mut DeliverySender,
 ) -> Result<Option<Arc<Hold>>, Error> {
     let mut order = None;
     let mut over = 0;
@@ -118,7 +118,7 @@ async fn wait_fair(
     op: Acquire,
     entry: &Arc<Entry>,
     outcome: &mut oneshot::Receiver<Outcome>,
-    caller: &mut Caller,
+    caller: &mut DeliverySender,
 ) -> Result<Option<Outcome>, Error> {
     let (request, returning) = (op.request, op.order.is_some());
     let until = wanted.until.filter(|_| !wanted.try_once);

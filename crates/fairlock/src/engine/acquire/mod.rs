@@ -13,7 +13,7 @@ mod request;
 mod stop;
 
 pub(crate) use at_once::at_once;
-pub(crate) use delivery::{Caller, Delivery, Requested};
+pub(crate) use delivery::{Delivery, DeliverySender, Requested};
 pub(crate) use request::Request;
 
 use crate::base::error::Error;
@@ -28,7 +28,7 @@ pub(crate) async fn run(
     ticket: Ticket,
     context: Arc<Context>,
     wanted: Request,
-    mut caller: Caller,
+    mut caller: DeliverySender,
 ) {
     let waiting = observe::waiting(&wanted.asked, wanted.kind);
     let mut result = waiting.within(drive(&context, &wanted, &mut caller)).await;
@@ -48,7 +48,7 @@ pub(crate) async fn run(
 async fn drive(
     context: &Arc<Context>,
     wanted: &Request,
-    caller: &mut Caller,
+    caller: &mut DeliverySender,
 ) -> Result<Option<Delivery>, Error> {
     if let Some(seat) = &wanted.seat {
         // Boxed, like other rare paths: the task of every request is copied twice, and has room for
