@@ -12,7 +12,7 @@ use crate::engine::acquire::{self, Request};
 use crate::engine::send::{self, Copies};
 use crate::observe;
 use crate::settings::config::MIN_LEASE;
-use crate::state::in_flight::Ticket;
+use crate::state::in_flight::InFlightCleanup;
 use crate::state::signals::TurnReporter;
 use fairlock_core::{Body, Kind, LockName, MAX_LEASE_MS, Op};
 use std::convert::identity;
@@ -325,8 +325,8 @@ impl Lock {
         }
         let (caller, requested) = oneshot::channel();
         let runtime = context.background().map_err(|error| self.about(error))?;
-        let ticket = Ticket::new(&context.in_flight);
-        runtime.spawn(acquire::run(ticket, Arc::clone(context), wanted, caller));
+        let in_flight = InFlightCleanup::new(&context.in_flight);
+        runtime.spawn(acquire::run(in_flight, Arc::clone(context), wanted, caller));
         Ok(Begun::Sent(requested))
     }
 

@@ -9,7 +9,7 @@ use crate::engine::send::{self, Copies};
 use crate::observe;
 use crate::settings::server_checks::{Check, Reaction, Warning};
 use crate::state::hold::{Change, Hold};
-use crate::state::in_flight::{self, Ticket};
+use crate::state::in_flight::{self, InFlightCleanup};
 use crate::state::outcome::Release;
 use crate::state::signals::{TurnReporter, unconfirmed};
 use crate::state::standing::GuardState;
@@ -71,13 +71,13 @@ pub(crate) fn release_later(
     change: Change,
     reporter: Option<Arc<TurnReporter>>,
 ) {
-    let (ticket, owned) = (Ticket::new(&context.in_flight), Arc::clone(context));
+    let (in_flight, owned) = (InFlightCleanup::new(&context.in_flight), Arc::clone(context));
     context.runtime.spawn(async move {
         let outcome = release(&owned, &hold, change).await;
         if let (Release::Unknown, Some(reporter)) = (outcome, reporter) {
             reporter.failed(unconfirmed());
         }
-        drop(ticket);
+        drop(in_flight);
     });
     in_flight::wait_at_end(&context.in_flight);
 }
@@ -155,7 +155,7 @@ async fn replicas_know(context: &Arc<Context>, hold: &Hold, op: &Op) -> bool {
 
 /// Gives back, in the background, a hold that no caller has seen, with all requests that led to it.
 pub(crate) fn give_back(context: &Arc<Context>, hold: &Arc<Hold>) -> JoinHandle<()> {
-    let (ticket, hold) = (Ticket::new(&context.in_flight), Arc::clone(hold));
+    let (in_flight, hold) = (InFlightCleanup::new(&context.in_flight), Arc::clone(hold));
     let owned = Arc::clone(context);
     context.runtime.spawn(async move {
         let context = &owned;
@@ -170,7 +170,7 @@ pub(crate) fn give_back(context: &Arc<Context>, hold: &Arc<Hold>) -> JoinHandle<
             abandon(context, Abandoned::of(&hold, hold.request));
         }
         abandon_doubtful(context, &hold);
-        drop(ticket);
+        drop(in_flight);
     })
 }
 
@@ -294,10 +294,10 @@ impl Abandoned {
 /// Takes a request back in the background, repeating that until it is answered. Dropping the result
 /// does not stop it.
 pub(crate) fn abandon(context: &Arc<Context>, gone: Abandoned) -> JoinHandle<()> {
-    let (ticket, owned) = (Ticket::new(&context.in_flight), Arc::clone(context));
+    let (in_flight, owned) = (InFlightCleanup::new(&context.in_flight), Arc::clone(context));
     context.runtime.spawn(async move {
         take_back(&owned, gone).await;
-        drop(ticket);
+        drop(in_flight);
     })
 }
 

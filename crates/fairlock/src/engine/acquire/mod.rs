@@ -19,13 +19,13 @@ pub(crate) use request::Request;
 use crate::base::error::Error;
 use crate::engine::context::Context;
 use crate::observe;
-use crate::state::in_flight::Ticket;
+use crate::state::in_flight::InFlightCleanup;
 use std::sync::Arc;
 
 /// Acquires the lock for `caller`, or finds that it cannot be had. Leaves nothing behind if the
 /// caller goes away.
 pub(crate) async fn run(
-    ticket: Ticket,
+    in_flight: InFlightCleanup,
     context: Arc<Context>,
     wanted: Request,
     mut caller: DeliverySender,
@@ -42,7 +42,7 @@ pub(crate) async fn run(
     }
     // If the caller has gone, the lock is released when the result is dropped.
     let _ = caller.send(result);
-    drop(ticket);
+    drop(in_flight);
 }
 
 async fn drive(
