@@ -90,7 +90,7 @@ impl Request {
             Hold::new(self.name.clone(), self.kind, owner, grant, lease, until, doubtful);
         hold.seat = self.seat.clone();
         // A fork copies a store that is inside the process.
-        if !context.is_embedded {
+        if !context.is_in_process {
             hold.stay_at(context.origin);
         }
         hold
