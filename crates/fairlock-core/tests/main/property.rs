@@ -620,3 +620,24 @@ fn random_sequences_keep_every_promise() {
         Err(other) => panic!("FAIRLOCK_SEED={seed}: {other}"),
     }
 }
+
+/// A member lost beside a duplicate of another: list and scores have equal lengths, so nothing looks torn. The one that
+/// was lost is told that it waits until the duplicate is found dead, and returns a heartbeat later.
+#[test]
+fn a_member_that_is_lost_beside_a_duplicate_returns() {
+    let acquire = |who| {
+        let (kind, mode) = (Kind::Fair, Mode::Wait);
+        (Act::Acquire { who, kind, mode, lease: 30_000, again: false, sure: false }, false)
+    };
+    let acts = vec![
+        acquire((3, 2)),
+        acquire((1, 1)),
+        (Act::Lose(Key::OneMember), false),
+        acquire((2, 1)),
+        (Act::Lose(Key::Duplicate), false),
+    ];
+    for leap in [false, true] {
+        let case = Case { world: World::Faults, acts: acts.clone(), leap };
+        play(&case).unwrap_or_else(|what| panic!("leap {leap}: {what}"));
+    }
+}

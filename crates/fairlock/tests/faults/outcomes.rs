@@ -5,6 +5,7 @@ use super::fixture::{Fixture, HB, LEASE, SLACK, client, config, eventually, ms, 
 use fairlock::{Check, Client, Error, ErrorKind, Lock, Reaction, Release};
 use fairlock_testkit::proxy::Proxy;
 use std::io::{Read, Write};
+use std::time::Duration;
 
 /// All of them; a kind that is added has to be provoked below.
 const KINDS: [ErrorKind; 9] = [
