@@ -40,31 +40,38 @@ fn d24_a_job_runs_once_in_its_time() {
     let Some(stores) = Stores::start() else { return };
     for url in &stores.urls {
         for kind in ["fair", "plain", "simple"] {
-            let name = format!("job {kind}");
-            let run = |time| {
-                let options = ["--kind", kind, "--once-per", time];
-                finish(run_script(url, &options, &name, "echo ran"))
-            };
-            let began = Instant::now();
-            let outcome = run("3s");
-            outcome.expect(0, "");
-            assert_eq!(outcome.stdout, "ran\n");
-            for _ in 0..2 {
-                // As three crons are apart; time is what this is about.
-                std::thread::sleep(Duration::from_millis(300));
-                let again = run("3s");
-                assert!(
-                    began.elapsed() < Duration::from_secs(3),
-                    "a machine too slow for this test"
-                );
-                again.expect(75, "");
-                assert_eq!(again.stdout, "", "{kind} {url}");
-            }
-            eventually("its time is over", || run("2s").stdout == "ran\n");
-            let elapsed = began.elapsed();
-            assert!(elapsed >= Duration::from_millis(2_990), "too early: {elapsed:?}");
+            // Again with another name where the machine was too slow.
+            let in_time =
+                (1..=5).any(|attempt| runs_once(url, kind, &format!("job {kind} {attempt}")));
+            assert!(in_time, "five times too slow: {kind} {url}");
         }
     }
+}
+
+/// Returns whether the machine was fast enough to tell.
+fn runs_once(url: &str, kind: &str, name: &str) -> bool {
+    let run = |time| {
+        let options = ["--kind", kind, "--once-per", time];
+        finish(run_script(url, &options, name, "echo ran"))
+    };
+    let began = Instant::now();
+    let outcome = run("3s");
+    outcome.expect(0, "");
+    assert_eq!(outcome.stdout, "ran\n");
+    for _ in 0..2 {
+        // As three crons are apart; time is what this is about.
+        std::thread::sleep(Duration::from_millis(300));
+        let again = run("3s");
+        if began.elapsed() >= Duration::from_secs(3) {
+            return false;
+        }
+        again.expect(75, "");
+        assert_eq!(again.stdout, "", "{kind} {url}");
+    }
+    eventually("its time is over", || run("2s").stdout == "ran\n");
+    let elapsed = began.elapsed();
+    assert!(elapsed >= Duration::from_millis(2_990), "too early: {elapsed:?}");
+    true
 }
 
 /// While it runs, afterwards, and when its time is over.
@@ -221,9 +228,9 @@ fn d24_the_configuration_can_say_it() {
     finish(fairlock(["unlock", "--force", "--url", &url, "x"])).expect(0, "");
     // As often as one likes, and a hold without a command as ever.
     for _ in 0..2 {
-        finish(run(&["--once-per", "0", "--wait", "5s"], &["--", "true"])).expect(0, "");
+        finish(run(&["--once-per", "0", "--wait", "60s"], &["--", "true"])).expect(0, "");
     }
-    let mut hold = Running::start(run(&["--wait", "5s"], &[]));
+    let mut hold = Running::start(run(&["--wait", "60s"], &[]));
     hold.line();
     let ttl = status(&url, "x").0["ttl_ms"].as_u64().unwrap();
     assert!(ttl <= 20_000, "{ttl}");

@@ -1,13 +1,15 @@
 //! Random sequences: several clients and owners, fair and plain, every operation sometimes sent
-//! twice, time that creeps, leaps and goes back, Java with wrong clocks, keys that get lost. A
+//! twice, time that creeps, leaps and goes back, Java with wrong clocks, keys that get lost. An
 //! [`Oracle`] kept from replies alone says what is right; at the end faults stop and every waiter
 //! that lives must be served.
 //!
-//! The seed is printed; `FAIRLOCK_SEED=n` repeats a run, `FAIRLOCK_CASES=n` makes it longer.
+//! `FAIRLOCK_CASES=n` plays n others, and prints the seed; `FAIRLOCK_SEED=n` repeats them.
 
 use crate::java::{self, Clocks};
 use crate::oracle::Oracle;
-use crate::support::{Ears, SHRINK_MS_MAX, client, java as java_owner, ours, request};
+use crate::support::{
+    Ears, SHRINK_MS_MAX, client, java as java_owner, ours, request, seed_and_cases,
+};
 use fairlock_core::{
     Acquire, Body, Grant, Kind, LockState, Mode, Op, OwnerId, Payload, Rules, Snapshot, Token,
 };
@@ -590,10 +592,7 @@ fn play(case: &Case) -> Checked {
 
 #[test]
 fn random_sequences_keep_every_promise() {
-    let number = |name: &str| std::env::var(name).ok().and_then(|n| n.parse::<u64>().ok());
-    let clock = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
-    let seed = number("FAIRLOCK_SEED").unwrap_or(clock.as_nanos() as u64);
-    let cases_wanted = number("FAIRLOCK_CASES").map_or(CASES, |n| n as u32);
+    let (seed, cases_wanted) = seed_and_cases(CASES);
     println!("FAIRLOCK_SEED={seed}, {cases_wanted} cases of {ACTS} operations");
     let config = Config {
         cases: cases_wanted,

@@ -5,7 +5,7 @@
 //! The seed is printed; `FAIRLOCK_SEED=n` repeats a run, `FAIRLOCK_CASES=n` makes it longer.
 
 use crate::lab::wanted;
-use crate::support::{Ears, SHRINK_MS_MAX, client, ours, request};
+use crate::support::{Ears, SHRINK_MS_MAX, client, ours, request, seed_and_cases};
 use fairlock_core::{
     Acquire, Body, Channel, Kind, LockState, MENDED_HOLD_MS, Mode, Op, OwnerId, RequestId, Rules,
     SimpleValue, Token,
@@ -394,10 +394,7 @@ fn play(case: &[(Act, bool)]) -> Checked {
 
 #[test]
 fn random_sequences_keep_the_string_to_its_owner() {
-    let number = |name: &str| std::env::var(name).ok().and_then(|n| n.parse::<u64>().ok());
-    let clock = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
-    let seed = number("FAIRLOCK_SEED").unwrap_or(clock.as_nanos() as u64);
-    let cases = number("FAIRLOCK_CASES").map_or(CASES, |n| n as u32);
+    let (seed, cases) = seed_and_cases(CASES);
     println!("FAIRLOCK_SEED={seed}, {cases} cases of up to {ACTS_MAX} acts");
     let config = Config {
         cases,

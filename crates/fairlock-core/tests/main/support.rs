@@ -2,6 +2,8 @@
 
 use fairlock_core::{ClientId, OwnerId, RequestId, World};
 use std::collections::BTreeSet;
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher as _;
 
 /// How long a random run looks for a shorter one that fails as well.
 pub(crate) const SHRINK_MS_MAX: u32 = 20_000;
@@ -44,4 +46,14 @@ impl World for Ears {
     fn gone(&self, client: ClientId) -> bool {
         self.gone.contains(&client)
     }
+}
+
+/// The seed and the number of random sequences. A plain run plays the same ones each time, so that it says something of
+/// the code alone; `FAIRLOCK_CASES=n` plays others, and `FAIRLOCK_SEED=n`, which a failure prints, repeats them.
+pub(crate) fn seed_and_cases(cases: u32) -> (u64, u32) {
+    let number = |name: &str| std::env::var(name).ok().and_then(|n| n.parse::<u64>().ok());
+    let others = number("FAIRLOCK_CASES");
+    let any = || RandomState::new().hash_one(0) >> 16;
+    let seed = number("FAIRLOCK_SEED").unwrap_or_else(|| others.map_or(1, |_| any()));
+    (seed, others.map_or(cases, |n| n as u32))
 }
