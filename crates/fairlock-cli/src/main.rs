@@ -16,7 +16,8 @@
 mod args;
 mod base;
 mod commands;
-#[cfg(all(test, feature = "_testkit"))]
+#[cfg(feature = "_testkit")]
+#[cfg(test)]
 #[path = "../tests/inside/fuzz.rs"]
 mod fuzz;
 mod help;

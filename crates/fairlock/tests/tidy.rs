@@ -19,7 +19,7 @@ impl Source {
         let comment = if self.path.ends_with(".lua") { "--" } else { "//" };
         let tests = |line: &&str| {
             let line = line.trim();
-            line == "#[cfg(test)]" || line.starts_with("#[cfg(all(test, ")
+            line == "#[cfg(test)]"
         };
         // What is declared for tests in the middle of a file has its body elsewhere, or is a function.
         let is_module = |line: &&str| line.contains("mod ") && line.ends_with('{');

@@ -144,7 +144,8 @@ fn advice(made_by_root: &Path, account: &Account) -> String {
     )
 }
 
-#[cfg(all(test, feature = "_testkit"))]
+#[cfg(feature = "_testkit")]
+#[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 

@@ -2,7 +2,7 @@
 //! and foreign clients that write, delete and persist the string as they like. An oracle kept from
 //! replies, and from what the foreigners did, says what is right.
 //!
-//! The seed is printed; `FAIRLOCK_SEED=n` repeats a run, `FAIRLOCK_CASES=n` makes it longer.
+//! `FAIRLOCK_CASES=n` plays n others, and prints the seed; `FAIRLOCK_SEED=n` repeats them.
 
 use crate::lab::wanted;
 use crate::support::{Ears, SHRINK_MS_MAX, client, ours, request, seed_and_cases};

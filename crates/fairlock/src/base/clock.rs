@@ -27,7 +27,8 @@ impl Moment {
     fn real_now() -> Self {
         let t = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
         let since_boot = (t.tv_sec as u64).saturating_mul(1_000_000_000) + t.tv_nsec as u64;
-        #[cfg(all(test, feature = "_testkit"))]
+        #[cfg(feature = "_testkit")]
+        #[cfg(test)]
         let since_boot =
             since_boot + suspended_tests::SLEPT_NS.load(std::sync::atomic::Ordering::Relaxed);
         Self(since_boot)
@@ -78,7 +79,8 @@ impl Moment {
 
 /// This machine's wall clock, in milliseconds since 1970.
 fn wall_ms() -> u64 {
-    #[cfg(all(test, feature = "_testkit"))]
+    #[cfg(feature = "_testkit")]
+    #[cfg(test)]
     if let Some(wall_ms) = virtual_time::wall_ms() {
         return wall_ms;
     }
@@ -87,7 +89,8 @@ fn wall_ms() -> u64 {
 
 #[cfg(feature = "test-util")]
 pub(crate) use virtual_time::follow as follow_tokio;
-#[cfg(all(test, feature = "_testkit"))]
+#[cfg(feature = "_testkit")]
+#[cfg(test)]
 pub(crate) use virtual_time::start_at;
 
 /// Tokio's time, which tests can pause. Only the runtimes of sandboxes use it; clients elsewhere in
@@ -110,7 +113,8 @@ mod virtual_time {
         tokio: Instant,
         ours: Moment,
         /// What the wall clock showed at that moment, if it is not the real one.
-        #[cfg(all(test, feature = "_testkit"))]
+        #[cfg(feature = "_testkit")]
+        #[cfg(test)]
         wall_ms: Option<u64>,
     }
 
@@ -122,7 +126,8 @@ mod virtual_time {
                 runtime,
                 tokio,
                 ours: Moment::real_now(),
-                #[cfg(all(test, feature = "_testkit"))]
+                #[cfg(feature = "_testkit")]
+                #[cfg(test)]
                 wall_ms: None,
             }));
         }
@@ -130,14 +135,16 @@ mod virtual_time {
 
     /// As [`follow`], but starts an hour after boot and also puts the wall clock on tokio's time:
     /// neither real clock is used any more.
-    #[cfg(all(test, feature = "_testkit"))]
+    #[cfg(feature = "_testkit")]
+    #[cfg(test)]
     pub(crate) fn start_at(wall_ms: u64) {
         let (runtime, tokio) = (Handle::current().id(), Instant::now());
         let (ours, wall_ms) = (Moment(0).plus_ms(3_600_000), Some(wall_ms));
         FOLLOWED.set(Some(Followed { runtime, tokio, ours, wall_ms }));
     }
 
-    #[cfg(all(test, feature = "_testkit"))]
+    #[cfg(feature = "_testkit")]
+    #[cfg(test)]
     pub(super) fn wall_ms() -> Option<u64> {
         let now = now()?;
         let followed = FOLLOWED.get()?;
@@ -216,7 +223,8 @@ impl ServerClock {
     }
 }
 
-#[cfg(all(test, feature = "_testkit"))]
+#[cfg(feature = "_testkit")]
+#[cfg(test)]
 #[path = "../../tests/inside/base/clock/suspended_tests.rs"]
 mod suspended_tests;
 

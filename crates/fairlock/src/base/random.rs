@@ -29,7 +29,8 @@ pub(crate) fn random_u32() -> Result<u32, Error> {
 /// The only source of chance. Everything else is deterministic: `select!` is biased, and nothing is
 /// iterated in hash order. So a simulated run can be repeated.
 fn fill(bytes: &mut [u8]) -> Result<(), Error> {
-    #[cfg(all(test, feature = "_testkit"))]
+    #[cfg(feature = "_testkit")]
+    #[cfg(test)]
     if seeded::fill(bytes) {
         return Ok(());
     }
@@ -81,7 +82,8 @@ impl Requests {
     }
 }
 
-#[cfg(all(test, feature = "_testkit"))]
+#[cfg(feature = "_testkit")]
+#[cfg(test)]
 #[path = "../../tests/inside/base/random/seeded.rs"]
 pub(crate) mod seeded;
 

@@ -171,7 +171,8 @@ impl Context {
     }
 
     /// What is left of locks although nobody has or wants one.
-    #[cfg(all(test, feature = "_testkit"))]
+    #[cfg(feature = "_testkit")]
+    #[cfg(test)]
     pub(crate) fn leftovers(&self) -> Vec<String> {
         let ((waiters, queues), holds) = (self.waiters.waiting(), self.watchdog.holds());
         let counts = [

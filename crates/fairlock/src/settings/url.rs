@@ -390,7 +390,8 @@ fn decode(text: &str, what: &str) -> Result<String, Error> {
     String::from_utf8(bytes).map_err(|_| bad())
 }
 
-#[cfg(all(test, feature = "_testkit"))]
+#[cfg(feature = "_testkit")]
+#[cfg(test)]
 #[path = "../../tests/inside/settings/url/fuzz.rs"]
 mod fuzz;
 

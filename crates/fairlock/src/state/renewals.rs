@@ -10,7 +10,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::Notify;
 
-#[cfg(all(test, feature = "_testkit"))]
+#[cfg(feature = "_testkit")]
+#[cfg(test)]
 #[path = "../../tests/inside/state/renewals/sleeping_tests.rs"]
 mod sleeping_tests;
 
@@ -187,7 +188,8 @@ impl Watchdog {
     }
 
     /// The number of holds that are watched.
-    #[cfg(all(test, feature = "_testkit"))]
+    #[cfg(feature = "_testkit")]
+    #[cfg(test)]
     pub(crate) fn holds(&self) -> usize {
         lock(&self.state).holds.len()
     }

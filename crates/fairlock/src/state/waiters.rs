@@ -383,7 +383,8 @@ impl Waiters {
     }
 
     /// The number of waiters, and of locks with a queue for them.
-    #[cfg(all(test, feature = "_testkit"))]
+    #[cfg(feature = "_testkit")]
+    #[cfg(test)]
     pub(crate) fn waiting(&self) -> (usize, usize) {
         let state = lock(&self.state);
         let waits = |(request, entry): &(&RequestId, &Arc<Entry>)| entry.request() == **request;

@@ -101,6 +101,7 @@ fn give_back_on_panic() {
     }));
 }
 
-#[cfg(all(test, feature = "_testkit"))]
+#[cfg(feature = "_testkit")]
+#[cfg(test)]
 #[path = "../../../tests/inside/commands/top/screen/tests.rs"]
 mod tests;

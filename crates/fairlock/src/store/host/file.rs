@@ -88,7 +88,8 @@ pub(crate) struct HostFile {
     /// The disk was full when this transaction was written.
     full: Cell<bool>,
     /// Host time, if a test has stopped it.
-    #[cfg(all(test, feature = "_testkit"))]
+    #[cfg(feature = "_testkit")]
+    #[cfg(test)]
     pub(crate) stopped_us: Option<u64>,
 }
 
@@ -159,7 +160,8 @@ impl HostFile {
             busy,
             cache: HashMap::new(),
             full: Cell::new(false),
-            #[cfg(all(test, feature = "_testkit"))]
+            #[cfg(feature = "_testkit")]
+            #[cfg(test)]
             stopped_us: None,
         }
     }
@@ -168,7 +170,8 @@ impl HostFile {
     /// host, changes of the wall clock do not affect it, and it never goes back, not even across
     /// reboots.
     pub(crate) fn now_us(&self) -> u64 {
-        #[cfg(all(test, feature = "_testkit"))]
+        #[cfg(feature = "_testkit")]
+        #[cfg(test)]
         if let Some(stopped) = self.stopped_us {
             return stopped;
         }
@@ -481,14 +484,16 @@ impl HostFile {
     }
 
     /// The state in the row, without the cache.
-    #[cfg(all(test, feature = "_testkit"))]
+    #[cfg(feature = "_testkit")]
+    #[cfg(test)]
     pub(crate) fn state_of(&mut self, name: &LockName) -> Result<LockState, StoreError> {
         self.cache.remove(name);
         self.peek(name).map(|lock| lock.state)
     }
 
     /// Makes this the lock's state.
-    #[cfg(all(test, feature = "_testkit"))]
+    #[cfg(feature = "_testkit")]
+    #[cfg(test)]
     pub(crate) fn put(&mut self, name: &LockName, state: &Snapshot) -> Result<(), StoreError> {
         self.transaction(|file| {
             let lock = file.load(name)?;

@@ -45,10 +45,12 @@ mod views;
 mod wake_up;
 mod watch;
 
-#[cfg(all(test, feature = "_testkit"))]
+#[cfg(feature = "_testkit")]
+#[cfg(test)]
 #[path = "../../../tests/inside/store/host/tests/mod.rs"]
 mod tests;
 
-#[cfg(all(test, feature = "_testkit"))]
+#[cfg(feature = "_testkit")]
+#[cfg(test)]
 pub(crate) use file::{HostFile, OpenOptions};
 pub(crate) use store::HostStore;

@@ -274,7 +274,8 @@ fn refused(path: &Path, apart: Apart) -> StoreError {
     StoreError::refused(Error::new(ErrorKind::Unavailable, message))
 }
 
-#[cfg(all(test, feature = "_testkit"))]
+#[cfg(feature = "_testkit")]
+#[cfg(test)]
 mod tests {
     use super::*;
     use fairlock_testkit::tempdir::TempDir;

@@ -45,7 +45,8 @@ const ALL: [Apart; 3] = [Apart::File, Apart::Log, Apart::Index];
 pub(super) struct Ids([(u64, u64); 3]);
 
 impl Ids {
-    #[cfg(all(test, feature = "_testkit"))]
+    #[cfg(feature = "_testkit")]
+    #[cfg(test)]
     pub(super) fn new(ids: [(u64, u64); 3]) -> Self {
         Self(ids)
     }

@@ -122,7 +122,8 @@ impl Endpoint {
     fn name(&self) -> Option<(&str, u16)> {
         match &self.target {
             Target::Tcp(host, port) if host.parse::<std::net::IpAddr>().is_err() => {
-                #[cfg(all(test, feature = "_testkit"))]
+                #[cfg(feature = "_testkit")]
+                #[cfg(test)]
                 if super::simulation::is_simulated(host) {
                     return None;
                 }
@@ -145,7 +146,8 @@ impl Endpoint {
             }
             Target::Tcp(host, port) => (host, *port),
         };
-        #[cfg(all(test, feature = "_testkit"))]
+        #[cfg(feature = "_testkit")]
+        #[cfg(test)]
         if let Some(stream) = super::simulation::stream_to(host) {
             let stream = stream.await.map_err(|error| unreached(error.into()))?;
             return plain(stream, login, config).await;

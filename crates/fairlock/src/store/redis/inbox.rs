@@ -128,7 +128,8 @@ impl Inbox {
     }
 
     /// How many channels it listens to for waiters.
-    #[cfg(all(test, feature = "_testkit"))]
+    #[cfg(feature = "_testkit")]
+    #[cfg(test)]
     pub(crate) fn topics(&self) -> usize {
         lock(&self.topics).len()
     }

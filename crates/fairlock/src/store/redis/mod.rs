@@ -12,11 +12,13 @@ mod classify;
 mod cluster;
 mod confirm;
 mod dial;
-#[cfg(all(test, feature = "_testkit"))]
+#[cfg(feature = "_testkit")]
+#[cfg(test)]
 #[path = "../../../tests/inside/store/redis/differential/mod.rs"]
 mod differential;
 mod exchange;
-#[cfg(all(test, feature = "_testkit"))]
+#[cfg(feature = "_testkit")]
+#[cfg(test)]
 #[path = "../../../tests/inside/store/redis/fuzz.rs"]
 mod fuzz;
 mod handshake;
@@ -41,12 +43,14 @@ mod script;
 mod sentinels;
 mod shards;
 mod sight;
-#[cfg(all(test, feature = "_testkit"))]
+#[cfg(feature = "_testkit")]
+#[cfg(test)]
 #[path = "../../../tests/inside/store/redis/simulation/mod.rs"]
 mod simulation;
 mod slots;
 mod tapped;
-#[cfg(all(test, feature = "_testkit"))]
+#[cfg(feature = "_testkit")]
+#[cfg(test)]
 #[path = "../../../tests/inside/store/redis/tests.rs"]
 mod tests;
 #[cfg(feature = "tls")]
@@ -155,14 +159,16 @@ impl RedisStore {
         }
     }
 
-    #[cfg(all(test, feature = "_testkit"))]
+    #[cfg(feature = "_testkit")]
+    #[cfg(test)]
     fn leftovers(&self) -> Option<String> {
         let To::One(one) = &self.to else { panic!("a Cluster has many") };
         let topics = one.inbox.topics();
         (topics > 0).then(|| format!("{topics} channels that it listens to"))
     }
 
-    #[cfg(all(test, feature = "_testkit"))]
+    #[cfg(feature = "_testkit")]
+    #[cfg(test)]
     fn link(&self) -> &Arc<Link> {
         match &self.to {
             To::One(one) => &one.link,

@@ -10,7 +10,8 @@ pub(crate) struct Script {
     pub(crate) text: &'static str,
     sha: LazyLock<String>,
     /// The text without its common cases.
-    #[cfg(all(test, feature = "_testkit"))]
+    #[cfg(feature = "_testkit")]
+    #[cfg(test)]
     long_way: &'static str,
 }
 
@@ -36,7 +37,8 @@ macro_rules! script {
         Script {
             text: TEXT,
             sha: LazyLock::new(|| redis::Script::new(TEXT).get_hash().to_owned()),
-            #[cfg(all(test, feature = "_testkit"))]
+            #[cfg(feature = "_testkit")]
+            #[cfg(test)]
             long_way: concat!($(include_str!($long_way)),+),
         }
     }};
@@ -74,7 +76,8 @@ pub(crate) enum By {
     /// By its text.
     Text,
     /// By its text without the common cases: the rest must do the same in these cases.
-    #[cfg(all(test, feature = "_testkit"))]
+    #[cfg(feature = "_testkit")]
+    #[cfg(test)]
     LongWay,
 }
 
@@ -115,7 +118,8 @@ fn simple_script(op: &Op) -> &'static Script {
 }
 
 /// The text of the script with this name in docs/protocol.md.
-#[cfg(all(test, feature = "_testkit"))]
+#[cfg(feature = "_testkit")]
+#[cfg(test)]
 pub(crate) fn named(name: &str, long_way: bool) -> &'static str {
     let script = match name {
         "acquire" => &ACQUIRE,
@@ -156,7 +160,8 @@ pub(crate) fn call(by: By, rules: &Rules, publishing: Publishing, name: &LockNam
     let (command, script) = match by {
         By::Hash => ("EVALSHA", script.sha.as_str()),
         By::Text => ("EVAL", script.text),
-        #[cfg(all(test, feature = "_testkit"))]
+        #[cfg(feature = "_testkit")]
+        #[cfg(test)]
         By::LongWay => ("EVAL", script.long_way),
     };
     // In one piece: growing with each argument costs as much as all the rest of this.
