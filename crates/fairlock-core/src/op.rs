@@ -18,6 +18,34 @@ pub enum Kind {
     Simple,
 }
 
+// Other crates ask these instead of matching, because there a new kind would be a `_`.
+impl Kind {
+    /// Whether waiters stand in a queue, in order of arrival.
+    pub const fn has_queue(self) -> bool {
+        match self {
+            Self::Fair => true,
+            Self::Plain | Self::Simple => false,
+        }
+    }
+
+    /// Whether the lock is a string, which knows no hold count, instead of a hash.
+    pub const fn is_string(self) -> bool {
+        match self {
+            Self::Simple => true,
+            Self::Fair | Self::Plain => false,
+        }
+    }
+
+    /// Its name in metrics, events and on the command line: `fair`, `plain`, `simple`.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Fair => "fair",
+            Self::Plain => "plain",
+            Self::Simple => "simple",
+        }
+    }
+}
+
 /// Whether an acquisition waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mode {
@@ -137,12 +165,12 @@ impl Op {
     /// Whether it is for a simple lock, whose key is a string.
     pub fn is_simple(&self) -> bool {
         match self {
-            Self::Acquire(acquire) => acquire.kind == Kind::Simple,
+            Self::Acquire(acquire) => acquire.kind.is_string(),
             Self::Release { kind, .. }
             | Self::Renew { kind, .. }
             | Self::Leave { kind, .. }
             | Self::Force { kind }
-            | Self::Inspect { kind, .. } => *kind == Kind::Simple,
+            | Self::Inspect { kind, .. } => kind.is_string(),
             Self::Reenter { .. } | Self::Beat { .. } | Self::Nudge | Self::Place { .. } => false,
         }
     }

@@ -1,6 +1,6 @@
 //! Fair distributed locks on Redis or Valkey, wire-compatible with Java's Redisson, with fencing
-//! tokens and a signal when a lock is lost. The same locks also work without a server: for all
-//! processes of one host, or inside one process.
+//! tokens and a signal when a lock is lost. The same locks also work without a server: for the
+//! processes of one user, or of a group, on one host, or inside one process.
 //!
 //! ```
 //! # use std::time::Duration;
@@ -29,7 +29,7 @@
 //! |---|---|
 //! | to reach a store | [`Client`], one per process and store; [`Config`] for settings, [`Credentials`] for passwords that change; [`Client::connection`] and [`ConnectionState`] to watch it |
 //! | turns in the order of the requests | a [`Lock`] by [`Client::fair_lock`], also shared with Redisson's `RFairLock` |
-//! | a lock without an order | [`Client::plain_lock`], shared with Redisson's `RLock` |
+//! | a lock without an order | [`Client::plain_lock`], shared with Redisson's `RLock` and `RFencedLock` |
 //! | a lock shared with `SET NX PX` of other libraries | [`Client::simple_lock`] |
 //! | to hold a lock for as long as a value lives | [`Lock::lock`], [`Lock::try_lock`], [`Lock::try_lock_for`]: a [`Guard`] |
 //! | to run one future under a lock, cancelled on loss | [`Lock::with`]: a [`Held`] inside, [`Done`] and [`Release`] afterwards |
@@ -58,7 +58,7 @@
 //! | kind | order | on Redis | shared with | re-entry |
 //! |---|---|---|---|---|
 //! | [fair](Client::fair_lock) | first in, first out | hash, queue | Redisson's `RFairLock` | counted on the server |
-//! | [plain](Client::plain_lock) | none | hash | Redisson's `RLock` | counted on the server |
+//! | [plain](Client::plain_lock) | none | hash | Redisson's `RLock` and `RFencedLock` | counted on the server |
 //! | [simple](Client::simple_lock) | none | string | every client that locks with `SET name value NX PX`: redis-py, rslock, node redlock on one server | counted in the client |
 //!
 //! Guards, tokens and loss signals are the same for all three. While a foreign client holds a
@@ -70,9 +70,9 @@
 //!   lease that is never renewed. [`Lock::max_hold`] bounds a hold, renewed or not.
 //! - **Loss.** [`Guard::lost`] is a future that resolves when the lock is lost;
 //!   [`Guard::state_changed`] also reports doubt.
-//! - **Owners.** Each [`Lock::lock`] is an owner of its own. [`Lock::owned_by`] with a
-//!   [`Client::owner`] lets several requests share one: while that owner holds the lock, they enter
-//!   it once more.
+//! - **Owners.** Each [`Lock::lock`] is an owner of its own, so a second one in the same task waits
+//!   for the first guard, for ever. [`Lock::owned_by`] with a [`Client::owner`] lets several
+//!   requests share one: while that owner holds the lock, they enter it once more.
 //! - **Release.** [`Guard::release`] returns `Released`, `StillHeld(n)`, `Lost` or `Unknown`.
 //!   [`Guard::detach`] leaves the lock held until its lease ends.
 //! - **Closures.** [`Lock::with`] cancels the closure as soon as the lock is lost; otherwise it
@@ -104,8 +104,9 @@
 //!    and its clock does not jump forward. Validity counts from when a request was sent.
 //! 2. Live waiters of a fair lock are served first in, first out, and keep their places through
 //!    lost messages and reconnects. Dead waiters cost the others nothing, or at most 8 s if they
-//!    hang.
-//! 3. Every grant has a larger [token](FencingToken) than all before it on that name.
+//!    hang; on a Cluster at most 8 s in both cases.
+//! 3. Every grant has a larger [token](FencingToken) than all before it on that name, even after a
+//!    loss of all data, unless the server's clock was set back as well.
 //! 4. A holder is notified when its lock is in doubt, and when it is lost: at the latest when its
 //!    validity ends by the local clock.
 //! 5. A request has one effect, however often it is sent. A dropped future leaves nothing behind;
@@ -116,20 +117,28 @@
 //! 1. That a holder stops. A process that is paused for longer than its lease continues when it
 //!    wakes up. Pass the token to the resource, and let it refuse smaller ones.
 //! 2. Exclusion when the server loses data (a restart without persistence, a replica that is
-//!    promoted without the last writes, eviction), or when its clock jumps forward. Tokens still
-//!    rise.
-//! 3. Order between locks of different kinds, or behind a dead Java waiter.
+//!    promoted without the last writes, eviction), when its clock jumps forward, while a split
+//!    behind Sentinels lasts (both primaries grant locks, unless [`Config::replicas`] is set), and
+//!    after [`Lock::force_unlock`], until the holder learns of it. Tokens still rise, unless the
+//!    server's clock was set back.
+//! 3. Order between locks of different kinds, behind a dead Java waiter, or beside a Java client
+//!    whose clock is fast.
 //! 4. That a task which hangs releases its lock: its guard is renewed until [`Lock::max_hold`]
 //!    ends.
+//! 5. That the pause of a whole virtual machine is noticed. When it resumes, its guards stay valid
+//!    until the first answered renewal, at most for a lease, though the lock may have been granted
+//!    to others. Tokens are for this case too.
 //!
 //! Locks on a majority of independent servers (RedLock), read-write locks and semaphores are not
 //! part of this crate.
 //!
 //! # Features
 //! With its default features the library needs tokio, and no C compiler.
-//! - `redis` (default): stores on Redis and Valkey servers. Without it there is only `memory:`.
-//! - `sqlite`: the host store, a file for all processes of one host ([`Config::host`]). Includes
-//!   SQLite, which needs a C compiler. `docs/host.md` describes its file.
+//! - `redis` (default): stores on Redis and Valkey servers. Without it there are only `memory:`
+//!   and, with `sqlite`, the host store.
+//! - `sqlite`: the host store, a file for the processes of one user, or of a group, on one host
+//!   ([`Config::host`]); Linux only. Includes SQLite, which needs a C compiler. `docs/host.md`
+//!   describes its file.
 //! - `tls`: encrypted connections, `rediss://` and [`Config::tls`]. Includes rustls, whose ring
 //!   needs a C compiler; it does not matter which other cryptography providers a program has.
 //! - `blocking`: the module `blocking`, for code without `async`: threads own their locks, as in

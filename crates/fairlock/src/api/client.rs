@@ -49,8 +49,11 @@ impl Client {
     /// Connects to the store at `url`: see [`Config::from_url`].
     ///
     /// # Errors
-    /// [`Misuse`](crate::ErrorKind::Misuse) for a bad URL, [`Denied`](crate::ErrorKind::Denied),
-    /// or [`Unavailable`](crate::ErrorKind::Unavailable) when the first attempt to connect fails
+    /// [`Misuse`](crate::ErrorKind::Misuse) for a bad URL; [`Denied`](crate::ErrorKind::Denied);
+    /// [`Tls`](crate::ErrorKind::Tls) if there is no encrypted connection to a verified server;
+    /// [`Protocol`](crate::ErrorKind::Protocol) if what answers is not Redis or Valkey, or if
+    /// the host store's file is another program's or damaged; or
+    /// [`Unavailable`](crate::ErrorKind::Unavailable) when the first attempt to connect fails
     /// ([`Config::connect_retry`] allows more).
     ///
     /// # Cancel safety

@@ -8,7 +8,7 @@ use crate::base::lost_reason::LostReason;
 use crate::engine::{detach, reenter, release};
 use crate::settings::config::MIN_LEASE;
 use crate::state::hold::{Change, Hold};
-use crate::state::in_flight::Ticket;
+use crate::state::in_flight::InFlightCleanup;
 use crate::state::outcome::Release;
 use crate::state::standing::GuardState;
 use fairlock_core::{LockName, MAX_LEASE_MS, OwnerId, Token as FencingToken};
@@ -278,10 +278,10 @@ impl Guard {
             return Ok(outcome);
         }
         let (context, hold) = (Arc::clone(self.session.context()), Arc::clone(&self.hold));
-        let ticket = Ticket::new(&context.in_flight);
+        let in_flight = InFlightCleanup::new(&context.in_flight);
         let outcome = self.session.on_background(async move {
             let outcome = release::release(&context, &hold, change).await;
-            drop(ticket);
+            drop(in_flight);
             outcome
         });
         outcome.await.map_err(|error| self.about(error))

@@ -12,8 +12,8 @@ use crate::engine::acquire::{self, Request};
 use crate::engine::send::{self, Copies};
 use crate::observe;
 use crate::settings::config::MIN_LEASE;
-use crate::state::in_flight::Ticket;
-use crate::state::signals::Link;
+use crate::state::in_flight::InFlightCleanup;
+use crate::state::signals::TurnReporter;
 use fairlock_core::{Body, Kind, LockName, MAX_LEASE_MS, Op};
 use std::convert::identity;
 use std::future::Future;
@@ -172,14 +172,14 @@ impl Lock {
     /// # Cancel safety
     /// Same as [`lock`](Self::lock).
     pub async fn enqueue(&self) -> Result<Turn, Error> {
-        if self.kind != Kind::Fair {
+        if !self.kind.has_queue() {
             let message = "only a fair lock has a queue to stand in; use `fair_lock`, or `lock()`";
             return Err(self.about(Error::misuse(message)));
         }
         // As in `acquire`.
         coop::consume_budget().await;
-        let (link, signals) = Link::new();
-        match self.request(None, false, Some(link))? {
+        let (reporter, signals) = TurnReporter::new();
+        match self.request(None, false, Some(reporter))? {
             Begun::Granted(guard) => Ok(Turn::granted(self.session.clone(), guard)),
             Begun::Sent(requested) => {
                 Turn::enter(self.session.clone(), self.name()?.clone(), requested, signals).await
@@ -299,7 +299,7 @@ impl Lock {
         &self,
         until: Option<Moment>,
         try_once: bool,
-        link: Option<Arc<Link>>,
+        reporter: Option<Arc<TurnReporter>>,
     ) -> Result<Begun, Error> {
         let context = self.session.context();
         let name = self.name()?.clone();
@@ -312,7 +312,7 @@ impl Lock {
             max_hold: self.max_hold,
             until,
             try_once,
-            link,
+            reporter,
             seat: None,
         };
         self.check_times()?;
@@ -325,8 +325,8 @@ impl Lock {
         }
         let (caller, requested) = oneshot::channel();
         let runtime = context.background().map_err(|error| self.about(error))?;
-        let ticket = Ticket::new(&context.in_flight);
-        runtime.spawn(acquire::run(ticket, Arc::clone(context), wanted, caller));
+        let in_flight = InFlightCleanup::new(&context.in_flight);
+        runtime.spawn(acquire::run(in_flight, Arc::clone(context), wanted, caller));
         Ok(Begun::Sent(requested))
     }
 

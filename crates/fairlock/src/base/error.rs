@@ -35,8 +35,9 @@ pub enum ErrorKind {
     /// or is open to others.
     Denied,
     /// No encrypted connection could be made: the server did not prove its identity, does not speak
-    /// TLS or speaks only TLS, or a file with certificates or a key cannot be used. No login was
-    /// sent, unless the connection was to be made without TLS.
+    /// TLS, or answered a connection without TLS with a TLS alert, or a file with certificates or a
+    /// key cannot be used. No login was sent, unless the connection was to be made without TLS. (A
+    /// server that speaks only TLS and sends no alert is `Unavailable`.)
     Tls,
     /// The store was not reached, or could not serve, within the store timeout. The request is
     /// certain to have no lasting effect: what it may have left is being taken back.

@@ -29,7 +29,7 @@ pub(crate) struct Context {
     pub(crate) origin: Origin,
     pub(crate) store: Arc<dyn Store>,
     /// The store is inside this process and answers at once.
-    pub(crate) is_embedded: bool,
+    pub(crate) is_in_process: bool,
     pub(crate) clock: ServerClock,
     pub(crate) waiters: Waiters,
     pub(crate) owners: Arc<Owners>,
@@ -54,7 +54,7 @@ impl Context {
         client_id: ClientId,
         store: Arc<dyn Store>,
         runtime: Handle,
-        is_embedded: bool,
+        is_in_process: bool,
     ) -> Arc<Self> {
         let rules = config.rules();
         Arc::new(Self {
@@ -63,7 +63,7 @@ impl Context {
             client_id,
             origin: Origin::here(),
             store,
-            is_embedded,
+            is_in_process,
             clock: ServerClock::default(),
             waiters: Waiters::default(),
             owners: Arc::default(),
@@ -113,7 +113,7 @@ impl Context {
     /// Whether this is a forked child's copy, in which nothing may be touched. A store inside the
     /// process is copied as a whole, and only its background work is missing.
     pub(crate) fn is_forked_child(&self) -> bool {
-        !self.is_embedded && self.origin.is_forked_child()
+        !self.is_in_process && self.origin.is_forked_child()
     }
 
     /// The runtime of the background thread, for a call of the application.

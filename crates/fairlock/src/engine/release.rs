@@ -13,9 +13,9 @@ use crate::engine::send::{self, Copies};
 use crate::observe;
 use crate::settings::server_checks::{Check, Reaction, Warning};
 use crate::state::hold::{Change, Hold};
-use crate::state::in_flight::{self, Ticket};
+use crate::state::in_flight::{self, InFlightCleanup};
 use crate::state::outcome::Release;
-use crate::state::signals::{Link, unconfirmed};
+use crate::state::signals::{TurnReporter, unconfirmed};
 use crate::state::standing::GuardState;
 use fairlock_core::{Body, Kind, LockName, Op, OwnerId, RequestId};
 use std::sync::Arc;
@@ -67,21 +67,21 @@ pub(crate) fn release_now(context: &Context, hold: &Hold, change: Change) -> Opt
     Some(told(hold, outcome))
 }
 
-/// Releases in the background, from any thread, inside a runtime or not; `link` is told of a
+/// Releases in the background, from any thread, inside a runtime or not; `reporter` is told of a
 /// failure.
 pub(crate) fn release_later(
     context: &Arc<Context>,
     hold: Arc<Hold>,
     change: Change,
-    link: Option<Arc<Link>>,
+    reporter: Option<Arc<TurnReporter>>,
 ) {
-    let (ticket, owned) = (Ticket::new(&context.in_flight), Arc::clone(context));
+    let (in_flight, owned) = (InFlightCleanup::new(&context.in_flight), Arc::clone(context));
     context.runtime.spawn(async move {
         let outcome = release(&owned, &hold, change).await;
-        if let (Release::Unknown, Some(link)) = (outcome, link) {
-            link.failed(unconfirmed());
+        if let (Release::Unknown, Some(reporter)) = (outcome, reporter) {
+            reporter.failed(unconfirmed());
         }
-        drop(ticket);
+        drop(in_flight);
     });
     in_flight::wait_at_end(&context.in_flight);
 }
@@ -101,7 +101,7 @@ pub(crate) async fn release(context: &Arc<Context>, hold: &Arc<Hold>, change: Ch
     if let Err(error) = &result {
         note_denial(context, error);
     }
-    if hold.kind == Kind::Fair && context.waiters.is_wanted(&hold.name) {
+    if hold.kind.has_queue() && context.waiters.is_wanted(&hold.name) {
         // The grant to the next waiter, possibly one of this client, arrived with the reply, on the
         // other connection. One pass of the runtime reads it first: that waiter's release must not
         // queue behind this caller's next request, which often is for the same lock.
@@ -159,7 +159,7 @@ async fn replicas_know(context: &Arc<Context>, hold: &Hold, op: &Op) -> bool {
 
 /// Gives back, in the background, a hold that no caller has seen, with all requests that led to it.
 pub(crate) fn give_back(context: &Arc<Context>, hold: &Arc<Hold>) -> JoinHandle<()> {
-    let (ticket, hold) = (Ticket::new(&context.in_flight), Arc::clone(hold));
+    let (in_flight, hold) = (InFlightCleanup::new(&context.in_flight), Arc::clone(hold));
     let owned = Arc::clone(context);
     context.runtime.spawn(async move {
         let context = &owned;
@@ -174,7 +174,7 @@ pub(crate) fn give_back(context: &Arc<Context>, hold: &Arc<Hold>) -> JoinHandle<
             abandon(context, Abandoned::of(&hold, hold.request));
         }
         abandon_doubtful(context, &hold);
-        drop(ticket);
+        drop(in_flight);
     })
 }
 
@@ -186,18 +186,20 @@ pub(crate) fn give_back(context: &Arc<Context>, hold: &Arc<Hold>) -> JoinHandle<
 /// server is told of the request, and so is this one unless it has just released the hold.
 fn settle(context: &Arc<Context>, hold: &Hold, op: &Op, said: Option<&Body>) {
     let released = matches!(said, Some(Body::Released));
-    match (hold.kind, said) {
-        (Kind::Fair, Some(_)) if !released => leave_request(context, hold),
-        (Kind::Fair, _) => context.gave_back(&hold.name, &of_request(hold).op()),
-        _ if released => context.gave_back(&hold.name, op),
-        _ => {}
+    match (hold.kind.has_queue(), said) {
+        (true, Some(_)) if !released => leave_request(context, hold),
+        (true, _) => context.gave_back(&hold.name, &of_request(hold).op()),
+        // Without an answer, the server that is connected next may have to be told as well.
+        (false, None) => context.gave_back(&hold.name, op),
+        (false, Some(_)) if released => context.gave_back(&hold.name, op),
+        (false, Some(_)) => {}
     }
 }
 
 /// Takes back the request of a hold that the server says is gone. The server may still know the
 /// request: see [`settle`].
 pub(crate) fn leave_request(context: &Arc<Context>, hold: &Hold) {
-    if hold.kind == Kind::Fair && context.store.may_fail_over() {
+    if hold.kind.has_queue() && context.store.may_fail_over() {
         abandon(context, of_request(hold));
     }
 }
@@ -265,7 +267,7 @@ pub(crate) struct Abandoned {
     /// The owner is explicit: it may hold the lock through another request.
     pub(crate) shared_owner: bool,
     /// Notifies the turn that waits for the end of this, if one does.
-    pub(crate) link: Option<Arc<Link>>,
+    pub(crate) reporter: Option<Arc<TurnReporter>>,
 }
 
 impl Abandoned {
@@ -277,7 +279,7 @@ impl Abandoned {
             request,
             doubt: true,
             shared_owner: hold.seat.is_some(),
-            link: None,
+            reporter: None,
         }
     }
 
@@ -296,10 +298,10 @@ impl Abandoned {
 /// Takes a request back in the background, repeating that until it is answered. Dropping the result
 /// does not stop it.
 pub(crate) fn abandon(context: &Arc<Context>, gone: Abandoned) -> JoinHandle<()> {
-    let (ticket, owned) = (Ticket::new(&context.in_flight), Arc::clone(context));
+    let (in_flight, owned) = (InFlightCleanup::new(&context.in_flight), Arc::clone(context));
     context.runtime.spawn(async move {
         take_back(&owned, gone).await;
-        drop(ticket);
+        drop(in_flight);
     })
 }
 
@@ -311,11 +313,11 @@ async fn take_back(context: &Arc<Context>, gone: Abandoned) {
     let until = Moment::now().plus(2 * longest);
     let mut copies = Copies::default();
     let result = send::until_answered(context, &gone.name, &op, until, &mut copies).await;
-    match (result, gone.link) {
+    match (result, gone.reporter) {
         // It names the request, so an owner that is back with another request keeps that one.
         (Ok(_), _) => context.gave_back(&gone.name, &op),
         // If the server cannot be told in time, the TTL ends it.
-        (Err(error), Some(link)) => link.failed(error),
+        (Err(error), Some(reporter)) => reporter.failed(error),
         _ => {}
     }
 }

@@ -9,7 +9,7 @@
 use crate::base::clock::Moment;
 use crate::engine::context::Context;
 use crate::engine::send::{self, Copies};
-use crate::state::in_flight::Ticket;
+use crate::state::in_flight::InFlightCleanup;
 use crate::state::standing::GuardState;
 use crate::store::Scope;
 use fairlock_core::{LockName, Op};
@@ -31,10 +31,10 @@ pub(crate) fn again(context: &Arc<Context>, scope: &Scope) {
         return;
     }
     // A shutdown waits for it.
-    let ticket = Ticket::new(&context.in_flight);
+    let in_flight = InFlightCleanup::new(&context.in_flight);
     let context = Arc::clone(context);
     context.runtime.clone().spawn(async move {
-        let _ticket = ticket;
+        let _in_flight = in_flight;
         for some in all.chunks(AT_ONCE) {
             let calls = some.iter().map(|(name, op)| {
                 let (context, name, op) = (Arc::clone(&context), name.clone(), op.clone());

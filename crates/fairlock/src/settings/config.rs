@@ -161,8 +161,10 @@ impl Config {
         Self::for_address(Address::Unix(path.into()))
     }
 
-    /// A store for all processes of this host: the file at `path`, which must be absolute. If there
-    /// is none, it is created with its folder, for this user alone. Needs the feature `sqlite`.
+    /// A store for this user's processes on this host: the file at `path`, which must be absolute.
+    /// If there is none, it is created with its folder. With
+    /// [`shared_with_group`](Self::shared_with_group) it is for a group of users; all others get
+    /// [`Denied`](crate::ErrorKind::Denied). Linux only. Needs the feature `sqlite`.
     ///
     /// ```
     /// let config = fairlock::Config::host("/var/lib/billing/locks").label("nightly");

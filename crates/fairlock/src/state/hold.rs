@@ -183,7 +183,7 @@ impl Hold {
 
     /// Whether the store knows of one guard only, because the others are counted in this process.
     pub(crate) fn is_counted_here(&self) -> bool {
-        self.kind == Kind::Simple
+        self.kind.is_string()
     }
 
     pub(crate) fn lease(&self) -> Lease {

@@ -49,16 +49,16 @@ impl InFlight {
 }
 
 /// Counts one clean-up for as long as it lives.
-pub(crate) struct Ticket(Arc<InFlight>);
+pub(crate) struct InFlightCleanup(Arc<InFlight>);
 
-impl Ticket {
+impl InFlightCleanup {
     pub(crate) fn new(in_flight: &Arc<InFlight>) -> Self {
         *lock(&in_flight.count) += 1;
         Self(Arc::clone(in_flight))
     }
 }
 
-impl Drop for Ticket {
+impl Drop for InFlightCleanup {
     fn drop(&mut self) {
         let mut count = lock(&self.0.count);
         *count -= 1;

@@ -8,28 +8,28 @@ use tokio::sync::oneshot;
 
 /// The sending end, for a turn's driver and for everything that cleans up after it. Each has a
 /// clone; dropping the last one signals that nothing is left to do.
-pub(crate) struct Link {
+pub(crate) struct TurnReporter {
     queued: Mutex<Option<oneshot::Sender<OwnerId>>>,
     failure: Mutex<Option<Error>>,
     cleaned: Option<oneshot::Sender<Result<(), Error>>>,
 }
 
-/// The turn's end of a [`Link`].
+/// The turn's end of a [`TurnReporter`].
 pub(crate) struct Signals {
     pub(crate) queued: oneshot::Receiver<OwnerId>,
     pub(crate) cleaned: oneshot::Receiver<Result<(), Error>>,
 }
 
-impl Link {
+impl TurnReporter {
     pub(crate) fn new() -> (Arc<Self>, Signals) {
         let (queued, is_queued) = oneshot::channel();
         let (cleaned, is_cleaned) = oneshot::channel();
-        let link = Self {
+        let reporter = Self {
             queued: Mutex::new(Some(queued)),
             failure: Mutex::default(),
             cleaned: Some(cleaned),
         };
-        (Arc::new(link), Signals { queued: is_queued, cleaned: is_cleaned })
+        (Arc::new(reporter), Signals { queued: is_queued, cleaned: is_cleaned })
     }
 
     /// Signals that the waiter is in the queue.
@@ -46,7 +46,7 @@ impl Link {
     }
 }
 
-impl Drop for Link {
+impl Drop for TurnReporter {
     fn drop(&mut self) {
         let failure = lock(&self.failure).take();
         if let Some(cleaned) = self.cleaned.take() {

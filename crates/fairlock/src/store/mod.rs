@@ -201,8 +201,8 @@ pub(crate) trait Store: Send + Sync + 'static {
         Box::pin(async {})
     }
 
-    /// Whether acquisitions and releases need [`confirm`](Self::confirm), because replicas are
-    /// waited for.
+    /// Whether operations must be [confirmed](Self::confirm) before they count, because replicas
+    /// are waited for.
     fn is_replicated(&self) -> bool {
         false
     }
@@ -235,9 +235,9 @@ pub(crate) trait Store: Send + Sync + 'static {
     /// Stops delivering it.
     fn unlisten(&self, topic: Topic);
 
-    /// Resolves when the store is reachable, or when it refuses the connection, in which case the
-    /// next call returns the reason. With several servers, this is about the lock's server, or
-    /// about any of them without a name.
+    /// Resolves when the store is reachable, at once if it already is, or when it refuses the
+    /// connection, in which case the next call returns the reason. With several servers, this is
+    /// about the lock's server, or about any of them without a name.
     fn ready<'a>(&'a self, name: Option<&'a LockName>) -> Boxed<'a, ()>;
 
     /// Whether the lock's server is connected; `None` if the client's connection state answers

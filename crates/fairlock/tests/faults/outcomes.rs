@@ -275,6 +275,33 @@ fn p8_errors_of_connect_name_the_server() {
     });
 }
 
+/// A release that found no server within the store timeout was repeated on the next connection for fair locks only.
+/// A plain or simple lock stayed held for the rest of its lease, which may be hours.
+#[test]
+fn a_release_that_found_no_server_is_repeated_on_the_next_connection() {
+    steady(|| async {
+        let Some(fixture) = Fixture::redis70() else { return };
+        let proxy = Proxy::start(fixture.server.addr());
+        let config = config(&proxy.url()).store_timeout(ms(500));
+        let client = Client::with_config(config).await.unwrap();
+        let [fair, plain] = locks(&client, "hash");
+        for (name, lock) in
+            [("hash", fair), ("hash", plain), ("string", client.simple_lock("string"))]
+        {
+            let kind = lock.kind();
+            let guard = lock.lease(Duration::from_secs(3_600)).lock().await.unwrap();
+            proxy.refuse(true);
+            proxy.cut_all();
+            let outcome = within("an outcome", 2 * SLACK, guard.release()).await.unwrap();
+            assert_eq!(outcome, Release::Unknown, "{kind:?}");
+            assert_eq!(fixture.call(&["EXISTS", name]).int(), 1, "{kind:?}");
+            proxy.refuse(false);
+            let exists = || fixture.call(&["EXISTS", name]).int();
+            eventually("the lock is free", 2 * SLACK, || exists() == 0);
+        }
+    });
+}
+
 /// Every outcome of a release, on fair and plain locks.
 #[test]
 fn p8_every_outcome_of_a_release() {

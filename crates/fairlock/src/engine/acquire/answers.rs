@@ -10,7 +10,7 @@ use crate::engine::send::{self, Copies};
 use crate::observe;
 use crate::state::hold::Hold;
 use crate::store::Reply;
-use fairlock_core::{Acquire, Body, Grant, Kind, LockName, Op, OwnerId, RequestId};
+use fairlock_core::{Acquire, Body, Grant, LockName, Op, OwnerId, RequestId};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinHandle;
@@ -174,7 +174,7 @@ async fn replicas_have(context: &Arc<Context>, hold: &Hold, op: &Op) -> Result<R
             Err(missing.on(&hold.name))
         }
         // The waiter of a fair lock returns to its place instead.
-        _ if confirmed.reply.answer.body != Body::Renewed && hold.kind != Kind::Fair => {
+        _ if confirmed.reply.answer.body != Body::Renewed && !hold.kind.has_queue() => {
             let message = "the hold was gone before replicas had it: another server has become the \
                            primary, or the lease is over; try again";
             Err(Error::new(ErrorKind::NotReplicated, message).on(&hold.name))
@@ -200,7 +200,7 @@ pub(super) fn give_up(
         request,
         doubt,
         shared_owner: wanted.seat.is_some(),
-        link: wanted.link.clone(),
+        reporter: wanted.reporter.clone(),
     };
     for request in doubtful {
         release::abandon(context, gone(*request, true));

@@ -53,6 +53,6 @@ fn unanswered(wanted: &Request, owner: OwnerId, request: RequestId) -> Abandoned
         request,
         doubt: true,
         shared_owner: false,
-        link: None,
+        reporter: None,
     }
 }

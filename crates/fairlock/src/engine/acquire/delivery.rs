@@ -4,11 +4,11 @@ use crate::base::error::Error;
 use crate::engine::context::Context;
 use crate::engine::release;
 use crate::state::hold::Hold;
-use crate::state::signals::Link;
+use crate::state::signals::TurnReporter;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
-pub(crate) type Caller = oneshot::Sender<Result<Option<Delivery>, Error>>;
+pub(crate) type DeliverySender = oneshot::Sender<Result<Option<Delivery>, Error>>;
 
 /// Receives the driver's result. Dropping it gives the request up.
 pub(crate) type Requested = oneshot::Receiver<Result<Option<Delivery>, Error>>;
@@ -18,12 +18,12 @@ pub(crate) type Requested = oneshot::Receiver<Result<Option<Delivery>, Error>>;
 pub(crate) struct Delivery {
     hold: Option<Arc<Hold>>,
     context: Arc<Context>,
-    pub(super) link: Option<Arc<Link>>,
+    pub(super) reporter: Option<Arc<TurnReporter>>,
 }
 
 impl Delivery {
     pub(crate) fn new(hold: Arc<Hold>, context: &Arc<Context>) -> Self {
-        Self { hold: Some(hold), context: Arc::clone(context), link: None }
+        Self { hold: Some(hold), context: Arc::clone(context), reporter: None }
     }
 
     /// Hands the hold to the caller, who makes a guard of it.
@@ -44,6 +44,6 @@ impl Drop for Delivery {
         if unattended {
             self.context.watchdog.forget(&hold);
         }
-        release::release_later(&self.context, hold, change, self.link.take());
+        release::release_later(&self.context, hold, change, self.reporter.take());
     }
 }

@@ -2,7 +2,7 @@
 
 use super::answers::{answered_to_owner, confirm, give_up, unanswered, unexpected};
 use super::stop::{ANSWER_GRACE, stop};
-use super::{Caller, Request};
+use super::{DeliverySender, Request};
 use crate::base::error::{Error, ErrorKind};
 use crate::engine::context::Context;
 use crate::engine::heartbeat;
@@ -23,7 +23,7 @@ pub(super) async fn fair(
     context: &Arc<Context>,
     wanted: &Request,
     owner: OwnerId,
-    caller: &mut Caller,
+    caller: &mut DeliverySender,
 ) -> Result<Option<Arc<Hold>>, Error> {
     let mut order = None;
     let mut over = 0;
@@ -118,7 +118,7 @@ async fn wait_fair(
     op: Acquire,
     entry: &Arc<Entry>,
     outcome: &mut oneshot::Receiver<Outcome>,
-    caller: &mut Caller,
+    caller: &mut DeliverySender,
 ) -> Result<Option<Outcome>, Error> {
     let (request, returning) = (op.request, op.order.is_some());
     let until = wanted.until.filter(|_| !wanted.try_once);
@@ -163,8 +163,8 @@ async fn wait_fair(
             if let Some(queue) = context.waiters.queued(entry, order) {
                 heartbeat::begin(context, queue);
             }
-            if let Some(link) = &wanted.link {
-                link.queued(&entry.owner);
+            if let Some(reporter) = &wanted.reporter {
+                reporter.queued(&entry.owner);
             }
             // The first heartbeat is early if the server expects a change before the regular one,
             // or if it must find out on which channel Java will wake this waiter.

@@ -13,22 +13,22 @@ mod request;
 mod stop;
 
 pub(crate) use at_once::at_once;
-pub(crate) use delivery::{Caller, Delivery, Requested};
+pub(crate) use delivery::{Delivery, DeliverySender, Requested};
 pub(crate) use request::Request;
 
 use crate::base::error::Error;
 use crate::engine::context::Context;
 use crate::observe;
-use crate::state::in_flight::Ticket;
+use crate::state::in_flight::InFlightCleanup;
 use std::sync::Arc;
 
 /// Acquires the lock for `caller`, or finds that it cannot be had. Leaves nothing behind if the
 /// caller goes away.
 pub(crate) async fn run(
-    ticket: Ticket,
+    in_flight: InFlightCleanup,
     context: Arc<Context>,
     wanted: Request,
-    mut caller: Caller,
+    mut caller: DeliverySender,
 ) {
     let waiting = observe::waiting(&wanted.asked, wanted.kind);
     let mut result = waiting.within(drive(&context, &wanted, &mut caller)).await;
@@ -38,17 +38,17 @@ pub(crate) async fn run(
     waiting.ended(&wanted.told(), &result, caller.is_closed());
     let mut result = result.map_err(|error| error.on(&wanted.name));
     if let Ok(Some(delivery)) = &mut result {
-        delivery.link = wanted.link.clone();
+        delivery.reporter = wanted.reporter.clone();
     }
     // If the caller has gone, the lock is released when the result is dropped.
     let _ = caller.send(result);
-    drop(ticket);
+    drop(in_flight);
 }
 
 async fn drive(
     context: &Arc<Context>,
     wanted: &Request,
-    caller: &mut Caller,
+    caller: &mut DeliverySender,
 ) -> Result<Option<Delivery>, Error> {
     if let Some(seat) = &wanted.seat {
         // Boxed, like other rare paths: the task of every request is copied twice, and has room for

@@ -4,7 +4,7 @@
 use super::answers::silence;
 use super::ask::ask;
 use super::stop::{SILENCE_GRACE, Stop, stop};
-use super::{Caller, Delivery, Request};
+use super::{Delivery, DeliverySender, Request};
 use crate::base::error::{Error, ErrorKind};
 use crate::engine::context::Context;
 use crate::engine::reenter;
@@ -33,7 +33,7 @@ pub(crate) async fn drive(
     context: &Arc<Context>,
     wanted: &Request,
     seat: &Arc<Seat>,
-    caller: &mut Caller,
+    caller: &mut DeliverySender,
 ) -> Result<Option<Delivery>, Error> {
     let way = {
         let entering = AtomicBool::new(false);

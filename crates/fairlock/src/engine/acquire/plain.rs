@@ -2,7 +2,7 @@
 
 use super::answers::{GIVEN_UP_PAUSE, answered, confirm, give_up, unanswered, unexpected};
 use super::stop::{SILENCE_GRACE, Stop, stop};
-use super::{Caller, Request};
+use super::{DeliverySender, Request};
 use crate::base::backoff::{Poll, jitter};
 use crate::base::clock::Moment;
 use crate::base::error::{Error, ErrorKind};
@@ -31,7 +31,7 @@ pub(super) async fn plain(
     context: &Arc<Context>,
     wanted: &Request,
     owner: OwnerId,
-    caller: &mut Caller,
+    caller: &mut DeliverySender,
 ) -> Result<Option<Arc<Hold>>, Error> {
     let request = context.new_request()?;
     let mut copies = Copies::default();

@@ -5,7 +5,7 @@ use crate::engine::context::Context;
 use crate::observe;
 use crate::state::hold::{Hold, Lease, valid_until};
 use crate::state::seat::Seat;
-use crate::state::signals::Link;
+use crate::state::signals::TurnReporter;
 use fairlock_core::{Acquire, Grant, Kind, LockName, Mode, OwnerId, RequestId};
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +24,7 @@ pub(crate) struct Request {
     /// Do not stand in the queue.
     pub(crate) try_once: bool,
     /// Notifies the turn that waits for it, if one does.
-    pub(crate) link: Option<Arc<Link>>,
+    pub(crate) reporter: Option<Arc<TurnReporter>>,
     pub(crate) asked: observe::Asked,
     /// Set for an explicit owner, which other requests may use as well.
     pub(crate) seat: Option<Arc<Seat>>,
@@ -90,7 +90,7 @@ impl Request {
             Hold::new(self.name.clone(), self.kind, owner, grant, lease, until, doubtful);
         hold.seat = self.seat.clone();
         // A fork copies a store that is inside the process.
-        if !context.is_embedded {
+        if !context.is_in_process {
             hold.stay_at(context.origin);
         }
         hold

@@ -1,6 +1,6 @@
 //! How a wait ends without the lock.
 
-use super::{Caller, Request};
+use super::{DeliverySender, Request};
 use crate::base::clock::Moment;
 use crate::engine::context::Context;
 use std::time::Duration;
@@ -39,7 +39,11 @@ impl Stop {
 }
 
 /// Resolves when the wait ends without the lock.
-pub(super) async fn stop(context: &Context, caller: &mut Caller, until: Option<Moment>) -> Stop {
+pub(super) async fn stop(
+    context: &Context,
+    caller: &mut DeliverySender,
+    until: Option<Moment>,
+) -> Stop {
     let deadline = async {
         match until {
             Some(until) => tokio::time::sleep(until.left()).await,

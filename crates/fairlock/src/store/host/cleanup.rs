@@ -29,8 +29,8 @@ const DEAD_KEPT: Duration = Duration::from_secs(24 * 3_600);
 const LOCKS_AT_ONCE: u32 = 500;
 const LOCK_LOOKS_MAX: u32 = 200;
 
-/// Age at which a FIFO that has not got its final name is removed. That takes microseconds, and
-/// more only if the process that creates it is stopped.
+/// Age at which a FIFO without its final name is removed. It gets the name within microseconds,
+/// unless the process that creates it is stopped.
 const NEW_KEPT: Duration = Duration::from_secs(60);
 
 /// How many clients that wait for a lock without a queue are told of a release; the others look at
@@ -165,8 +165,8 @@ fn sweep_name(folder: &Folder, found: &str) -> Option<ClientId> {
     None
 }
 
-/// Whether the client is running. If nothing can be proven, it is running if somebody reads its
-/// FIFO `bell`.
+/// Whether the client is running. If nothing can be proven, what counts is whether somebody reads
+/// its FIFO `bell`.
 fn is_there(folder: &Folder, client: ClientId) -> bool {
     match liveness::look(folder, client) {
         Sign::Alive => true,

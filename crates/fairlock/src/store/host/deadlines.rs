@@ -190,23 +190,23 @@ mod tests {
     /// ones.
     #[tokio::test]
     async fn sleepers_wake_up_each_at_its_time() {
-        let alarm = Deadlines::set_up(&Handle::current()).unwrap();
-        let far = alarm.sleep(FAR);
+        let deadlines = Deadlines::set_up(&Handle::current()).unwrap();
+        let far = deadlines.sleep(FAR);
         let mut far = std::pin::pin!(far);
         for round in 0..3 {
             let began = Moment::now();
             let all = async {
                 tokio::select! {
                     biased;
-                    () = alarm.sleep(SHORT) => {}
-                    () = alarm.sleep(SHORT * 2) => panic!("the shorter one comes first"),
+                    () = deadlines.sleep(SHORT) => {}
+                    () = deadlines.sleep(SHORT * 2) => panic!("the shorter one comes first"),
                     () = &mut far => panic!("an hour has not passed"),
                 }
                 // The dropped sleep left the timer set to its deadline.
                 tokio::join!(
-                    alarm.sleep(SHORT),
-                    alarm.sleep(SHORT * 3),
-                    alarm.sleep(Duration::ZERO)
+                    deadlines.sleep(SHORT),
+                    deadlines.sleep(SHORT * 3),
+                    deadlines.sleep(Duration::ZERO)
                 );
             };
             tokio::time::timeout(SOON, all).await.expect("woken");

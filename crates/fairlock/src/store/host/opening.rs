@@ -21,8 +21,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// One thread of a process opens a file at a time: a file that was just created is closed before
-/// SQLite opens it, which would drop the locks that another thread has taken on it meanwhile.
+/// Only one thread of this process opens a file at a time: a file that was just created is closed
+/// before SQLite opens it, which would drop the locks that another thread has taken on it
+/// meanwhile.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 /// How long a start waits for others that start at the same time after a reboot.

@@ -3,8 +3,8 @@
 //! (`look_around`, `follow`).
 //!
 //! A call is first tried on the caller's thread: a transaction takes some 30 us, less than a hop to
-//! another thread and back. Only if somebody else has the file, the call continues on a thread that
-//! may block, one call of a client at a time.
+//! another thread and back. If somebody else has the file, the call continues on a thread that may
+//! block, one call of a client at a time.
 
 use super::cleanup;
 use super::deadlines::Deadlines;
@@ -78,14 +78,14 @@ struct Inner {
     /// Longest wait for such a call.
     limit: Duration,
     watches: Arc<Watches>,
-    alarm: Deadlines,
+    deadlines: Deadlines,
     /// Fair locks that this client waits for, each with the place that the last look showed.
     waits: Mutex<HashMap<LockName, usize>>,
     /// Locks without a queue that it waits for, and how many of its waiters listen.
     listened: Mutex<HashMap<LockName, usize>>,
     hears: AtomicBool,
     /// The task that reads the bell; `None` after the client's end.
-    bell: Mutex<Option<AbortHandle>>,
+    wake_ups: Mutex<Option<AbortHandle>>,
     /// For that task.
     this: Weak<Self>,
     events: Events,
@@ -120,7 +120,7 @@ impl HostStore {
             file.announce(client, &info).map_err(|failure| failure.error)?;
         }
         let runtime = Handle::current();
-        let alarm = Deadlines::set_up(&runtime).map_err(|error| no_alarm(&error))?;
+        let deadlines = Deadlines::set_up(&runtime).map_err(|error| no_timer(&error))?;
         let me = OwnerId::ours(client, 1)?;
         let inner = Arc::new_cyclic(|this| Inner {
             client,
@@ -129,7 +129,7 @@ impl HostStore {
             options,
             patience: config.response_timeout,
             watches: Watches::new(Arc::clone(&folder), Arc::clone(&events), runtime.clone()),
-            alarm,
+            deadlines,
             folder,
             file: Mutex::new(file),
             hand: Hand::default(),
@@ -137,7 +137,7 @@ impl HostStore {
             waits: Mutex::default(),
             listened: Mutex::default(),
             hears: AtomicBool::new(true),
-            bell: Mutex::default(),
+            wake_ups: Mutex::default(),
             this: Weak::clone(this),
             events,
             runtime: runtime.clone(),
@@ -207,7 +207,7 @@ impl Inner {
                 inner.hears.store(false, Ordering::Relaxed);
             }
         });
-        *lock(&self.bell) = Some(task.abort_handle());
+        *lock(&self.wake_ups) = Some(task.abort_handle());
     }
 
     /// Creates another bell if somebody has removed this client's, and looks for what was sent
@@ -217,12 +217,12 @@ impl Inner {
         if self.folder.has(&folder::name(self.client, folder::BELL)) {
             return;
         }
-        let Some(former) = lock(&self.bell).take() else { return };
+        let Some(former) = lock(&self.wake_ups).take() else { return };
         let _entered = self.runtime.enter();
         match WakeUp::hang(&self.folder, self.client) {
             Ok(bell) => self.listen_to(bell),
             // Tried again with the next heartbeat.
-            Err(_) => return *lock(&self.bell) = Some(former),
+            Err(_) => return *lock(&self.wake_ups) = Some(former),
         }
         former.abort();
         let mut topics: Vec<_> = lock(&self.waits).keys().map(|name| self.topic(name)).collect();
@@ -330,7 +330,7 @@ impl Inner {
         effects: &mut Vec<Effect>,
     ) {
         match (op, &answer.body) {
-            (Op::Acquire(a), body) if a.kind != Kind::Fair => {
+            (Op::Acquire(a), body) if !a.kind.has_queue() => {
                 let taken = matches!(body, Body::Busy { .. } | Body::Taken { foreign: false, .. });
                 if taken && a.mode == Mode::Wait && lock(&self.listened).contains_key(name) {
                     let holder = file.known(name).and_then(holder);
@@ -400,7 +400,7 @@ impl Inner {
                     observe::answered(name, &answer);
                     effects.extend(more);
                 }
-                // The alarm then fires at once, and this is tried again.
+                // The timer then fires at once, and this is tried again.
                 Err(_) => return self.watches.set(&topic, Some(client)),
             }
             self.bury(world);
@@ -498,7 +498,7 @@ impl Inner {
                 let op = Op::Inspect { kind, limit: 0 };
                 match file.apply(&name, &op, &self.rules, &world) {
                     Ok((Answer { body: Body::Inspected(seen), .. }, _)) => {
-                        let entry = LockEntry::seen(name.clone(), kind == Kind::Simple, &seen);
+                        let entry = LockEntry::seen(name.clone(), kind.is_string(), &seen);
                         page.entries.push(entry);
                         break;
                     }
@@ -523,7 +523,7 @@ struct Done {
 /// The client whose waiter is directly behind the one that leaves.
 fn behind_leaver(before: &Snapshot, op: &Op) -> Option<ClientId> {
     match op {
-        Op::Leave { kind: Kind::Fair, owner, .. } => behind_of(before, owner),
+        Op::Leave { kind, owner, .. } if kind.has_queue() => behind_of(before, owner),
         _ => None,
     }
 }
@@ -546,7 +546,7 @@ fn beats_apart(place: Option<usize>, heartbeat: Duration) -> Duration {
     heartbeat.mul_f64(BEATS_APART * apart).min(BEAT_MAX)
 }
 
-fn no_alarm(error: &std::io::Error) -> Error {
+fn no_timer(error: &std::io::Error) -> Error {
     Error::new(ErrorKind::Unavailable, format!("the kernel gives no timer ({error})"))
 }
 
@@ -587,7 +587,7 @@ impl Store for HostStore {
     }
 
     fn sleep(&self, pause: Duration) -> Boxed<'_, ()> {
-        self.0.alarm.sleep(pause)
+        self.0.deadlines.sleep(pause)
     }
 
     fn listen(&self, topic: Topic) -> Boxed<'_, Result<(), StoreError>> {
@@ -649,7 +649,7 @@ impl Store for HostStore {
 
     fn farewell(&self) -> Boxed<'_, ()> {
         let done = self.patiently(|inner| {
-            let _ = lock(&inner.bell).take();
+            let _ = lock(&inner.wake_ups).take();
             // What is still held ends with its lease, as it would on a server.
             liveness::farewell(&inner.folder, inner.client);
             let mut file = lock(&inner.file);

@@ -1,15 +1,17 @@
-//! Work that may block, on a thread of its own: disks, name servers and callbacks take their time, and
-//! heartbeats and renewals go on meanwhile.
+//! Runs work that may block on a thread of its own: disks, name servers and callbacks take their
+//! time, and heartbeats and renewals continue meanwhile.
 //!
-//! Not in tokio's pool: that panics where the system has no thread for it, in the task that has asked. The task
-//! that keeps a connection would be gone for good, long after there are threads again. Here it is an error.
+//! tokio's blocking pool is unsuitable: if the system has no thread left, it panics in the calling
+//! task. The task that keeps a connection would then be gone for good, even when there are threads
+//! again. Here it is an error.
 
 use std::fmt;
 use std::io;
 use std::sync::Arc;
 use tokio::sync::{Semaphore, oneshot};
 
-/// Threads for one kind of work. So many at once and no more: what hangs costs these, not one for each attempt.
+/// Threads for one kind of work. Their number is bounded, so that work that hangs costs these
+/// threads, not one for each attempt.
 pub(crate) struct Aside {
     name: &'static str,
     turns: Arc<Semaphore>,
@@ -36,22 +38,23 @@ impl Aside {
         Arc::new(Self { name, turns: Arc::new(Semaphore::new(at_once)) })
     }
 
-    /// Does the work when it is its turn. Dropping the future leaves it to itself.
+    /// Does the work when its turn comes. Work that has begun continues if the future is dropped.
     ///
     /// # Errors
-    /// When it could not be done; the next attempt may have a thread.
+    /// The work could not be done; the next attempt may get a thread.
     pub(super) async fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Failed> {
-        // Nobody closes it.
+        // Never closed.
         let turn = Arc::clone(&self.turns).acquire_owned().await;
         let (tell, told) = oneshot::channel();
         std::thread::Builder::new()
             .name(self.name.into())
             .spawn(move || {
                 let done = work();
-                // Before the answer: whoever asks next need not wait for the end of the thread.
+                // Before the answer, so that the next caller need not wait for the end of the
+                // thread.
                 drop(turn);
                 // The attempt may have been given up.
                 let _ = tell.send(done);
@@ -65,7 +68,7 @@ impl Aside {
 mod tests {
     use super::*;
 
-    /// A turn comes back whatever becomes of the work.
+    /// The turn is returned even if the work panics.
     #[tokio::test]
     async fn what_panics_is_an_error_and_leaves_its_turn() {
         let aside = Aside::new("fairlock-test", 1);

@@ -1,4 +1,4 @@
-//! What the attempts to connect have come to.
+//! The results of the attempts to connect.
 
 use crate::base::clock::Moment;
 use crate::base::error::{Error, ErrorKind};
@@ -11,7 +11,7 @@ use tokio::sync::watch;
 pub(crate) struct Attempt {
     failure: watch::Sender<Option<StoreError>>,
     first: watch::Sender<Option<Result<(), Error>>>,
-    /// Whether any has succeeded.
+    /// Whether any attempt has succeeded.
     has_succeeded: AtomicBool,
 }
 
@@ -32,13 +32,15 @@ impl Attempt {
         self.note_first(Ok(()));
     }
 
-    /// A part of it has succeeded: what failed before is over, but it is not made yet.
+    /// A part of the attempt has succeeded: the earlier failure is over, but there is no connection
+    /// yet.
     pub(crate) fn recovered(&self) {
         self.failure.send_replace(None);
     }
 
     pub(crate) fn failed(&self, mut failure: StoreError) {
-        // What TLS refuses was right before: certificates are being renewed, a file after the other.
+        // TLS has succeeded before, so a refusal may pass: certificates are renewed one file after
+        // the other.
         failure.passing |=
             failure.error.kind() == ErrorKind::Tls && self.has_succeeded.load(Ordering::Relaxed);
         self.note_first(Err(failure.error.clone()));
@@ -50,7 +52,7 @@ impl Attempt {
         self.failure.borrow().clone()
     }
 
-    /// Resolves when an attempt was refused: the next ones will be, too.
+    /// Resolves when an attempt is refused, as the next ones will be.
     pub(crate) async fn refused(&self) {
         let refused = |failure: &Option<StoreError>| failure.as_ref().is_some_and(|f| !f.passing);
         // The sender lives in `self`, so the wait cannot fail.
@@ -67,14 +69,15 @@ impl Attempt {
         }
     }
 
-    /// Waits until one has succeeded: the first one, or a later one that is made before `until`.
+    /// Waits until an attempt has succeeded: the first one, or a later one before `until`.
     ///
     /// # Errors
-    /// When it was refused, as the next ones will be, and when time is up: why the last one failed.
+    /// Why the last attempt failed, if it was refused, as the next ones will be, or if time is up.
     pub(crate) async fn made(&self, until: Moment) -> Result<(), Error> {
         let first = self.first().await;
         let Err(error) = first else { return Ok(()) };
-        // Another password may be found later; whoever connects now hears that this one is wrong.
+        // Another password may be found later, but the caller must learn now that this one is
+        // wrong.
         let is_told = |kind: ErrorKind| kind != ErrorKind::Unavailable;
         if until.left().is_zero() || is_told(error.kind()) {
             return Err(error);
@@ -84,7 +87,8 @@ impl Attempt {
             Some(failure) => !failure.passing || is_told(failure.error.kind()),
             None => self.has_succeeded.load(Ordering::Relaxed),
         });
-        // The sender lives in `self`, so the wait cannot fail; and whatever ends it, the last failure says why.
+        // The sender lives in `self`, so the wait cannot fail. However it ends, the last failure
+        // has the reason.
         let _ = tokio::time::timeout(until.left(), over).await.map(|over| over.map(drop));
         match self.failure() {
             Some(failure) => Err(failure.error),

@@ -15,20 +15,21 @@ pub(crate) fn is_wrong_type(error: &RedisError) -> bool {
     error.code() == Some("WRONGTYPE") || text(error).contains("WRONGTYPE")
 }
 
-/// What stands under the lock's name, in the script's words, where that surely is no lock.
+/// The script's description of what is stored under the lock's name, if that is certainly not a
+/// lock.
 pub(crate) fn not_a_lock(error: &RedisError) -> Option<String> {
     let says = text(error);
     let (_, found) = says.split_once("FAIRLOCK_KIND")?;
-    // The library shows a code that it does not know in quotes.
+    // redis-rs quotes a code that it does not know.
     Some(found.trim_start_matches(['"', ':', ' ']).to_owned())
 }
 
-/// It is a replica.
+/// Whether the server is a replica.
 pub(crate) fn is_read_only(error: &RedisError) -> bool {
     error.kind() == Kind::Server(Server::ReadOnly) || text(error).contains("READONLY")
 }
 
-/// A right is missing. Within scripts it is said without the code.
+/// Whether a permission is missing. Scripts report that without the code.
 pub(crate) fn is_permission(error: &RedisError) -> bool {
     let says = text(error).to_ascii_lowercase();
     error.kind() == Kind::Server(Server::NoPerm)
@@ -43,7 +44,7 @@ pub(crate) fn is_permission(error: &RedisError) -> bool {
         .any(|words| says.contains(words))
 }
 
-/// The server's own words, bounded, without control characters.
+/// The server's message, bounded and without control characters.
 pub(super) fn text(error: &RedisError) -> String {
     let full = error.to_string();
     full.chars().take(SHOWN_CHARS).map(|c| if c.is_control() { ' ' } else { c }).collect()
@@ -70,7 +71,7 @@ fn judge(error: &RedisError, message: String) -> StoreError {
         },
         Kind::Extension => by_code(error, message),
         Kind::InvalidClientConfig => StoreError::refused(Error::misuse(message)),
-        // The connection ended in the midst of a reply.
+        // The connection ended in the middle of a reply.
         Kind::Parse if message.to_lowercase().contains("unexpected end of") => {
             StoreError::unavailable(message, true)
         }
@@ -91,7 +92,7 @@ fn judge(error: &RedisError, message: String) -> StoreError {
 
 fn by_code(error: &RedisError, message: String) -> StoreError {
     let code = error.code().unwrap_or("");
-    // Errors of a script's commands stand inside a general error on older servers.
+    // Older servers put errors of a script's commands inside a general error.
     let says = |word: &str| code == word || message.contains(word);
     if says("WRONGTYPE") || says("FAIRLOCK_TOKEN") || says("FAIRLOCK_KIND") {
         let message = format!("{message}; remove that key, or use another name");
@@ -106,8 +107,8 @@ fn by_code(error: &RedisError, message: String) -> StoreError {
         return StoreError::refused(Error::misuse(message));
     }
     if says("non local key") || says("while the cluster is down") {
-        // In the middle of a script: its slot moves, and a key that it has just deleted is looked for
-        // where the slot goes. What was done before stays.
+        // The slot moves while a script runs, and a key that the script has just deleted is looked
+        // for where the slot goes. What was done before stays done.
         return StoreError::unavailable(format!("the slot is on its way: {message}"), true);
     }
     let busy = ["OOM", "MISCONF", "NOREPLICAS", "BUSY", "LOADING", "READONLY", "UNKILLABLE"];
@@ -126,7 +127,8 @@ fn by_code(error: &RedisError, message: String) -> StoreError {
 }
 
 fn denied(message: String) -> StoreError {
-    // Of the login the server's own words tell no more, and NOAUTH's are about `HELLO`, which nobody has typed.
+    // About logins the server's message says no more than this, and that of NOAUTH is about
+    // `HELLO`, which nobody has typed.
     let message = if message.contains("NOAUTH") {
         "the server denies access to who has not logged in (NOAUTH): give the client a password"
             .into()
@@ -145,7 +147,8 @@ fn denied(message: String) -> StoreError {
 mod tests {
     use super::*;
 
-    /// A server that was killed in the midst of a reply ended a waiter for good, with "the server's reply cannot be read".
+    /// A server that was killed in the middle of a reply ended a waiter for good, with "the
+    /// server's reply cannot be read".
     #[test]
     fn a_reply_that_is_cut_off_is_a_lost_connection() {
         for cut in [&b"$5\r\nab"[..], b"*2\r\n:1\r\n", b"%1\r\n+a"] {

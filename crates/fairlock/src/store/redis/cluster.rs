@@ -1,8 +1,8 @@
 //! A Cluster: a connection to each master, and which of them serves which slot.
 //!
-//! Routing is ours, not redis-rs': a guard counts from when the very copy was sent that was answered,
-//! every resend has to be known, and the loss of one node must put the holds of that node, and no
-//! others, in doubt at once.
+//! Routing is ours, not redis-rs': a guard's time counts from when the answered copy was sent,
+//! every resend must be known, and the loss of a node must immediately put the holds of that node,
+//! and no others, in doubt.
 
 use super::aside::Aside;
 use super::confirm::Confirmer;
@@ -26,27 +26,27 @@ use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
-/// How long a node that serves no slot is kept after it was last asked for something: a slot is on its
-/// way there.
+/// How long a node without slots is kept after its last use: a slot may be moving there.
 const KEPT: Duration = Duration::from_secs(10);
 
-/// Once one node has answered, the others get this long, or as long as the first one took: those that live
-/// have answered by then. One that is silent keeps nobody from the locks of the others.
+/// Once one node has answered, the others get this long, or as long as the first one took if that
+/// is more: live nodes have answered by then. A silent node does not keep anybody from the locks of
+/// the others.
 const LATECOMERS: Duration = Duration::from_millis(500);
 
-/// A Cluster, as far as this client knows it.
+/// A Cluster, as this client knows it.
 pub(crate) struct Cluster {
     pub(super) config: Config,
-    /// One for all nodes: whoever is asked for a password is asked once at a time.
+    /// One for all nodes, so that one password is asked for at a time.
     pub(super) login: Arc<Login>,
     tls: Option<Arc<Tls>>,
-    /// Where the names of nodes are looked up.
+    /// Looks up the names of nodes.
     looks: Arc<Aside>,
     state: Mutex<State>,
     events: Events,
     /// Changes with the map, and with every connection that is made or lost.
     changed: watch::Sender<u64>,
-    /// Somebody has met a sign that the map is out of date.
+    /// Notified at a sign that the map is out of date.
     pub(super) map_wanted: Notify,
     /// How many nodes have left.
     departed: watch::Sender<u64>,
@@ -56,9 +56,9 @@ pub(crate) struct Cluster {
 struct State {
     map: Arc<SlotMap>,
     nodes: BTreeMap<Addr, Arc<Node>>,
-    /// The number of the connection that each slot's calls go by; 0: there is none.
+    /// The number of the connection that serves each slot; 0: there is none.
     served: Vec<u64>,
-    /// The node that is asked first for the next map: another one named it.
+    /// The node that is asked first for the next map, as another one named it.
     hint: Option<Addr>,
 }
 
@@ -67,9 +67,10 @@ pub(crate) struct Node {
     pub(crate) addr: Addr,
     pub(crate) link: Arc<Link>,
     pub(crate) clock: Arc<ServerClock>,
-    /// Where replicas are waited for.
+    /// Set if replicas are waited for.
     pub(crate) confirmer: Option<Confirmer>,
-    /// Of its present connection; 0 while there is none. No two connections have the same.
+    /// The number of its current connection; 0 while there is none. No two connections have the
+    /// same.
     number: AtomicU64,
     used: Mutex<Moment>,
     task: JoinHandle<()>,
@@ -81,17 +82,17 @@ impl Drop for Node {
     }
 }
 
-/// What a node answers when it is not the one that serves a slot.
+/// The answer of a node that does not serve a slot.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Redirected {
-    /// The slot is there, until further notice.
+    /// The slot is there from now on.
     Moved(Addr),
-    /// The slot is on its way there: this once.
+    /// The slot is moving there: ask there this once.
     Ask(Addr),
 }
 
 impl Redirected {
-    /// `None` for other errors, and for those that lead nowhere.
+    /// `None` for other errors, and for redirections that lead nowhere.
     pub(crate) fn read(error: &RedisError, by: &Addr) -> Option<Self> {
         let (place, _) = error.redirect_node()?;
         let to = Addr::redirected(place, by)?;
@@ -101,7 +102,7 @@ impl Redirected {
 
 impl Cluster {
     /// # Errors
-    /// When this build cannot make the connections that the settings want.
+    /// This build cannot make the connections that the settings require.
     pub(crate) fn new(config: &Config, events: Events) -> Result<Arc<Self>, Error> {
         let tls = dial::tls(config)?;
         Ok(Arc::new_cyclic(|me| Self {
@@ -123,7 +124,7 @@ impl Cluster {
         }))
     }
 
-    /// Tells of changes of the map and of connections.
+    /// Notifies of changes of the map and of connections.
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
     }
@@ -136,15 +137,15 @@ impl Cluster {
         lock(&self.state).nodes.values().cloned().collect()
     }
 
-    /// A node that is connected.
+    /// Any connected node.
     pub(crate) fn any(&self) -> Option<Arc<Node>> {
         lock(&self.state).nodes.values().find(|node| node.is_up()).cloned()
     }
 
-    /// Waits for what comes of the first attempts to connect to the nodes.
+    /// Waits for the results of the first attempts to connect to the nodes.
     ///
     /// # Errors
-    /// When none is connected: why not.
+    /// No node is connected; one of the reasons.
     pub(crate) async fn contacted(&self) -> Result<(), Error> {
         let mut attempts = JoinSet::new();
         for node in self.nodes() {
@@ -157,7 +158,7 @@ impl Cluster {
         attempts.into_iter().find(Result::is_err).unwrap_or(Ok(()))
     }
 
-    /// Tells of nodes that leave.
+    /// Notifies of nodes that leave.
     pub(crate) fn departures(&self) -> watch::Receiver<u64> {
         self.departed.subscribe()
     }
@@ -169,7 +170,7 @@ impl Cluster {
     /// The node that serves a slot.
     ///
     /// # Errors
-    /// When nobody does, as far as is known.
+    /// No known node serves it.
     pub(crate) fn node_of(&self, slot: u16) -> Result<Arc<Node>, StoreError> {
         let state = lock(&self.state);
         let node = state.map.owner(slot).and_then(|addr| state.nodes.get(addr));
@@ -179,7 +180,7 @@ impl Cluster {
         })
     }
 
-    /// The node that another one has named, if need be a new one.
+    /// The node that another one has named, which may be new.
     pub(crate) fn node_at(&self, addr: &Addr) -> Arc<Node> {
         let mut state = lock(&self.state);
         let node = state.nodes.entry(addr.clone()).or_insert_with(|| self.start(addr));
@@ -187,30 +188,30 @@ impl Cluster {
         Arc::clone(node)
     }
 
-    /// Whether connections to its nodes are.
+    /// Whether connections to its nodes are encrypted.
     pub(super) fn is_encrypted(&self) -> bool {
         self.tls.is_some()
     }
 
-    /// Where a node is, and who connects to it.
+    /// Where a node is, and how to log in to it.
     pub(super) fn endpoint(&self, addr: &Addr) -> Endpoint {
         let target = Target::Tcp(addr.host.as_ref().to_owned(), addr.port);
         let route = Route::new(Arc::clone(&self.looks), self.config.connect_timeout);
         Endpoint { target, login: Arc::clone(&self.login), tls: self.tls.clone(), route }
     }
 
-    /// The number of the connection by which calls for a slot go; 0: there is none.
+    /// The number of the connection that serves a slot; 0: there is none.
     pub(crate) fn served(&self, slot: u16) -> u64 {
         lock(&self.state).served[usize::from(slot)]
     }
 
-    /// Whether every slot is served by a node that is connected.
+    /// Whether every slot is served by a connected node.
     pub(crate) fn is_whole(&self) -> bool {
         lock(&self.state).served.iter().all(|number| *number != 0)
     }
 
-    /// Resolves when calls for the slot have a connection, or the server refuses it; without a slot,
-    /// when there is any.
+    /// Resolves when the slot has a connection, or the server refuses it; without a slot, when
+    /// there is any connection.
     pub(crate) async fn ready(&self, slot: Option<u16>) {
         let mut changed = self.changes();
         loop {
@@ -236,12 +237,12 @@ impl Cluster {
         }
     }
 
-    /// A node says that the slot is elsewhere.
+    /// A node reported that the slot is elsewhere.
     pub(crate) fn moved(&self, slot: u16, to: &Addr) {
         let is_new = {
             let mut state = lock(&self.state);
             state.hint = Some(to.clone());
-            // Of many calls at once only the first tells anything.
+            // Of many concurrent calls, only the first brings news.
             let is_new = state.map.owner(slot) != Some(to);
             if is_new {
                 let mut map = SlotMap::clone(&state.map);
@@ -257,13 +258,13 @@ impl Cluster {
         }
     }
 
-    /// Whom to ask for the map: who was named last, then masters, then their replicas, then the nodes
-    /// that the settings name. Which of the masters comes first changes with `turn`.
+    /// Whom to ask for the map: the node that was named last, then masters, then their replicas,
+    /// then the nodes that the settings name. Which of the masters comes first changes with `turn`.
     pub(super) fn sources(&self, turn: usize) -> Vec<Addr> {
         let mut state = lock(&self.state);
         let mut sources: Vec<Addr> = state.hint.take().into_iter().collect();
         let mut masters: Vec<&Arc<Node>> = state.nodes.values().collect();
-        // Those that are connected answer soonest.
+        // Connected nodes answer soonest.
         masters.sort_by_key(|node| !node.is_up());
         let up = masters.iter().filter(|node| node.is_up()).count();
         if up > 0 {
@@ -279,7 +280,8 @@ impl Cluster {
         sources
     }
 
-    /// A new map: nodes come and go with it. Says whether it differs from the last one.
+    /// Installs a new map, and with it adds and removes nodes. Returns whether it differs from the
+    /// last one.
     pub(super) fn install(&self, map: SlotMap) -> bool {
         let masters = map.masters();
         {
@@ -344,10 +346,10 @@ impl Cluster {
             }
             Event::Down(_) => {
                 node.number.store(0, Ordering::Release);
-                // Its replica may have its slots soon.
+                // A replica may soon have its slots.
                 self.map_wanted.notify_one();
             }
-            // What is wrong with one of them is wrong with the Cluster.
+            // A problem of one node is a problem of the Cluster.
             Event::Checked(found) if !found.is_empty() => {
                 return (self.events)(Event::Checked(found.clone()));
             }
@@ -356,8 +358,9 @@ impl Cluster {
         self.settle();
     }
 
-    /// After any change: tells whose locks are cut off, and whose go by another connection now. All of a
-    /// client's tasks share one thread, so nobody else comes between the look and the telling.
+    /// After any change, reports which locks are cut off and which are served by another connection
+    /// now. All of a client's tasks share one thread, so nothing can happen between reading the
+    /// state and reporting.
     fn settle(&self) {
         let (mut lost, mut found) = (SlotSet::default(), SlotSet::default());
         let whole = {
@@ -396,7 +399,7 @@ impl Node {
     }
 }
 
-/// What comes of each, but for those that are late when one of them has come to something `good`.
+/// The outcomes, except those that are late once there is a `good` one.
 pub(super) async fn all_but_late<T: 'static>(
     mut asked: JoinSet<T>,
     good: impl Fn(&T) -> bool,
@@ -419,7 +422,7 @@ pub(super) async fn all_but_late<T: 'static>(
                 }
                 outcomes.push(outcome);
             }
-            // A task that panicked has come to nothing.
+            // A task that panicked has no outcome.
             Some(Err(_)) => {}
             None => return outcomes,
         }
@@ -436,7 +439,8 @@ pub(super) fn scope(slots: SlotSet) -> Scope {
 /// The slot of a lock.
 ///
 /// # Errors
-/// For names that Redisson's rule for keys spreads over several slots: no script can have them all.
+/// Redisson's rule for keys spreads the keys of this name over several slots: no script can use
+/// them all.
 pub(crate) fn slot_or_refusal(name: &LockName) -> Result<u16, StoreError> {
     slot_of(name).map_err(|why| {
         let message = format!(

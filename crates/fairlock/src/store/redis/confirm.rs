@@ -1,18 +1,18 @@
 //! Waiting for replicas, on a connection of its own.
 //!
-//! `WAIT` blocks the connection that it is sent on, and speaks of that connection's writes alone. On the
-//! connection of all other calls it would hold up everybody's renewals and heartbeats. So an operation
-//! that was answered there is carried out once more here, and `WAIT` follows in the same pipeline:
+//! `WAIT` blocks its connection, and covers only that connection's writes. On the connection of all
+//! other calls it would delay every renewal and heartbeat. So an operation that was answered there
+//! is carried out again here, followed by `WAIT` in the same pipeline:
 //!
-//! - All of them may be repeated: a renewal, or a release by its token.
-//! - Replication is one stream. The write here comes after the one that was answered there, so whoever
-//!   acknowledges this one has that one.
-//! - Both are on one connection, so on one server: had another become the primary in between, the
-//!   operation says here what that one knows of the lock.
-//! - A renewal that is answered `renewed` has written. A repeated release finds nothing to write, so a
-//!   write that leaves nothing follows it (`replicated.lua`).
+//! - Each of these operations may be repeated: a renewal, or a release by its token.
+//! - Replication is one stream. The write here comes after the one that was answered there, so a
+//!   replica that acknowledges this one has that one.
+//! - Operation and `WAIT` use one connection, and so one server. If another server has become the
+//!   primary in between, the operation's reply here shows what that one knows about the lock.
+//! - A renewal that is answered with `renewed` has written. A repeated release finds nothing to
+//!   write, so a write that leaves nothing behind follows it (`replicated.lua`).
 //!
-//! Whatever was asked while one `WAIT` is under way shares the next one.
+//! All operations that arrive during one `WAIT` share the next one.
 
 use super::classify::{self, classify};
 use super::dial::Connection;
@@ -36,15 +36,15 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 
-/// Operations that share a `WAIT` at most: about a millisecond of the server's time.
+/// How many operations share a `WAIT` at most: about a millisecond of the server's time.
 const BATCH_MAX: usize = 128;
 
-/// Operations that may stand in line; more wait for room.
+/// How many operations may stand in line; more wait for room.
 const LINE_MAX: usize = 1_024;
 
 const TOUCH: &str = include_str!("lua/replicated.lua");
 
-/// The way to a server and its replicas. Its tasks end with it.
+/// Confirms operations on a server and its replicas. Its tasks end with it.
 pub(crate) struct Confirmer {
     line: mpsc::Sender<Item>,
     tasks: [AbortHandle; 2],
@@ -63,22 +63,22 @@ struct Item {
     tell: oneshot::Sender<Result<Confirmed, StoreError>>,
 }
 
-/// The task behind it.
+/// The task behind a [`Confirmer`].
 struct Worker {
     link: Arc<Link>,
     wanted: Replicas,
     timeout: Duration,
-    /// How long a connection that is being made is waited for.
+    /// How long to wait for a connection that is being made.
     patience: Duration,
     rules: Rules,
-    /// How many replicas had to be waited for last time.
+    /// How many replicas were needed last time.
     last_needed: u32,
-    /// Whether the user may write what replicas acknowledge. Tried with the first call, which is one for a lock:
-    /// found with its release, nobody could do anything about it.
+    /// Whether the user may write what replicas acknowledge. Tried with the first call, which is
+    /// part of an acquisition: at the release it would be too late to do anything about it.
     may_touch: bool,
 }
 
-/// What came of a `WAIT`: how many have it, and how many were needed.
+/// The result of a `WAIT`: how many replicas acknowledged, and how many were needed.
 #[derive(Clone, Copy, Debug)]
 struct Count {
     acknowledged: u32,
@@ -86,16 +86,16 @@ struct Count {
 }
 
 impl Confirmer {
-    /// `None` where no replicas are waited for. Its tasks run on the runtime that this is called in.
+    /// `None` if no replicas are waited for. Its tasks run on the current runtime.
     pub(crate) fn start(place: &Arc<Place>, config: &Config) -> Option<Self> {
         if config.replicas == Replicas::None {
             return None;
         }
-        // Whatever stands behind a WAIT is answered after it.
+        // Everything behind a WAIT is answered after it.
         let mut settings = config.clone();
         settings.response_timeout += config.replicas_timeout;
         settings.ping_timeout += config.replicas_timeout;
-        // The commands' own connection looks at the server.
+        // The command connection checks the server.
         settings.on = Reactions::ignoring();
         let link = Link::beside(Arc::clone(place), &settings);
         let keep = tokio::spawn(kept(Arc::clone(&link), Link::run));
@@ -132,7 +132,7 @@ impl Worker {
     async fn run(mut self, mut items: mpsc::Receiver<Item>) {
         let mut batch = Vec::new();
         while items.recv_many(&mut batch, BATCH_MAX).await > 0 {
-            // Nobody waits for some of them any more.
+            // Drops those that nobody waits for any more.
             batch.retain(|item| !item.tell.is_closed());
             let _ = tokio::time::timeout(self.patience, self.link.ready()).await;
             let unknown = self.carry_out(std::mem::take(&mut batch), By::Hash).await;
@@ -142,7 +142,7 @@ impl Worker {
         }
     }
 
-    /// Answers the items, but for those whose script the server does not know by its hash.
+    /// Answers the items. Returns those whose script the server does not know by its hash.
     async fn carry_out(&mut self, batch: Vec<Item>, by: By) -> Vec<Item> {
         if batch.is_empty() {
             return batch;
@@ -179,7 +179,7 @@ impl Worker {
                 reply: Reply { sent, answer, clock: None },
                 missing: missing.clone(),
             });
-            // Whoever asked may be gone.
+            // The caller may be gone.
             let _ = item.tell.send(confirmed);
         }
         unknown
@@ -259,7 +259,8 @@ impl Worker {
     }
 }
 
-/// What a failure means where another server may be the primary by now: asked again, that one answers.
+/// Classifies a failure when another server may be the primary by now: that one answers the next
+/// attempt.
 fn failure_of(error: &RedisError) -> StoreError {
     let moved = matches!(error.code(), Some("MOVED" | "ASK" | "UNBLOCKED"))
         || error.to_string().contains("cannot be used with replica");
@@ -270,7 +271,7 @@ fn failure_of(error: &RedisError) -> StoreError {
     classify(error)
 }
 
-/// To `WAIT` and `ROLE`.
+/// The replies to `WAIT` and `ROLE`.
 const WAIT_REPLIES: usize = 2;
 
 /// How many replicas are online, in a primary's reply to `ROLE`.
@@ -286,7 +287,7 @@ pub(super) fn connected(role: &Value) -> Option<u32> {
 
 fn refuse(batch: Vec<Item>, failure: &StoreError) -> Vec<Item> {
     for item in batch {
-        // Whoever asked may be gone.
+        // The caller may be gone.
         let _ = item.tell.send(Err(failure.clone()));
     }
     Vec::new()

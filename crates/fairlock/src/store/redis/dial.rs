@@ -1,7 +1,7 @@
-//! Makes connections: the one place where a stream to a server is opened, whatever the topology.
+//! Makes connections: the only place where a stream to a server is opened, in every topology.
 //!
-//! The streams are ours rather than redis-rs's: what is sent before a stream is ready is decided
-//! here, and to which of the addresses of a name it goes (`route.rs`).
+//! The streams are ours rather than redis-rs's, so that we decide what is sent before a stream is
+//! ready, and to which of a name's addresses it goes (`route.rs`).
 
 use super::classify::classify;
 use super::handshake;
@@ -50,10 +50,10 @@ pub(crate) use super::tls::Tls;
 #[cfg(not(feature = "tls"))]
 pub(crate) enum Tls {}
 
-/// What the settings want connections to be encrypted with, if anything.
+/// What encrypts connections according to the settings, if anything.
 ///
 /// # Errors
-/// When this build cannot.
+/// This build cannot encrypt.
 pub(crate) fn tls(config: &Config) -> Result<Option<Arc<Tls>>, Error> {
     let Some(settings) = &config.tls else { return Ok(None) };
     #[cfg(feature = "tls")]
@@ -68,20 +68,20 @@ pub(crate) fn tls(config: &Config) -> Result<Option<Arc<Tls>>, Error> {
     }
 }
 
-/// A server, and who connects to it.
+/// A server, and how to log in to it.
 #[derive(Clone)]
 pub(crate) struct Endpoint {
     pub(crate) target: Target,
     pub(crate) login: Arc<Login>,
-    /// With it, nothing goes to the server in plain text.
+    /// If set, nothing goes to the server in plain text.
     pub(crate) tls: Option<Arc<Tls>>,
-    /// To which of the addresses of its name.
+    /// Chooses among the addresses of its name.
     pub(crate) route: Arc<Route>,
 }
 
 impl Endpoint {
-    /// A new connection, logged in, for commands: it chooses the address for all connections of the client. Of
-    /// several the first that is no replica. The caller bounds the time.
+    /// A new connection for commands, logged in. It chooses the address for all connections of the
+    /// client: of several, the first that is not a replica. The caller bounds the time.
     pub(crate) async fn lead(
         &self,
         config: AsyncConnectionConfig,
@@ -89,7 +89,8 @@ impl Endpoint {
         self.dial(&self.login.now().await?, config, true).await
     }
 
-    /// One to the address that the command connection has chosen, or is about to. The caller bounds the time.
+    /// A connection to the address that the command connection has chosen, or is about to choose.
+    /// The caller bounds the time.
     pub(crate) async fn follow(
         &self,
         config: AsyncConnectionConfig,
@@ -99,7 +100,8 @@ impl Endpoint {
         self.at(host, addr, &self.login.now().await?, config).await
     }
 
-    /// One to the first address that can be reached, logged in. The caller bounds the time.
+    /// A connection to the first address that can be reached, logged in. The caller bounds the
+    /// time.
     pub(crate) async fn connect(
         &self,
         config: AsyncConnectionConfig,
@@ -107,7 +109,7 @@ impl Endpoint {
         self.connect_as(&self.login.now().await?, config).await
     }
 
-    /// The same with a login that was looked up before.
+    /// Like [`connect`](Self::connect), with a login that was looked up before.
     pub(crate) async fn connect_as(
         &self,
         login: &RedisConnectionInfo,
@@ -116,7 +118,7 @@ impl Endpoint {
         self.dial(login, config, false).await
     }
 
-    /// The name that has to be looked up: an address has nothing to choose.
+    /// The name to look up; `None` for an address, which leaves no choice.
     fn name(&self) -> Option<(&str, u16)> {
         match &self.target {
             Target::Tcp(host, port) if host.parse::<std::net::IpAddr>().is_err() => {
@@ -164,7 +166,7 @@ impl Endpoint {
                 let is_replica = leads && is_replica(&mut conn).await?;
                 Ok((conn, is_replica))
             };
-            // One that is dead must not use up the time of the others.
+            // A dead address must not use up the time of the others.
             let attempt = tokio::time::timeout(until.left() / left, attempt).await;
             match attempt.unwrap_or_else(|_| Err(late(self.tls.is_some()))) {
                 Ok((conn, false)) => {
@@ -174,7 +176,7 @@ impl Endpoint {
                     return Ok(conn);
                 }
                 Ok((conn, true)) => replica = replica.or(Some((conn, *addr))),
-                // Somebody is there and refuses: the next one is another server.
+                // A server is there and refuses; the next address would be another server.
                 Err(refused) if !refused.passing => return Err(at_address(addr, refused)),
                 Err(unreached) => {
                     failure = failure.or_else(|| Some(at_address(addr, unreached)));
@@ -182,7 +184,7 @@ impl Endpoint {
             }
         }
         if let Some((conn, addr)) = replica {
-            // Whether one may be used is for whoever looks at the server to say.
+            // The checks of the server decide whether a replica may be used.
             self.route.choose(addr);
             return Ok(conn);
         }
@@ -206,12 +208,12 @@ impl Endpoint {
     }
 }
 
-/// Says of a name with several addresses which one it was.
+/// Adds to the failure which one of a name's several addresses was tried.
 fn at_address(addr: &SocketAddr, failure: StoreError) -> StoreError {
     StoreError { error: failure.error.at(addr), ..failure }
 }
 
-/// `HELLO` needs no right. What says nothing of it is none.
+/// `HELLO` needs no permission. A server that does not report its role is not a replica.
 async fn is_replica(conn: &mut Connection) -> Result<bool, StoreError> {
     let hello = made(conn.send_packed_command(&redis::cmd("HELLO")).await)?;
     let hello = hello.extract_error().unwrap_or(Value::Nil);
@@ -260,7 +262,7 @@ async fn encrypted(
 
 /// A server has not answered in time.
 pub(crate) fn late(encrypted: bool) -> StoreError {
-    // A Redis server takes a handshake for the beginning of a long line, and waits for its end.
+    // A Redis server takes a TLS handshake for the beginning of a long line, and waits for its end.
     let hint = if encrypted {
         "; does the server speak TLS on this port? One that does not may never answer (`redis://` is \
          for those)"
@@ -270,19 +272,19 @@ pub(crate) fn late(encrypted: bool) -> StoreError {
     own(StoreError::unavailable(format!("connecting took too long{hint}"), false))
 }
 
-/// Nothing in it was said by another program.
+/// Marks a failure that quotes no other program.
 pub(super) fn own(failure: StoreError) -> StoreError {
     StoreError { error: failure.error.quoting(""), ..failure }
 }
 
-/// Nobody was there to say anything to.
+/// Nobody was reached, so nothing was sent.
 fn unreached(error: RedisError) -> StoreError {
     StoreError { doubt: false, ..classify(&error) }
 }
 
 async fn tcp(addr: SocketAddr) -> Result<TcpStream, RedisError> {
     let stream = TcpStream::connect(addr).await?;
-    // Small messages that must not wait for each other's acknowledgement.
+    // Small messages must not wait for each other's acknowledgement.
     stream.set_nodelay(true)?;
     Ok(stream)
 }
@@ -297,18 +299,19 @@ async fn unix(_: &std::path::Path) -> Result<TcpStream, RedisError> {
     Err((redis::ErrorKind::InvalidClientConfig, "this system has no Unix sockets").into())
 }
 
-/// What came first on a stream: enough to know who is there, if it is no server of ours.
+/// The first bytes from a stream: enough to tell what is there, if it is not a Redis or Valkey
+/// server.
 #[derive(Default)]
 struct Opening(OnceLock<Vec<u8>>);
 
 impl Opening {
-    /// How a record begins with which a server of TLS refuses: an alert, of any version.
+    /// How a TLS server begins a refusal: an alert, of any version.
     const ALERT: [u8; 2] = [0x15, 0x03];
 
-    /// So much of it is kept, and shown.
+    /// How many bytes are kept, and shown.
     const BYTES_MAX: usize = 24;
 
-    /// Why there is no connection: who answers otherwise than any Redis or Valkey server is told apart.
+    /// Why there is no connection. Recognizes answers that no Redis or Valkey server gives.
     fn judge<T>(
         &self,
         connected: Result<T, RedisError>,
@@ -348,7 +351,7 @@ impl Opening {
     }
 }
 
-/// Notes it, unless that was done.
+/// Records the [`Opening`], once.
 struct Sniffer(Option<Arc<Opening>>);
 
 impl Sniffer {
@@ -363,7 +366,7 @@ impl Listener for Sniffer {
         if !bytes.is_empty()
             && let Some(opening) = self.0.take()
         {
-            // Empty until now: it is taken with its first bytes.
+            // Empty until now: the first bytes take it.
             let _ = opening.0.set(bytes.iter().copied().take(Opening::BYTES_MAX).collect());
         }
         Ok(())
@@ -386,7 +389,7 @@ impl Drop for Driver {
 }
 
 impl Connection {
-    /// Says hello and logs in on a stream that nothing was sent on.
+    /// Sends `HELLO` and logs in, on a stream on which nothing was sent.
     async fn over<S>(
         stream: S,
         login: &RedisConnectionInfo,
@@ -395,7 +398,7 @@ impl Connection {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        // No server makes us keep more than we asked for.
+        // No server can make us keep more than we asked for.
         let stream = Tapped::new(stream, Heard::default());
         let (calls, driver) = MultiplexedConnection::new_with_config(login, stream, config).await?;
         let driver = Driver(tokio::spawn(driver).abort_handle());

@@ -13,7 +13,7 @@ use crate::store::StoreError;
 use fairlock_core::{Answer, LockName, Op, Rules};
 use redis::{RedisError, RedisResult, Value};
 
-/// What is to be carried out, and how its messages are published.
+/// An operation to carry out, and how its messages are published.
 #[derive(Clone, Copy)]
 pub(crate) struct Call<'a> {
     pub(crate) rules: &'a Rules,
@@ -23,8 +23,9 @@ pub(crate) struct Call<'a> {
 }
 
 impl Call<'_> {
-    /// Sends it, and once more with the text where the server does not know the script yet. Says when the
-    /// copy was sent that was answered. With `asking` to a node that the slot is on its way to.
+    /// Sends the operation, and again with the script's text if the server does not know the script
+    /// yet. Returns when the answered copy was sent. With `asking`, the slot is moving to this
+    /// node.
     pub(crate) async fn send(
         &self,
         conn: &mut Connection,
@@ -49,7 +50,7 @@ impl Call<'_> {
         both.add_command(cmd);
         let mut replies = conn.send_packed_commands(&both, 0, 2).await?;
         let reply = replies.pop().unwrap_or(Value::Nil);
-        // Without the right to ask, the node only names the other one again.
+        // Without permission for `ASKING`, the node only names the other one again.
         if let Some(asked) = replies.pop() {
             asked.extract_error()?;
         }
@@ -64,7 +65,7 @@ impl Call<'_> {
         Ok(answer)
     }
 
-    /// What came of a call that failed on this connection.
+    /// The failure of a call on this connection.
     pub(crate) async fn failed(&self, conn: &mut Connection, error: &RedisError) -> StoreError {
         let failure = classify(error);
         if classify::is_wrong_type(error) {

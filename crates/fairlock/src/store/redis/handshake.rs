@@ -1,5 +1,5 @@
-//! What a server is asked when a connection to it is made: in one round trip, and judged before any
-//! lock is touched.
+//! What a server is asked when a connection to it is made, in one round trip. The answers are
+//! judged before any lock is touched.
 
 use super::classify::{classify, is_permission};
 use super::dial::Connection;
@@ -16,24 +16,24 @@ use redis::{Pipeline, RedisError, Value};
 /// The oldest server that knows all commands of the scripts: `SET ... PXAT`.
 const OLDEST: (u32, u32) = (6, 2);
 
-/// What is asked, and what is done about the answers.
+/// What is asked, and how to react to the answers.
 pub(crate) struct Handshake {
     name: String,
     reactions: Reactions,
-    /// A Cluster was asked for.
+    /// The settings name a Cluster.
     cluster: bool,
     /// Another server may become the primary, and nothing is confirmed by replicas.
     fails_over: bool,
-    /// What scripts may publish with, the first that the server knows.
+    /// The commands that scripts may publish with; the first that the server knows is used.
     publish: &'static [&'static str],
 }
 
-/// A finding, and the error that it is where it is refused.
+/// A finding, and the error that it becomes if the settings refuse it.
 pub(super) struct Finding {
     check: Check,
     message: String,
     kind: ErrorKind,
-    /// The server would not let us look: that must not keep anybody out.
+    /// The server did not let us look, which must not keep anybody out.
     blind: bool,
 }
 
@@ -57,10 +57,10 @@ impl Handshake {
         self.reactions.to(check) != Reaction::Ignore
     }
 
-    /// Says whose connection it is, and asks.
+    /// Names the connection, asks, and judges the answers.
     ///
     /// # Errors
-    /// When the connection fails, or the server is not to be used.
+    /// The connection fails, or the server must not be used.
     pub(crate) async fn exchange(
         &self,
         conn: &mut Connection,
@@ -82,7 +82,7 @@ impl Handshake {
         if replication {
             ask.cmd("INFO").arg("replication");
         }
-        // Without a right to it nothing else would tell that it is missing.
+        // Nothing else would show that the permission for one of these is missing.
         let outright: &[&str] = match (rights, self.cluster) {
             (false, _) => &[],
             (true, false) => &["PING"],
@@ -129,7 +129,7 @@ impl Handshake {
         Ok(warnings)
     }
 
-    /// `HELLO` needs no right, and tells what `INFO` would.
+    /// `HELLO` needs no permission, and contains what `INFO` would.
     fn of_server(&self, hello: &Value) -> Vec<Finding> {
         let mut findings = Vec::new();
         if let Some(version) = field(hello, "version").filter(|version| is_old(version)) {
@@ -143,7 +143,7 @@ impl Handshake {
                 blind: false,
             });
         }
-        // A Cluster's replica says itself where to go.
+        // A Cluster's replica redirects by itself.
         if !self.cluster && field(hello, "role").is_some_and(|role| role != "master") {
             findings.push(Finding {
                 check: Check::Replica,
@@ -190,7 +190,7 @@ impl Handshake {
     }
 }
 
-/// A text in the reply to `HELLO`.
+/// A text field of the reply to `HELLO`.
 pub(super) fn field<'a>(hello: &'a Value, name: &str) -> Option<&'a str> {
     let Value::Map(pairs) = hello else { return None };
     let text = |value: &'a Value| match value {
@@ -201,7 +201,7 @@ pub(super) fn field<'a>(hello: &'a Value, name: &str) -> Option<&'a str> {
     pairs.iter().find(|(key, _)| text(key) == Some(name)).and_then(|(_, value)| text(value))
 }
 
-/// What cannot be read is not judged.
+/// A version that cannot be read is not judged.
 pub(super) fn is_old(version: &str) -> bool {
     let mut parts = version.split('.').map(|part| part.parse::<u32>().ok());
     match (parts.next().flatten(), parts.next().flatten()) {
@@ -210,7 +210,7 @@ pub(super) fn is_old(version: &str) -> bool {
     }
 }
 
-/// A Sentinel knows where the servers are, and keeps no locks.
+/// Refuses a Sentinel, which knows where the servers are but keeps no locks.
 fn is_no_sentinel(hello: &Value) -> Result<(), StoreError> {
     if field(hello, "mode") != Some("sentinel") {
         return Ok(());
@@ -220,7 +220,8 @@ fn is_no_sentinel(hello: &Value) -> Result<(), StoreError> {
     Err(StoreError::refused(Error::misuse(message).quoting("")))
 }
 
-/// What the primary does when it is cut off. Servers say how many replicas are near enough only where they want some.
+/// What the primary does when it is cut off. Servers report how many replicas are close enough only
+/// if they require some.
 fn of_replication(info: Value) -> Option<Finding> {
     let info = match info.extract_error().ok()? {
         Value::VerbatimString { text, .. } => text,
@@ -267,7 +268,8 @@ pub(super) fn of_memory(info: Value) -> Option<Finding> {
     }
 }
 
-/// What the tries of `EVALSHA` and of the scripts' commands came to; `outright` was denied before.
+/// Judges the trial calls of `EVALSHA` and of the scripts' commands; those in `outright` were
+/// denied already.
 fn of_rights(
     outright: &[&str],
     by_hash: Value,

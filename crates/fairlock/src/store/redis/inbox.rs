@@ -1,6 +1,6 @@
 //! The inbox connection: this client's grants, and the topics that its waiters listen to.
 //!
-//! It needs no fast ping: a grant that was lost is found by the next heartbeat.
+//! It needs no frequent pings: the next heartbeat finds a lost grant.
 
 use super::attempt::Attempt;
 use super::classify::is_permission;
@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
 
-/// A ping of the idle inbox: often enough for NAT and half-open connections.
+/// Between two pings of the idle inbox: often enough for NAT and half-open connections.
 const PING_INTERVAL: Duration = Duration::from_secs(20);
 
 /// The inbox connection and the task that keeps it.
@@ -37,13 +37,13 @@ pub(crate) struct Inbox {
     up: AtomicBool,
     /// How many connections were made.
     made: AtomicU64,
-    /// The server of the commands does not see it.
+    /// The command connection's server does not see it.
     unseen: AtomicBool,
     /// The server may be gone.
     doubted: Notify,
-    /// The server is there again.
+    /// The server is back.
     found: Notify,
-    topics: Mutex<BTreeMap<Vec<u8>, Request>>,
+    topics: Mutex<BTreeMap<Vec<u8>, Subscription>>,
     current: watch::Sender<Option<Line>>,
     attempt: Attempt,
 }
@@ -56,16 +56,16 @@ struct Line {
     broken: Arc<Notify>,
 }
 
-/// Why a connection is not relied on any more.
+/// Why a connection is no longer relied on.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum End {
     /// It is closed, or of no use.
     Lost,
-    /// It does not answer. Nobody has closed it.
+    /// It does not answer, but nobody has closed it.
     Silent,
 }
 
-struct Request {
+struct Subscription {
     topic: Topic,
     users: usize,
 }
@@ -97,7 +97,7 @@ impl Inbox {
         })
     }
 
-    /// Whether the server would find somebody who listens: waiters that ask now count as alive by it.
+    /// Whether the server would find a listener, so that waiters that ask now count as alive.
     pub(crate) fn is_up(&self) -> bool {
         self.is_subscribed() && !self.unseen.load(Ordering::Acquire)
     }
@@ -106,12 +106,12 @@ impl Inbox {
         self.up.load(Ordering::Acquire)
     }
 
-    /// Which connection this is, from 1.
+    /// The number of the current connection, from 1.
     pub(super) fn number(&self) -> u64 {
         self.made.load(Ordering::Relaxed)
     }
 
-    /// Whether the server of the commands sees it.
+    /// Notes whether the command connection's server sees it.
     pub(super) fn note_seen(&self, seen: bool) {
         self.unseen.store(!seen, Ordering::Release);
     }
@@ -120,7 +120,7 @@ impl Inbox {
         &self.channel
     }
 
-    /// The connection leads to the wrong server.
+    /// Replaces the connection, which leads to the wrong server.
     pub(super) fn make_anew(&self) {
         if let Some(line) = &*self.current.borrow() {
             line.broken.notify_one();
@@ -133,29 +133,30 @@ impl Inbox {
         lock(&self.topics).len()
     }
 
-    /// The command connection is lost: is this one any good? A machine that is gone says nothing, and until
-    /// the next ping waiters would be taken for dead whenever their turn comes.
+    /// The command connection is lost: checks this one. A machine that is gone says nothing, and
+    /// until the next ping, waiters would be taken for dead when their turn comes.
     pub(crate) fn doubt(&self) {
         self.doubted.notify_one();
     }
 
-    /// The command connection is made: this one, if it is missing, must not come a pause later. Meanwhile
-    /// the server hears waiters that it takes for dead.
+    /// The command connection is made: if this one is missing, it must not wait for the end of a
+    /// pause. Meanwhile the server takes waiters for dead although it hears from them.
     pub(crate) fn hurry(&self) {
         self.found.notify_one();
     }
 
-    /// What comes of the first attempts to connect: see [`Attempt::made`].
+    /// The result of the first attempts to connect: see [`Attempt::made`].
     pub(crate) async fn contact(&self, until: Moment) -> Result<(), Error> {
         self.attempt.made(until).await
     }
 
-    /// Connects, subscribes, watches, reconnects; for ever.
+    /// Connects, subscribes, watches, reconnects, forever.
     pub(crate) async fn run(self: Arc<Self>) {
         let mut backoff = Backoff::default();
         let mut moves = self.place.moves(Part::Follows);
-        // One that fell silent is kept until another listens. Between the two a server that is reached again
-        // would take waiters for dead; and what it says meanwhile may come by the old one.
+        // A connection that fell silent is kept until another one listens. Between the two, a
+        // server that can be reached again would take waiters for dead; and its messages may arrive
+        // on the old one meanwhile.
         let mut silent: Option<(Line, Moment)> = None;
         loop {
             moves.forget();
@@ -168,7 +169,7 @@ impl Inbox {
                     self.up.store(true, Ordering::Release);
                     (self.events)(Event::InboxUp(Scope::All));
                     silent = None;
-                    // Last: whoever waits for the first contact must find it made.
+                    // Last: those who wait for the first contact must find it made.
                     self.attempt.succeeded();
                     let began = Moment::now();
                     let end = self.watch(line.clone(), &mut moves).await;
@@ -197,7 +198,7 @@ impl Inbox {
         }
     }
 
-    /// What was found before says nothing of what comes.
+    /// An earlier notification says nothing about what comes next.
     async fn forget_found(&self) {
         let _ = tokio::time::timeout(Duration::ZERO, self.found.notified()).await;
     }
@@ -224,14 +225,14 @@ impl Inbox {
         connected.map_err(|_| self.place.late())?
     }
 
-    /// Subscribes what is wanted now, and says what that was.
+    /// Subscribes to the channels that are wanted now, and returns them.
     async fn subscribe(&self, conn: &mut Connection) -> Result<Vec<Vec<u8>>, StoreError> {
         made(link::name_connection(conn, &self.name).await)?;
         let denied = |channel: &[u8], error: RedisError| StoreError {
             doubt: false,
             ..rights::channel(channel, &error)
         };
-        // The right to end a subscription as well: nobody would notice later that it is missing.
+        // Also tries the permission to unsubscribe: nobody would notice later that it is missing.
         let mut other = conn.clone();
         let (subscribed, unsubscribed) =
             tokio::join!(conn.subscribe(&self.channel), other.unsubscribe(keys::INBOX_PREFIX));
@@ -240,7 +241,7 @@ impl Inbox {
         let wanted: Vec<Vec<u8>> = lock(&self.topics).keys().cloned().collect();
         for channel in &wanted {
             match conn.subscribe(channel).await {
-                // Its waiters look for themselves, now and then; the others must not pay for it.
+                // Its waiters look by themselves now and then; the others must not pay for it.
                 Err(error) if is_permission(&error) => {}
                 subscribed => made(subscribed)?,
             }
@@ -248,8 +249,8 @@ impl Inbox {
         Ok(wanted)
     }
 
-    /// What came and went while `channels` were subscribed, one after the other, had no connection to be
-    /// told to. From now on it has.
+    /// While `channels` were subscribed one after the other, there was no connection for topics
+    /// that came and went. This catches up with them; from now on there is one.
     async fn catch_up(&self, line: Line, channels: Vec<Vec<u8>>) {
         let Line { mut conn, broken } = line;
         let mut missing: Vec<_> = lock(&self.topics).keys().cloned().collect();
@@ -292,7 +293,7 @@ impl Inbox {
         }
     }
 
-    /// Called by the connection's own task for every push message: must not block.
+    /// Called by the connection's own task for every push message, so it must not block.
     fn hear(&self, push: PushInfo, broken: &Notify) {
         match push.kind {
             PushKind::Disconnection => broken.notify_one(),
@@ -324,9 +325,10 @@ impl Inbox {
         let channel = keys::topic(&topic);
         let first = {
             let mut topics = lock(&self.topics);
-            let wanted = topics.entry(channel.clone()).or_insert(Request { topic, users: 0 });
-            wanted.users += 1;
-            wanted.users == 1
+            let subscription =
+                topics.entry(channel.clone()).or_insert(Subscription { topic, users: 0 });
+            subscription.users += 1;
+            subscription.users == 1
         };
         Box::pin(async move {
             if !first {
@@ -351,9 +353,9 @@ impl Inbox {
         let channel = keys::topic(&topic);
         {
             let mut topics = lock(&self.topics);
-            let Some(wanted) = topics.get_mut(&channel) else { return };
-            wanted.users -= 1;
-            if wanted.users > 0 {
+            let Some(subscription) = topics.get_mut(&channel) else { return };
+            subscription.users -= 1;
+            if subscription.users > 0 {
                 return;
             }
             topics.remove(&channel);
@@ -364,7 +366,7 @@ impl Inbox {
         {
             let this = Arc::clone(self);
             runtime.spawn(async move {
-                // Somebody may want it again by now, and have subscribed.
+                // Somebody may want the channel again by now, and have subscribed.
                 if !this.wants(&channel) {
                     // A failure means that the connection, and so the subscription, is gone.
                     let _ = conn.unsubscribe(channel).await;

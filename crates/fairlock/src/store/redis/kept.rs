@@ -1,12 +1,13 @@
-//! Tasks that last as long as their client: a panic, of ours or of a library's, begins them anew. A connection that nobody
-//! keeps any more would never come back, and whoever waits for it would wait for ever.
+//! Tasks that last as long as their client: after a panic, in our code or a library's, they are
+//! restarted. Otherwise the connection that such a task keeps would never come back, and those who
+//! wait for it would wait forever.
 
 use crate::base::backoff::Backoff;
 use crate::base::clock::Moment;
 use std::sync::Arc;
 use tokio::task::JoinSet;
 
-/// Runs the task of `owner`, again and again where it panics. It ends with this future.
+/// Runs the task of `owner`, and restarts it whenever it panics. The task ends with this future.
 pub(super) async fn kept<O, W>(owner: Arc<O>, begin: impl Fn(Arc<O>) -> W)
 where
     W: Future<Output = ()> + Send + 'static,
@@ -14,7 +15,7 @@ where
     let mut backoff = Backoff::default();
     loop {
         let began = Moment::now();
-        // The set ends what runs in it when it is dropped.
+        // Dropping the set ends what runs in it.
         let mut task = JoinSet::new();
         task.spawn(begin(Arc::clone(&owner)));
         match task.join_next().await {
@@ -56,7 +57,8 @@ mod tests {
                 tokio::task::yield_now().await;
             }
         };
-        // Far more than the end of a task takes: one that goes on is a failure, and no wait for ever.
+        // Far more than a task takes to end. A task that continues is a failure, not an endless
+        // wait.
         let ended = tokio::time::timeout(std::time::Duration::from_secs(10), ended).await;
         assert!(ended.is_ok(), "the task goes on");
     }

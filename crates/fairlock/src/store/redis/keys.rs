@@ -10,9 +10,9 @@ pub(crate) const INBOX_PREFIX: &str = "fairlock_inbox:";
 /// How the messages of a script are published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Publishing {
-    /// To whoever listens, in a Cluster at any node.
+    /// To all listeners, in a Cluster on any node.
     Whole,
-    /// To whoever listens at a node of the lock's slot.
+    /// To listeners on a node of the lock's slot.
     Sharded,
 }
 
@@ -39,7 +39,7 @@ impl Publishing {
 /// The seven keys of a lock, in the order in which every script takes them.
 pub(crate) struct Keys {
     name: LockName,
-    /// The name as it stands inside derived keys: in braces, unless it brings its own.
+    /// The name as it is used in derived keys: in braces, unless it has its own.
     tagged: Vec<u8>,
 }
 
@@ -65,9 +65,8 @@ impl Keys {
         key
     }
 
-    /// A key of ours. Redisson derives the same keys for the locks `a` and `{a}`; ours differ, so
-    /// that no hand-over of the one goes to a waiter of the other: it stands there without a
-    /// record.
+    /// A key of ours. Redisson derives the same keys for the locks `a` and `{a}`. Ours differ, so
+    /// that no hand-over of one goes to a waiter of the other, which has no record there.
     fn with_ours(&self, prefix: &str) -> Vec<u8> {
         let mut key = Vec::with_capacity(prefix.len() + 2 + self.tagged.len());
         key.extend_from_slice(prefix.as_bytes());
@@ -122,28 +121,29 @@ pub(crate) fn inbox(client: ClientId) -> Vec<u8> {
     format!("{INBOX_PREFIX}{client}").into_bytes()
 }
 
-/// The channel of a client's grants of a lock, and of all others with its tag, where channels have slots.
+/// The channel of a client's grants of a lock, and of all others with its tag, if channels have
+/// slots.
 pub(crate) fn sharded_inbox(name: &LockName, client: ClientId) -> Vec<u8> {
     let mut channel = Publishing::Sharded.inbox_prefix(name);
     channel.extend_from_slice(client.to_string().as_bytes());
     channel
 }
 
-/// A channel of the same form, of no lock.
+/// A channel of the same form that belongs to no lock.
 pub(crate) fn own_inbox(client: ClientId) -> Vec<u8> {
     format!("{INBOX_PREFIX}{{{client}}}:{client}").into_bytes()
 }
 
-/// The record of a client: it is of no lock, and no lock's name begins like it.
+/// The record of a client. It belongs to no lock, and no lock's name begins like it.
 pub(crate) fn client(client: ClientId) -> Vec<u8> {
     format!("fairlock_client:{client}").into_bytes()
 }
 
-/// Matches every key that [`locks_of`] makes a name of, in the server's own pattern language.
+/// Matches every key that [`locks_of`] turns into a name, in the server's pattern language.
 pub(crate) const LISTED: &str = "redisson_lock_*";
 
-/// The locks that `key` may belong to, if it is a queue or a token: every lock that we granted has the
-/// latter, and one with waiters, of Java too, the former. `x` and `{x}` share theirs.
+/// The locks that `key` may belong to, if it is a queue or a token. Every lock that we granted has
+/// a token, and every lock with waiters, Java's included, has a queue. `x` and `{x}` share theirs.
 pub(crate) fn locks_of(key: &[u8]) -> Option<Family> {
     let prefixes = ["redisson_lock_token:", "redisson_lock_queue:"];
     let tagged = prefixes.iter().find_map(|prefix| key.strip_prefix(prefix.as_bytes()))?;
@@ -158,7 +158,7 @@ pub(crate) fn locks_of(key: &[u8]) -> Option<Family> {
     Some(Family { name, twin })
 }
 
-/// A lock, and another one that has the same queue and token.
+/// A lock, and the other one, if any, that has the same queue and token.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Family {
     pub(crate) name: LockName,
@@ -177,7 +177,7 @@ pub(crate) fn topic(topic: &Topic) -> Vec<u8> {
     match topic {
         Topic::Base(name) => Keys::new(name).base(),
         Topic::Waiter(name, owner) => Keys::new(name).waiter(owner),
-        // One for all locks; where they are apart, see `sharded_inbox`.
+        // One for all locks; for one per slot, see `sharded_inbox`.
         Topic::Inbox(_) => INBOX_PREFIX.as_bytes().to_vec(),
     }
 }
@@ -238,7 +238,7 @@ mod tests {
         );
     }
 
-    /// Which lock is it? What a listing finds is taken back to names.
+    /// A listing turns the keys that it finds back into names.
     #[test]
     fn keys_lead_back_to_their_locks() {
         let of = |key: &str| {
@@ -253,7 +253,7 @@ mod tests {
             ("a{b", one("a{b")),
             ("{a}b}", two("a}b", "{a}b}")),
             ("{{a}}", one("{{a}}")),
-            // The name `{}` is one; a name without bytes is none.
+            // `{}` is a name; the empty text is not.
             ("{}", one("{}")),
             ("{redisson_lock_queue:x}", one("{redisson_lock_queue:x}")),
             ("bare", None),

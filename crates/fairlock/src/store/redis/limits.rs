@@ -1,25 +1,29 @@
-//! What a server can make us keep: a value is read no further than any that we ask for can be.
+//! Limits what a server can make us keep: a value is read no further than the largest that we ask
+//! for.
 //!
-//! redis-rs reads a value to its end, however long, and keeps it meanwhile. So what listens below it counts:
-//! bytes and elements of the value that is being read, and how deep it is nested. It knows nothing of what is said.
+//! redis-rs reads a value to its end, however long, and keeps it meanwhile. So a listener below it
+//! counts the bytes and elements of the value that is being read, and how deep it is nested. It
+//! does not know what the value means.
 
 use super::tapped::Listener;
 use std::io;
 
-/// Bytes of one value. The largest that is asked for is a thousand waiters, or a thousand keys, with names of
-/// 4 kB each: 4 MiB.
+/// Bytes of one value. The largest that we ask for is a thousand waiters, or a thousand keys, with
+/// names of 4 kB each: 4 MiB.
 pub(crate) const BYTES_MAX: u64 = 16 << 20;
 
-/// Values in one value. A Cluster of 16 384 ranges with four nodes each has 380 000.
+/// Values in one value. The map of a Cluster with 16 384 ranges of four nodes each has 380 000.
 pub(crate) const ELEMENTS_MAX: u64 = 1 << 19;
 
-/// Values around a value. A map of Cluster nodes has four; redis-rs keeps room for 4 096 elements at each level.
+/// Values around a value. A map of Cluster nodes has four; redis-rs reserves room for 4 096
+/// elements at each level.
 pub(crate) const DEPTH_MAX: usize = 16;
 
 /// Bytes of a line: an error, a number, a length.
 pub(crate) const LINE_MAX: u64 = 64 << 10;
 
-/// How far into a value the server is. The stream that it listens to ends where a value is larger than these.
+/// How far into a value the server is. The stream that it listens to ends where a value exceeds
+/// these limits.
 #[derive(Default)]
 pub(crate) struct Heard {
     at: At,
@@ -32,13 +36,13 @@ pub(crate) struct Heard {
 
 #[derive(Clone, Copy, Default)]
 enum At {
-    /// Before the byte that says what follows.
+    /// Before the byte that tells what follows.
     #[default]
     Kind,
     Line(Line),
-    /// In the bytes of a text, of which so many are missing, with the end of its line.
+    /// In a text, of which this many bytes are missing, including the end of its line.
     Text(u64),
-    /// In what is no value: redis-rs will say so.
+    /// In something that is not a value; redis-rs will report it.
     Nonsense,
 }
 
@@ -48,17 +52,18 @@ struct Line {
     length: u64,
     /// The end of the line may have begun.
     cr: bool,
-    /// How it begins: enough for every length.
+    /// Its first bytes: enough for every length.
     start: [u8; Self::NUMBER_MAX],
 }
 
 impl Line {
     const NUMBER_MAX: usize = 24;
 
-    /// Takes one more byte that does not end it, unless there are too many.
+    /// Takes one more byte, which does not end the line. Returns whether the line is still short
+    /// enough.
     fn goes_on(&mut self, byte: u8) -> bool {
         if self.cr {
-            // It ended no line, so it is part of this one.
+            // It did not end the line, so it is part of it.
             self.push(b'\r');
         }
         self.cr = byte == b'\r';
@@ -98,7 +103,7 @@ impl Listener for Heard {
 type TooMuch = &'static str;
 
 impl Heard {
-    /// Goes on by these bytes.
+    /// Advances by these bytes.
     pub(crate) fn hear(&mut self, mut bytes: &[u8]) -> Result<(), TooMuch> {
         while let Some(&first) = bytes.first() {
             let taken = match &mut self.at {
@@ -135,7 +140,7 @@ impl Heard {
                 At::Nonsense => bytes.len() as u64,
             };
             bytes = usize::try_from(taken).ok().and_then(|n| bytes.get(n..)).unwrap_or_default();
-            // An end has set it to 0.
+            // The end of a value has set it to 0.
             if !self.is_at_rest() {
                 self.bytes += taken;
             }
@@ -146,7 +151,7 @@ impl Heard {
         Ok(())
     }
 
-    /// Between two values.
+    /// Whether this is between two values.
     pub(crate) fn is_at_rest(&self) -> bool {
         self.missing.is_empty() && matches!(self.at, At::Kind)
     }
@@ -161,7 +166,8 @@ impl Heard {
             return Ok(());
         };
         let Ok(number) = u64::try_from(number) else {
-            // The null of older protocols; elsewhere redis-rs takes it for a length without end.
+            // The null of older protocols. For other kinds, redis-rs takes it for an endless
+            // length.
             if matches!(line.kind, b'$' | b'*' | b'~' | b'>') {
                 self.end_of_value();
                 return Ok(());
@@ -175,7 +181,7 @@ impl Heard {
             self.at = At::Text(number + 2);
             return Ok(());
         }
-        // Key and value; what an attribute is of is its last element.
+        // Key and value. What an attribute belongs to counts as its last element.
         let pairs = if matches!(line.kind, b'%' | b'|') { 2 } else { 1 };
         let number = number.saturating_mul(pairs).saturating_add(u64::from(line.kind == b'|'));
         self.elements = self.elements.saturating_add(number);
@@ -211,7 +217,7 @@ impl Heard {
 mod tests {
     use super::*;
 
-    /// Heard byte by byte, so that each boundary is met.
+    /// Byte by byte, so that each boundary is met.
     fn hear(bytes: &[u8]) -> Result<bool, TooMuch> {
         let mut heard = Heard::default();
         for byte in bytes {
@@ -279,7 +285,7 @@ mod tests {
         }
     }
 
-    /// Many parts that are not too large make a value that is.
+    /// Many parts that are not too large make a value that is too large.
     #[test]
     fn bytes_of_all_parts_count_until_the_value_ends() {
         let part = format!("$1000000\r\n{}\r\n", "x".repeat(1_000_000));
@@ -290,7 +296,7 @@ mod tests {
         heard.hear(b"*100\r\n").unwrap();
         let fits = (0..100).take_while(|_| heard.hear(part.as_bytes()).is_ok()).count();
         assert_eq!(fits, 16);
-        // What is no value is for redis-rs to refuse, but not to be kept for ever.
+        // redis-rs must refuse what is not a value, but must not keep it forever.
         let mut heard = Heard::default();
         let fits = (0..100).take_while(|_| heard.hear(part.as_bytes().get(1..).unwrap()).is_ok());
         assert_eq!(fits.count(), 16);

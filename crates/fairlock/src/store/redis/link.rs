@@ -1,4 +1,4 @@
-//! The command connection: made, pinged while idle, and made again.
+//! The command connection: made, pinged while idle, and made again after a loss.
 
 use super::attempt::Attempt;
 use super::classify::{classify, is_permission, text};
@@ -22,7 +22,7 @@ use tokio::sync::{Notify, watch};
 pub(crate) struct Link {
     place: Arc<Place>,
     part: Part,
-    greeting: Handshake,
+    handshake: Handshake,
     connect_timeout: Duration,
     response_timeout: Duration,
     ping_interval: Duration,
@@ -30,9 +30,10 @@ pub(crate) struct Link {
     record: Option<Arc<Record>>,
     events: Events,
     current: watch::Sender<Option<Connection>>,
-    /// The server behind it, where that changes.
+    /// The server behind it, if that can change.
     leads_to: Mutex<Option<Target>>,
-    /// There is a new one. Wakes those who wait in the order in which they came; a `watch` does it by chance.
+    /// There is a new connection. Wakes those who wait in the order of arrival; a `watch` wakes
+    /// them in random order.
     made: Notify,
     /// When the server last answered anything: a busy connection needs no ping.
     last_answer: Mutex<Moment>,
@@ -41,13 +42,13 @@ pub(crate) struct Link {
     attempt: Attempt,
 }
 
-/// What the connections are called in `CLIENT LIST`.
+/// The name of the connections in `CLIENT LIST`.
 pub(crate) fn connection_name(config: &Config) -> String {
     config.client_name.clone().unwrap_or_else(|| "fairlock".into())
 }
 
 impl Link {
-    /// The connection that commands go by.
+    /// The connection for commands.
     pub(crate) fn new(
         place: Arc<Place>,
         config: &Config,
@@ -57,7 +58,7 @@ impl Link {
         Self::with((place, Part::Leads), config, record, events)
     }
 
-    /// One more, to wherever that goes.
+    /// Another connection, to wherever the command connection goes.
     pub(crate) fn beside(place: Arc<Place>, config: &Config) -> Arc<Self> {
         Self::with((place, Part::Follows), config, None, Arc::new(|_| {}))
     }
@@ -71,7 +72,7 @@ impl Link {
         Arc::new(Self {
             place,
             part,
-            greeting: Handshake::new(config),
+            handshake: Handshake::new(config),
             connect_timeout: config.connect_timeout,
             response_timeout: config.response_timeout,
             ping_interval: config.ping_interval,
@@ -100,14 +101,15 @@ impl Link {
         self.attempt.first().await
     }
 
-    /// The same, and again until then: see [`Attempt::made`].
+    /// Like [`first_contact`](Self::first_contact), with more attempts until `until`: see
+    /// [`Attempt::made`].
     pub(crate) async fn contact(&self, until: Moment) -> Result<(), Error> {
         self.attempt.made(until).await
     }
 
     pub(crate) async fn ready(&self) {
         loop {
-            // Before the look, so that no connection falls between.
+            // Before the look, so that no connection is missed in between.
             let made = self.made.notified();
             if self.current.borrow().is_some() {
                 return;
@@ -120,12 +122,12 @@ impl Link {
         }
     }
 
-    /// The server to which commands go, while there is a connection.
+    /// The server that commands go to, while there is a connection.
     pub(crate) fn leads_to(&self) -> Option<Target> {
         lock(&self.leads_to).clone()
     }
 
-    /// Whether commands will go to another server than `from` soon, as far as anybody can tell.
+    /// Whether commands will soon go to another server than `from`, as far as is known.
     pub(crate) async fn is_moving(&self, from: Option<&Target>) -> bool {
         self.place.is_moving(from, self.leads_to().as_ref()).await
     }
@@ -150,7 +152,7 @@ impl Link {
         }
     }
 
-    /// Connects, watches, reconnects; for ever.
+    /// Connects, watches, reconnects, forever.
     pub(crate) async fn run(self: Arc<Self>) {
         let mut backoff = Backoff::default();
         let mut moves = self.place.moves(self.part);
@@ -163,14 +165,15 @@ impl Link {
             match self.connect(&mut moves).await {
                 Ok(conn) => {
                     self.note_answer();
-                    // What calls on the last connection reported says nothing of this one.
+                    // What calls on the last connection reported says nothing about this one.
                     let _ = tokio::time::timeout(Duration::ZERO, self.broken.notified()).await;
                     self.current.send_replace(Some(conn.clone()));
                     self.made.notify_waiters();
                     (self.events)(Event::Up { scope: Scope::All, whole: true });
-                    // After that: whoever sees it knows that the new one is being told what it has to know.
+                    // After the event: those who see it know that the new server is being told what
+                    // it must know.
                     *lock(&self.leads_to) = moves.at();
-                    // Last: whoever waits for the first contact must find it made.
+                    // Last: those who wait for the first contact must find it made.
                     self.attempt.succeeded();
                     let began = Moment::now();
                     self.watch(conn, &mut moves).await;
@@ -202,7 +205,7 @@ impl Link {
         connected.map_err(|_| self.place.late())?
     }
 
-    /// One more connection to the server, for the caller alone and on its runtime.
+    /// Another connection to the server, for the caller alone and on its runtime.
     #[cfg(feature = "yardstick")]
     pub(crate) async fn another(&self) -> Result<Connection, StoreError> {
         let config = AsyncConnectionConfig::new()
@@ -220,11 +223,11 @@ impl Link {
             .map_err(|failure| self.place.at(failure))
     }
 
-    /// Says whose connection it is and who this client is, and looks at the server. Whatever it says
-    /// to the client's record: locks work without.
+    /// Names the connection, writes the client's record, and checks the server. The reply to the
+    /// record does not matter: locks work without it.
     async fn introduce(&self, conn: &mut Connection) -> Result<(), StoreError> {
         let record = self.record.as_deref();
-        let mut found = self.greeting.exchange(conn, record).await?;
+        let mut found = self.handshake.exchange(conn, record).await?;
         found.extend(self.place.warnings());
         (self.events)(Event::Checked(found));
         match record {
@@ -233,8 +236,8 @@ impl Link {
         }
     }
 
-    /// Returns when the connection is dead: a call failed on it, a ping was not answered, or another
-    /// server is the master now.
+    /// Returns when the connection is dead: a call failed on it, a ping was not answered, or
+    /// another server is now the master.
     async fn watch(&self, mut conn: Connection, moves: &mut Moves) {
         loop {
             let idle = Moment::now().since(*lock(&self.last_answer));
@@ -264,7 +267,7 @@ impl Link {
     }
 }
 
-/// Makes the client's record last, for ever: one call in a period.
+/// Keeps the client's record from expiring, forever, with one call per period.
 pub(crate) async fn keep_record(link: Arc<Link>, record: Arc<Record>, period: Duration) {
     loop {
         tokio::time::sleep(period).await;
@@ -282,7 +285,7 @@ pub(super) async fn announce(conn: &mut Connection, record: &Record) -> Result<(
     Ok(())
 }
 
-/// Tells operators whose connection it is.
+/// Names the connection, for operators.
 pub(crate) async fn name_connection(conn: &mut Connection, name: &str) -> Result<(), RedisError> {
     named(conn.send_packed_command(&set_name(name)).await?)
 }
@@ -293,7 +296,8 @@ pub(super) fn set_name(name: &str) -> redis::Cmd {
     cmd
 }
 
-/// The reply to it. A name is a courtesy to operators: without the right the connection has none.
+/// The reply to `CLIENT SETNAME`. The name is a courtesy to operators: without the permission the
+/// connection has none.
 pub(super) fn named(reply: Value) -> Result<(), RedisError> {
     match reply.extract_error() {
         Err(error) if !is_permission(&error) => Err(error),
@@ -301,11 +305,12 @@ pub(super) fn named(reply: Value) -> Result<(), RedisError> {
     }
 }
 
-/// A failure while a connection is made has done nothing.
+/// A failure while a connection is made has no effect on locks.
 pub(super) fn made<T>(result: Result<T, RedisError>) -> Result<T, StoreError> {
     result.map_err(|error| {
         if error.is_connection_dropped() {
-            // A server without a free connection says so and closes, which may be heard first.
+            // A server without a free connection says so and closes, and the close may be noticed
+            // first.
             let said = text(&error);
             let message = format!(
                 "the server closed the new connection ({said}): has it no connection left \
@@ -331,8 +336,8 @@ pub(crate) fn name_not_a_lock(name: &LockName, found: &str) -> StoreError {
     StoreError::refused(Error::new(ErrorKind::WrongType, message).on(name))
 }
 
-/// Finds out which key of the lock has a wrong type: asked only after an error, so that the
-/// common path does not pay for it.
+/// Finds out which key of the lock has a wrong type. Asks only after an error, so that the common
+/// path does not pay for it.
 pub(crate) async fn name_wrong_type(
     conn: &mut Connection,
     name: &LockName,

@@ -1,4 +1,4 @@
-//! The login of a connection: user, password and database, brought up to date before each one.
+//! The login of a connection: user, password and database, updated before each connection.
 
 use super::aside::{Aside, Failed};
 use crate::base::clock::lock;
@@ -16,16 +16,16 @@ pub(crate) struct Login {
     username: Option<String>,
     password: Password,
     database: i64,
-    /// One look at a file or callback at a time: one that hangs costs one thread, not one for each
+    /// Asks one file or callback at a time: if one hangs, it costs one thread, not one for each
     /// attempt to connect.
     looks: Arc<Aside>,
-    /// How long a look may take.
+    /// How long asking may take.
     patience: Duration,
-    /// What was sent last: never to be repeated, whatever the other side answers.
+    /// The password that was sent last. It is never shown, whatever the other side answers.
     last: Mutex<Option<Secret>>,
-    /// What to do about a file that others can read.
+    /// How to react to a file that others can read.
     on_exposed: Reaction,
-    /// What was found of the last one, and gone on with.
+    /// What was wrong with the last one, if it was used anyway.
     warning: Mutex<Option<Warning>>,
 }
 
@@ -54,7 +54,7 @@ impl Login {
         Self::new(config, config.sentinel_username.as_ref(), &config.sentinel_password, 0)
     }
 
-    /// The present one.
+    /// The current login.
     ///
     /// # Errors
     /// [`ErrorKind::Denied`]; the next attempt may find a password.
@@ -65,13 +65,13 @@ impl Login {
         } else {
             self.password.read(self.username.as_ref())
         };
-        // What is found wrong may be put right before the next attempt.
+        // The problem may be fixed before the next attempt.
         let passing = |error| StoreError { error, doubt: false, passing: true };
         let Found { login: found, exposed } = found.map_err(passing)?;
         self.look_at(exposed).map_err(passing)?;
         let mut login = RedisConnectionInfo::default()
             .set_protocol(ProtocolVersion::RESP3)
-            // Nobody asks which library it is, and servers would log that it is denied.
+            // Nobody needs the library's name, and servers would log that it is denied.
             .set_skip_set_lib_name()
             .set_db(self.database);
         if let Some(Credentials { username, password }) = found {
@@ -98,13 +98,13 @@ impl Login {
         Ok(())
     }
 
-    /// What was found when the last login was looked for, and gone on with.
+    /// What was wrong with the last login, if it was used anyway.
     pub(crate) fn warning(&self) -> Option<Warning> {
         lock(&self.warning).clone()
     }
 
-    /// What a failure to log in means. A refusal passes if the next one may be another: the server's password may have
-    /// been changed before the file's.
+    /// Classifies a failure to log in. A refusal passes if the next login may be another one: the
+    /// server's password may have been changed before the file's.
     pub(crate) fn judge(&self, failure: StoreError) -> StoreError {
         let is_login = failure.error.kind() == ErrorKind::Denied;
         let passing = failure.passing || is_login && self.password.may_change();
@@ -116,7 +116,8 @@ impl Login {
         StoreError { error, passing, ..failure }
     }
 
-    /// Looks on a thread of its own: files and callbacks may block, and beats go on meanwhile.
+    /// Asks on a thread of its own: files and callbacks may block, and heartbeats continue
+    /// meanwhile.
     async fn ask(&self) -> Result<Found, Error> {
         let (username, password) = (self.username.clone(), self.password.clone());
         let found = self.looks.run(move || password.read(username.as_ref())).await;

@@ -1,4 +1,5 @@
-//! Keeps the map of a Cluster: asks its nodes, at a bounded rate, for as long as the client lives.
+//! Keeps the map of a Cluster up to date: asks its nodes, at a bounded rate, as long as the client
+//! lives.
 
 use super::classify::classify;
 use super::cluster::{Cluster, Node, all_but_late};
@@ -17,25 +18,25 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
 
-/// A map that nobody complains of is asked for this often: a node that has left the Cluster in order
-/// tells nobody.
+/// How often the map is asked for without complaints: a node that leaves the Cluster properly tells
+/// nobody.
 const PERIOD: Duration = Duration::from_secs(10);
 
-/// Longest pause between two askings while slots are without a connection: a promoted replica is found
-/// within this time.
+/// Longest pause between two attempts while slots are without a connection: a promoted replica is
+/// found within this time.
 const LONGEST: Duration = Duration::from_millis(500);
 
-/// Nodes that are asked at once.
+/// How many nodes are asked at once.
 const ASKED_AT_ONCE: usize = 3;
 
-/// The next ones are asked when these have not answered for so long.
+/// The next nodes are asked when these have not answered for this long.
 const NEXT_AFTER: Duration = Duration::from_millis(300);
 
-/// How much longer answers are waited for once there is one: nodes that have not heard of a failover
-/// may be faster than those that have.
-const STRAGGLERS: Duration = Duration::from_millis(50);
+/// How much longer to wait for answers once there is one: nodes that do not know of a failover may
+/// be faster than those that do.
+const LATECOMERS: Duration = Duration::from_millis(50);
 
-/// Asks for the map for ever. `told` hears what comes of each attempt.
+/// Asks for the map, forever. `told` gets the result of each attempt.
 pub(super) async fn keep(cluster: Arc<Cluster>, told: impl Fn(Result<(), StoreError>)) {
     let mut backoff = Backoff::default();
     for turn in 0_usize.. {
@@ -46,7 +47,8 @@ pub(super) async fn keep(cluster: Arc<Cluster>, told: impl Fn(Result<(), StoreEr
         }
         told(result.map(drop));
         let pause = backoff.next().min(LONGEST);
-        // What is wanted sooner waits as well: however many calls fail, the rate is ours.
+        // A map that is wanted sooner waits as well: however many calls fail, the rate stays
+        // bounded.
         tokio::time::sleep(pause).await;
         if cluster.is_whole() {
             let _ = tokio::time::timeout(PERIOD, cluster.map_wanted.notified()).await;
@@ -55,10 +57,10 @@ pub(super) async fn keep(cluster: Arc<Cluster>, told: impl Fn(Result<(), StoreEr
     }
 }
 
-/// What a node says of the Cluster.
+/// A node's view of the Cluster.
 struct View {
     map: SlotMap,
-    /// It takes part in the Cluster, with a majority of the masters.
+    /// The node takes part in the Cluster, with a majority of the masters.
     sound: bool,
     /// Rises with every failover and every move of a slot.
     epoch: u64,
@@ -86,7 +88,7 @@ async fn ask(cluster: &Arc<Cluster>, turn: usize) -> Result<SlotMap, StoreError>
                 asked.spawn(view_of(Arc::clone(cluster), addr));
             }
         }
-        let wait = if best.is_some() { STRAGGLERS } else { NEXT_AFTER.min(until.left()) };
+        let wait = if best.is_some() { LATECOMERS } else { NEXT_AFTER.min(until.left()) };
         match tokio::time::timeout(wait, asked.join_next()).await {
             Ok(Some(Ok(Ok(view)))) => {
                 if best.as_ref().is_none_or(|best| best.rank() < view.rank()) {
@@ -95,15 +97,16 @@ async fn ask(cluster: &Arc<Cluster>, turn: usize) -> Result<SlotMap, StoreError>
                 more = false;
             }
             Ok(Some(Ok(Err(silence)))) => {
-                // What is refused tells more than a node that is down.
+                // A refusal tells more than a node that is down.
                 if failure.as_ref().is_none_or(|known| known.passing) {
                     failure = Some(silence);
                 }
                 more = asked.is_empty();
             }
-            // A task that panicked has said nothing.
+            // A task that panicked has no answer.
             Ok(Some(Err(_))) => more = asked.is_empty(),
-            // All have spoken, or the best has had its time. The set is dropped, and what is under way.
+            // All have answered, or the stragglers' time is up. Dropping the set ends what is under
+            // way.
             _ if best.is_some() => break,
             Ok(None) if sources.len() == 0 => break,
             Err(_) if until.left().is_zero() => break,
@@ -189,8 +192,8 @@ fn text(value: Value) -> Option<String> {
     }
 }
 
-/// Whether messages go to a slot's own nodes only. Asked of the masters once they are connected: it
-/// has to work on each of them.
+/// Whether messages go only to the nodes of their slot. Asks the masters once they are connected:
+/// it must work on each of them.
 pub(super) async fn is_sharded(cluster: &Cluster) -> Result<bool, StoreError> {
     match cluster.config.sharded_pubsub {
         ShardedPubSub::On => return Ok(true),
@@ -230,15 +233,16 @@ pub(super) async fn is_sharded(cluster: &Cluster) -> Result<bool, StoreError> {
     }
 }
 
-/// Whether sharded messages may be heard: a user who must not would find out only as one who waits, and
-/// wait for heartbeats. On a connection of its own, for a server may end a subscription at any time.
+/// Checks the permission for sharded messages: a user without it would find out only while waiting,
+/// and depend on heartbeats. Uses a connection of its own, because a server may end a subscription
+/// at any time.
 pub(super) async fn try_to_listen(
     cluster: &Arc<Cluster>,
     client: ClientId,
 ) -> Result<(), StoreError> {
     let channel = keys::own_inbox(client);
-    // Any that is connected: who is not allowed hears so before one that the channel is elsewhere. The one
-    // that serves the channel first, so that not all clients ask the same.
+    // Any connected node will do: a missing permission is reported before a redirection. The node
+    // that serves the channel comes first, so that not all clients ask the same one.
     let own = cluster.node_of(slot(&channel)).ok().filter(|node| node.is_up());
     let own_addr = own.as_ref().map(|node| node.addr.clone());
     let others = cluster.nodes().into_iter().filter(|node| node.is_up());
@@ -269,7 +273,7 @@ async fn try_to_listen_at(
         cmd.arg(channel);
         match conn.send_packed_command(&cmd).await.and_then(Value::extract_error) {
             Ok(_) => Ok(()),
-            // It is elsewhere: whoever was not allowed would hear so first.
+            // The channel is elsewhere. A missing permission would have been reported first.
             Err(error) if error.redirect_node().is_some() => Ok(()),
             Err(error) => made(Err(error)),
         }

@@ -1,9 +1,10 @@
-//! The store on one Redis or Valkey server, on whichever Sentinels name, or on a Cluster.
+//! The store on one Redis or Valkey server, on the one that Sentinels name, or on a Cluster.
 //!
-//! Two connections: one for commands, one for the inbox, so that a slow reader of messages never
-//! kills commands and a blocked command never delays a grant. A third one where replicas are waited
-//! for. Each has a task that connects, watches and reconnects it. On a Cluster the first two for each
-//! node; `routes.rs` finds the way.
+//! There are two connections, one for commands and one for the inbox, so that a slow reader of
+//! messages never kills commands and a blocked command never delays a grant. If replicas are waited
+//! for, there is a third one. Each has a task that connects, watches and reconnects it. On a
+//! Cluster each node has its own, except that without sharded messages one inbox serves the whole
+//! Cluster; `routes.rs` finds the way.
 
 mod aside;
 mod attempt;
@@ -79,13 +80,13 @@ use tokio::sync::Notify;
 pub(crate) use raw::Raw;
 pub(crate) use walk::Walk;
 
-/// Between two looks at a failover that goes on, which takes a second or two.
+/// Between two looks at an ongoing failover, which takes a second or two.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// A store on a Redis or Valkey server, or on a Cluster.
 pub(crate) struct RedisStore {
     to: To,
-    /// What this client says of itself, unless the settings keep it silent.
+    /// What this client announces about itself, unless the settings disable that.
     record: Option<Arc<Record>>,
 }
 
@@ -94,29 +95,28 @@ enum To {
     Cluster(Arc<Routes>),
 }
 
-/// The ways to one server.
+/// The connections to one server.
 struct One {
     link: Arc<Link>,
     inbox: Arc<Inbox>,
     sight: Arc<Sight>,
-    /// Where replicas are waited for.
+    /// Set if replicas are waited for.
     confirmer: Option<Confirmer>,
     rules: Rules,
 }
 
 impl RedisStore {
-    /// Makes the store; its tasks start on the runtime that this is called in. They end when the
-    /// runtime does.
+    /// Makes the store. Its tasks start on the current runtime and end with it.
     ///
     /// # Errors
-    /// When the settings cannot name a server.
+    /// The settings name no server that this build can connect to.
     pub(crate) fn start(
         config: &Config,
         client: ClientId,
         events: Events,
     ) -> Result<Arc<Self>, Error> {
         let record = config.announce.then(|| {
-            // The server says since when.
+            // `since` comes from the server's clock.
             let info = ClientInfo::here(config, UNIX_EPOCH);
             Arc::new(Record::new(client, info))
         });
@@ -129,7 +129,7 @@ impl RedisStore {
         Ok(Arc::new(Self { to, record }))
     }
 
-    /// What comes of the first attempt to connect, both connections, and of those after it until `until`.
+    /// The result of the first attempt to make both connections, and of further ones until `until`.
     pub(crate) async fn contact(&self, until: Moment) -> Result<(), Error> {
         match &self.to {
             To::One(one) => {
@@ -246,7 +246,7 @@ impl One {
     async fn clients(&self, ids: &[ClientId]) -> BTreeMap<ClientId, ClientInfo> {
         let Some(mut conn) = self.link.connection() else { return BTreeMap::new() };
         let asked = conn.send_packed_commands(&record::read(ids), 0, ids.len()).await;
-        // Without an answer they are unknown, as where nothing is written.
+        // Without an answer they are unknown, like clients without a record.
         let replies = asked.unwrap_or_default();
         let known = ids.iter().zip(replies);
         known.filter_map(|(id, reply)| Some((*id, record::decode(reply)?))).collect()
@@ -279,7 +279,7 @@ impl One {
 
     async fn farewell(&self, remove: Cmd) {
         if let Some(mut conn) = self.link.connection() {
-            // A record that stays ends by its TTL.
+            // A record that stays ends with its TTL.
             let _ = conn.send_packed_command(&remove).await;
         }
     }
@@ -300,7 +300,7 @@ impl Store for RedisStore {
     fn follow(&self, until: Moment) -> Boxed<'_, ()> {
         match &self.to {
             To::One(one) => Box::pin(one.follow(until)),
-            // A node that is ordered to hand over lets its replica catch up first.
+            // A node that is ordered to fail over lets its replica catch up first.
             To::Cluster(_) => Box::pin(async {}),
         }
     }
@@ -380,7 +380,7 @@ impl Store for RedisStore {
     fn inbox_up(&self) -> bool {
         match &self.to {
             To::One(one) => one.inbox.is_up(),
-            // Nobody looks at who listens there.
+            // Nobody checks for listeners there.
             To::Cluster(_) => false,
         }
     }

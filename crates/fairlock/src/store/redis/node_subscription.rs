@@ -19,17 +19,17 @@ use tokio::sync::Notify;
 #[path = "../../../tests/inside/store/redis/node_subscription/tests.rs"]
 mod tests;
 
-/// A ping of the idle connection, as of every inbox.
+/// Between two pings of the idle connection, as for every inbox.
 const PING_INTERVAL: Duration = Duration::from_secs(20);
 
-/// Commands in one pipeline.
+/// How many commands one pipeline has at most.
 const AT_ONCE: usize = 100;
 
-/// What was refused is tried again after this time, doubled each time, unless the map says that it is
-/// elsewhere.
+/// A refused channel is tried again after this time, doubled each time, unless the map shows that
+/// it is elsewhere.
 const RETRY: Duration = Duration::from_millis(250);
 
-/// How often replies are looked for that belong together again, with growing pauses from 5 ms.
+/// How often to check that replies belong to their commands again, with growing pauses from 5 ms.
 const SYNC_TRIES: u32 = 6;
 
 pub(super) struct NodeSubscription {
@@ -38,14 +38,15 @@ pub(super) struct NodeSubscription {
     addr: Addr,
     shards: Weak<Shards>,
     state: Mutex<State>,
-    /// There is something to look at.
+    /// There are channels to look at.
     todo: Notify,
     broken: Notify,
     stopped: AtomicBool,
-    /// How often the server has ended a subscription by itself. redis-rs takes such a message for the
-    /// reply to whatever is under way, so that the replies after it belong to others.
+    /// How often the server has ended a subscription by itself. redis-rs takes such a message for
+    /// the reply to a command that is under way, so that the replies after it belong to other
+    /// commands.
     strays: AtomicU64,
-    /// Of the present connection: what a former one says late is not heard.
+    /// The number of the current connection: late messages on a former one are ignored.
     number: AtomicU64,
 }
 
@@ -53,9 +54,9 @@ pub(super) struct NodeSubscription {
 struct State {
     /// Channels that may have to be subscribed or left.
     todo: BTreeSet<Vec<u8>>,
-    /// As the server says.
+    /// As reported by the server.
     subscribed: HashSet<Vec<u8>>,
-    /// Asked to be left.
+    /// Unsubscribed by us, not yet confirmed.
     leaving: HashSet<Vec<u8>>,
 }
 
@@ -66,7 +67,7 @@ impl NodeSubscription {
         addr: Addr,
         shards: Weak<Shards>,
     ) -> Arc<Self> {
-        let ear = Arc::new(Self {
+        let subscription = Arc::new(Self {
             config: config.clone(),
             endpoint,
             addr,
@@ -78,14 +79,14 @@ impl NodeSubscription {
             strays: AtomicU64::new(0),
             number: AtomicU64::new(0),
         });
-        // Where no runtime is, the client has ended.
+        // Without a runtime, the client has ended.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(Arc::clone(&ear).run());
+            runtime.spawn(Arc::clone(&subscription).run());
         }
-        ear
+        subscription
     }
 
-    /// Whatever the channel is wanted for, or not: it is brought in line.
+    /// Subscribes to the channel or leaves it, depending on whether it is wanted.
     pub(super) fn look_at(&self, channel: Vec<u8>) {
         lock(&self.state).todo.insert(channel);
         self.todo.notify_one();
@@ -134,10 +135,10 @@ impl NodeSubscription {
             .set_connection_timeout(Some(patience))
             .set_response_timeout(Some(self.config.ping_timeout))
             .set_push_sender(move |push| {
-                if let Some(ear) = hear.upgrade()
-                    && ear.number.load(Ordering::Acquire) == number
+                if let Some(subscription) = hear.upgrade()
+                    && subscription.number.load(Ordering::Acquire) == number
                 {
-                    ear.hear(push);
+                    subscription.hear(push);
                 }
                 Ok::<(), std::convert::Infallible>(())
             });
@@ -152,7 +153,7 @@ impl NodeSubscription {
 
     /// Returns when the connection is dead, or not needed any more.
     async fn watch(&self, mut conn: Connection) {
-        // What the last connection reported says nothing of this one.
+        // What the last connection reported says nothing about this one.
         let _ = tokio::time::timeout(Duration::ZERO, self.broken.notified()).await;
         let Some(shards) = self.shards.upgrade() else { return };
         lock(&self.state).todo.extend(shards.wanted_at(&self.addr));
@@ -175,7 +176,7 @@ impl NodeSubscription {
             }
             if Moment::now().since(pinged) >= PING_INTERVAL {
                 pinged = Moment::now();
-                // A connection that is kept for nobody goes.
+                // A connection that nobody needs is closed.
                 if !self.is_needed() || self.send(&mut conn, &[ping("")]).await.is_err() {
                     return;
                 }
@@ -183,7 +184,7 @@ impl NodeSubscription {
         }
     }
 
-    /// Brings the subscriptions in line with what is wanted; says which the server refuses.
+    /// Brings the subscriptions in line with what is wanted. Returns those that the server refuses.
     async fn align(&self, conn: &mut Connection) -> Result<Vec<Vec<u8>>, RedisError> {
         let mut refused = Vec::new();
         loop {
@@ -224,8 +225,8 @@ impl NodeSubscription {
         }
     }
 
-    /// Sends commands and waits until all are carried out. What came of them is what the server said in
-    /// its messages, not what redis-rs takes for the replies.
+    /// Sends commands and waits until all are carried out. Their results are in the server's
+    /// messages, not in what redis-rs takes for the replies.
     async fn send(&self, conn: &mut Connection, commands: &[redis::Cmd]) -> Result<(), RedisError> {
         let before = self.strays.load(Ordering::Acquire);
         let mut pipeline = redis::Pipeline::with_capacity(commands.len());
@@ -239,8 +240,8 @@ impl NodeSubscription {
         self.synchronise(conn).await
     }
 
-    /// Waits until replies belong to their commands again: what comes when nothing is under way is
-    /// dropped, so pauses help.
+    /// Waits until replies belong to their commands again. What arrives while nothing is under way
+    /// is dropped, so pauses help.
     async fn synchronise(&self, conn: &mut Connection) -> Result<(), RedisError> {
         let mut pause = Duration::from_millis(5);
         for number in 0..SYNC_TRIES {
@@ -258,7 +259,7 @@ impl NodeSubscription {
         Err(RedisError::from(std::io::Error::other("replies do not belong to their commands")))
     }
 
-    /// Called by the connection's own task for every push message: must not block.
+    /// Called by the connection's own task for every push message, so it must not block.
     fn hear(&self, push: PushInfo) {
         let channel = match push.data.first() {
             Some(Value::BulkString(channel)) => channel,
@@ -290,7 +291,7 @@ impl NodeSubscription {
         }
     }
 
-    /// The slot has moved.
+    /// The server ended the subscription: the slot has moved.
     fn taken_away(&self, channel: &[u8]) {
         self.strays.fetch_add(1, Ordering::AcqRel);
         if let Some(shards) = self.shards.upgrade() {

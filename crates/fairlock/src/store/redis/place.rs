@@ -1,4 +1,4 @@
-//! Where the server is: known from the start, or asked of Sentinels before each connection.
+//! Where the server is: fixed, or asked of the Sentinels before each connection.
 
 use super::cluster::Cluster;
 use super::dial::{self, Connection, Endpoint, Target, Tls};
@@ -14,10 +14,10 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// What a connection is for, where a name has several addresses.
+/// What a connection is for, if a name has several addresses.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Part {
-    /// Commands go by it: where it goes the others go.
+    /// It carries the commands, and the others go where it goes.
     Leads,
     Follows,
 }
@@ -26,15 +26,15 @@ pub(crate) enum Part {
 pub(crate) enum Place {
     /// One server.
     Fixed(Endpoint),
-    /// Whatever server the Sentinels name at the time.
+    /// The server that the Sentinels currently name.
     Sentinels(Arc<Sentinels>),
-    /// Any node of a Cluster: for messages that go to all.
+    /// Any node of a Cluster, for messages that go to all.
     Anywhere(Weak<Cluster>),
 }
 
 impl Place {
     /// # Errors
-    /// When the settings cannot name a server.
+    /// The settings name no server that this build can connect to.
     pub(crate) fn new(config: &Config) -> Result<Arc<Self>, Error> {
         let login = Arc::new(Login::of_servers(config));
         let tls = dial::tls(config)?;
@@ -61,7 +61,7 @@ impl Place {
         Ok(Arc::new(place))
     }
 
-    /// A new connection to the server to talk to now, which `moves` knows from then on. The caller bounds
+    /// A new connection to the current server, which `moves` knows from then on. The caller bounds
     /// the time.
     pub(crate) async fn connect(
         &self,
@@ -91,8 +91,8 @@ impl Place {
         Ok(conn)
     }
 
-    /// Whether the server behind a new connection is the one to talk to: what Sentinels name may
-    /// have become a replica meanwhile.
+    /// Checks that the server behind a new connection is the right one: the one that Sentinels name
+    /// may have become a replica.
     async fn accept(&self, conn: &mut Connection) -> Result<(), StoreError> {
         if !matches!(self, Self::Sentinels(_)) {
             return Ok(());
@@ -110,7 +110,8 @@ impl Place {
         }
     }
 
-    /// What was found when the last connection was made, and gone on with: about logins, and about Sentinels.
+    /// Problems with logins and Sentinels that were found at the last connection and did not
+    /// prevent it.
     pub(crate) fn warnings(&self) -> Vec<Warning> {
         let logins = match self {
             Self::Fixed(endpoint) => vec![&*endpoint.login],
@@ -124,7 +125,7 @@ impl Place {
         logins.into_iter().filter_map(Login::warning).chain(of_sentinels).collect()
     }
 
-    /// What tells that the connection belongs elsewhere now.
+    /// Notifies that the connection belongs elsewhere now.
     pub(crate) fn moves(&self, part: Part) -> Moves {
         let news = match self {
             Self::Fixed(_) if part == Part::Leads => News::None,
@@ -150,15 +151,15 @@ impl Place {
         }
     }
 
-    /// Listens to what Sentinels say, for ever.
+    /// Listens to the Sentinels, forever.
     pub(crate) async fn watch(self: Arc<Self>, events: Events) {
         if let Self::Sentinels(sentinels) = &*self {
             Arc::clone(sentinels).watch(events).await;
         }
     }
 
-    /// Whether a server's refusal says that it is the master no longer, and there may be another. A server with
-    /// one address may become a master again.
+    /// Whether a server's refusal means that it is no longer the master, and there may be another.
+    /// A server with one address may become a master again.
     pub(crate) fn is_over(&self, error: &RedisError) -> bool {
         let has_others = match self {
             Self::Sentinels(_) => true,
@@ -178,10 +179,10 @@ impl Place {
         dial::late(encrypted)
     }
 
-    /// An attempt to connect failed: says to whom.
+    /// Adds to the failure of an attempt to connect where it led to.
     pub(crate) fn at(&self, failure: StoreError) -> StoreError {
         let (place, login) = match self {
-            // Its own links tell more.
+            // The Cluster's own links tell more.
             Self::Anywhere(_) => {
                 return StoreError { error: failure.error.at("a node of the Cluster"), ..failure };
             }
@@ -196,7 +197,7 @@ impl Place {
 /// Announcements that the master has moved, for one connection.
 pub(crate) struct Moves {
     news: News,
-    /// The server that it leads to; `None` while there is none.
+    /// The server that the connection leads to; `None` while there is none.
     at: Option<Target>,
 }
 
@@ -204,8 +205,8 @@ enum News {
     /// The server is fixed.
     None,
     Announced(watch::Receiver<Moved>),
-    /// Whatever it is, it concerns the connection: a node has left, maybe this one, or the command connection has gone
-    /// to another address.
+    /// Every one concerns the connection: a node has left, maybe this one, or the command
+    /// connection has gone to another address.
     Any(watch::Receiver<u64>),
 }
 
@@ -215,7 +216,8 @@ impl Moves {
         self.at.clone()
     }
 
-    /// Forgets those that came so far: whoever is asked for the master from now on knows of them.
+    /// Forgets earlier announcements: Sentinels that are asked for the master from now on know of
+    /// them.
     pub(crate) fn forget(&mut self) {
         self.at = None;
         match &mut self.news {
@@ -225,10 +227,10 @@ impl Moves {
         }
     }
 
-    /// Resolves at the next one, or at once if one came since [`Self::forget`]; never where the server
-    /// is fixed. One that names the server to which the connection leads already is none: a Sentinel
-    /// announces seconds after it has begun to name the new master, and each does so for itself. Whoever
-    /// left a good connection for that had no inbox when its turn came.
+    /// Resolves at the next announcement, or at once if one came since [`Self::forget`]; never if
+    /// the server is fixed. An announcement of the server that the connection already leads to does
+    /// not count: each Sentinel announces a new master by itself, seconds after it has begun to
+    /// name it. A client that left a good connection for that had no inbox when its turn came.
     pub(crate) async fn next(&mut self) {
         // The senders live as long as the connections' tasks do.
         let heard = match &mut self.news {
@@ -264,8 +266,8 @@ fn sentinels(
     of_master: Arc<Login>,
     tls: Option<Arc<Tls>>,
 ) -> Sentinels {
-    // Two connections of the client ask after each loss; an answer that takes half of the time for
-    // a connection leaves the other half for the connection.
+    // Two connections of the client ask after each loss. An answer that takes half of the time for
+    // a connection leaves the other half for the connection itself.
     let patience: Duration = config.connect_timeout / 2;
     let own_login = Arc::new(Login::of_sentinels(config));
     let looks = route::looks();
@@ -280,7 +282,7 @@ fn sentinels(
     Sentinels::new(endpoints, own_login, place.master.clone(), of_master, patience, on_minority)
 }
 
-/// Some node that is connected.
+/// Some connected node.
 fn anywhere(cluster: &Weak<Cluster>) -> Result<Endpoint, StoreError> {
     let cluster = cluster.upgrade();
     let endpoint = cluster.and_then(|cluster| Some(cluster.endpoint(&cluster.any()?.addr)));

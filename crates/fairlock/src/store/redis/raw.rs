@@ -1,5 +1,5 @@
-//! A server without the library in between: connections on which nothing else goes, and the scripts of locks one
-//! after the other, as fast as it takes them. For benches.
+//! A server without the library in between, for benches: connections that carry nothing else, and
+//! the scripts of locks one after the other, as fast as the server takes them.
 
 use super::classify::{self, classify};
 use super::dial::Connection;
@@ -18,10 +18,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
 
-/// Locks that are removed with one write: half a millisecond of the server's time.
+/// How many locks are removed with one write: half a millisecond of the server's time.
 const ERASED_AT_ONCE: usize = 100;
 
-/// TTL of a hold in milliseconds: it is released by the next call, and outlives a bench that dies for so long.
+/// TTL of a hold in milliseconds. The next call releases it; if the bench dies, it lasts this long.
 const LEASE_MS: u64 = 30_000;
 
 /// Locks of one server.
@@ -59,8 +59,9 @@ impl Raw {
         pong.and_then(Value::extract_error).map(drop).map_err(|error| classify(&error))
     }
 
-    /// Acquires and releases all locks in pipelines, again and again for this long; says how often. Half of a
-    /// server's locks are under way while the other half is made, so that it never waits for the client.
+    /// Acquires and releases all locks in pipelines, again and again for this long. Returns how
+    /// often. Half of a server's locks are under way while the calls for the other half are made,
+    /// so that the server never waits for the client.
     pub(crate) async fn pairs(&self, owner: &OwnerId, time: Duration) -> Result<u64, StoreError> {
         let until = Moment::now().plus(time);
         let requests = Arc::new(Requests::default());
@@ -72,7 +73,7 @@ impl Raw {
                 halves.spawn(half.pairs(owner.clone(), Arc::clone(&requests), until));
             }
         }
-        // All come to their end, so that one that fails leaves no locks of the others held.
+        // All of them end, so that a failure leaves no locks of the others held.
         let mut pairs = Ok(0);
         while let Some(half) = halves.join_next().await {
             // Nobody aborts it, and it does not panic.
@@ -91,7 +92,7 @@ impl Part {
         until: Moment,
     ) -> Result<u64, StoreError> {
         let mut pairs = 0;
-        // Once at least.
+        // At least once.
         while pairs == 0 || !until.left().is_zero() {
             let mut calls = Vec::with_capacity(self.names.len());
             for name in &self.names {
@@ -108,7 +109,8 @@ impl Part {
         Ok(pairs)
     }
 
-    /// All calls in one pipeline. Those whose script the server does not know are sent again with the text.
+    /// Sends all calls in one pipeline. Those whose script the server does not know are sent again
+    /// with the text.
     async fn all(&mut self, calls: &[(LockName, Op)]) -> Result<Vec<Body>, StoreError> {
         let Self { rules, publishing, .. } = &*self;
         let mut pipe = Pipeline::with_capacity(calls.len());

@@ -1,6 +1,6 @@
-//! The records of clients: who holds a lock or waits for it, for those who look.
+//! The records of clients, which show operators who holds a lock or waits for it.
 //!
-//! A record is a courtesy. Where it cannot be written, or holds what no client writes, the client
+//! A record is a courtesy. If it cannot be written, or contains what no client writes, the client
 //! is unknown, and nothing else changes.
 
 use super::classify::classify;
@@ -31,9 +31,10 @@ pub(crate) struct Record {
     key: Vec<u8>,
     values: Vec<(&'static str, String)>,
     began: Moment,
-    /// When that was by the server's clock, in ms since 1970, once it is known.
+    /// `began` by the server's clock, in ms since 1970, once that is known.
     since_ms: OnceLock<u64>,
-    /// The server does not allow it; asking again on the same connection would only fill its log.
+    /// The server does not allow the write; trying again on the same connection would only fill its
+    /// log.
     denied: AtomicBool,
     /// The client has ended: nothing may be written after the removal.
     gone: AtomicBool,
@@ -64,14 +65,14 @@ impl Record {
         &self.key
     }
 
-    /// A new connection: the server may think otherwise than before. Says whether a write has to
-    /// be preceded by a look at its clock.
+    /// There is a new connection, on which the server may allow the write. Returns whether its
+    /// clock must be read before a write.
     pub(crate) fn connected(&self) -> bool {
         self.denied.store(false, Ordering::Relaxed);
         self.since_ms.get().is_none()
     }
 
-    /// Takes in the server's reply to `TIME`.
+    /// Notes the server's reply to `TIME`.
     pub(crate) fn note_time(&self, reply: Value) {
         let Value::Array(parts) = reply else { return };
         let Ok([Value::BulkString(seconds), _]) = <[Value; 2]>::try_from(parts) else { return };
@@ -81,8 +82,8 @@ impl Record {
         self.since_ms.get_or_init(|| since_ms);
     }
 
-    /// Writes the record, or makes it last; `None` when there is no point in it. No record may stand
-    /// there without its TTL.
+    /// Writes the record, or extends its TTL; `None` if that is pointless. No record may exist
+    /// without its TTL.
     pub(crate) fn write(&self) -> Option<Cmd> {
         if self.gone.load(Ordering::Acquire) || self.denied.load(Ordering::Relaxed) {
             return None;
@@ -97,7 +98,7 @@ impl Record {
         Some(cmd)
     }
 
-    /// What the server said to a write.
+    /// Notes the server's reply to a write.
     pub(crate) fn note(&self, reply: Value) {
         let denied = |error| classify(&error).error.kind() == ErrorKind::Denied;
         if reply.extract_error().is_err_and(denied) {
@@ -105,7 +106,7 @@ impl Record {
         }
     }
 
-    /// Removes the record, and lets no later write through; `None` the second time.
+    /// Removes the record, and allows no later write; `None` the second time.
     pub(crate) fn remove(&self) -> Option<Cmd> {
         let first = !self.gone.swap(true, Ordering::AcqRel);
         first.then(|| {
@@ -116,7 +117,7 @@ impl Record {
     }
 }
 
-/// Asks for the records of `clients`, in one go.
+/// Asks for the records of `clients`, in one pipeline.
 pub(crate) fn read(clients: &[ClientId]) -> Pipeline {
     let mut pipeline = Pipeline::with_capacity(clients.len());
     for client in clients {
@@ -126,7 +127,7 @@ pub(crate) fn read(clients: &[ClientId]) -> Pipeline {
     pipeline
 }
 
-/// Strict: what a client of ours would not have written makes the whole record unknown.
+/// Strict: a value that no client of ours would have written makes the whole record unknown.
 pub(crate) fn decode(reply: Value) -> Option<ClientInfo> {
     let Value::Array(values) = reply else { return None };
     let [host, pid, user, label, version, since] = <[Value; 6]>::try_from(values).ok()?;

@@ -77,7 +77,7 @@ fn inspection(r: &mut Reader) -> Option<Inspection> {
     let ttl_ms = r.maybe_count()?;
     let token = match r.value()? {
         Value::Nil => None,
-        // 0 is what an operator may have written; it is no token.
+        // An operator may have written 0, which is not a token.
         Value::BulkString(text) => token_of(&text),
         _ => return None,
     };
@@ -223,7 +223,8 @@ pub(crate) fn forced_message(payload: &[u8]) -> Option<(OwnerId, Token)> {
     Some((owner, token))
 }
 
-/// What a message in the inbox says; `clock` is that of the server it came from, where there are several.
+/// Decodes a message in the inbox. `clock` is that of the server it came from, if there are
+/// several.
 pub(crate) fn inbox_message(
     payload: &[u8],
     arrived: Moment,

@@ -1,4 +1,5 @@
-//! Rights: what the user may not do, by name. Servers say that something is denied, and seldom what.
+//! Names the permissions that the user lacks. Servers report that something is denied, but seldom
+//! what.
 
 use super::classify::{classify, is_permission, text};
 use super::dial::Connection;
@@ -10,14 +11,14 @@ use redis::{Cmd, RedisError, Value};
 
 const RIGHTS: &str = include_str!("lua/rights.lua");
 
-/// Nobody uses it: rights to commands are tried on it.
+/// A key that nobody uses: permissions for commands are tried on it.
 const KEY: &str = "fairlock_rights";
 
-/// Where the rules stand.
+/// Where to find the rules.
 const RULES: &str = "docs/acl in the repository of fairlock has all rules that it needs";
 
-/// Asks which commands of the scripts are denied. They publish with the first of `publish` that the server
-/// knows.
+/// Asks which commands of the scripts are denied. Scripts publish with the first of `publish` that
+/// the server knows.
 pub(crate) fn commands(publish: &[&str]) -> Cmd {
     let mut cmd = redis::cmd("EVAL");
     cmd.arg(RIGHTS).arg(0).arg(KEY).arg(INBOX_PREFIX);
@@ -25,14 +26,14 @@ pub(crate) fn commands(publish: &[&str]) -> Cmd {
     cmd
 }
 
-/// Tries the right to `EVALSHA`: no script has this hash.
+/// Tries the permission for `EVALSHA`: no script has this hash.
 pub(crate) fn by_hash() -> Cmd {
     let mut cmd = redis::cmd("EVALSHA");
     cmd.arg("0".repeat(40)).arg(0);
     cmd
 }
 
-/// What a reply to [`commands`] says; nothing, if it is of another form.
+/// The commands that a reply to [`commands`] names; none if it has another form.
 pub(crate) fn denied_commands(reply: &Value) -> Vec<String> {
     let Value::Array(names) = reply else { return Vec::new() };
     let name = |name: &Value| match name {
@@ -40,14 +41,14 @@ pub(crate) fn denied_commands(reply: &Value) -> Vec<String> {
         _ => None,
     };
     let rule = |name: String| match name.as_str() {
-        // The script may know no more than the command.
+        // The script may know only the command.
         "PUBSUB" => "PUBSUB|NUMSUB".to_owned(),
         _ => name,
     };
     names.iter().filter_map(name).map(rule).collect()
 }
 
-/// The sentence about commands that are denied.
+/// The message about denied commands.
 pub(crate) fn without(commands: &[String]) -> String {
     let rules: Vec<_> = commands.iter().map(|name| format!("+{}", name.to_lowercase())).collect();
     format!(
@@ -63,7 +64,7 @@ pub(crate) fn denied(message: impl Into<String>) -> Error {
     Error::new(ErrorKind::Denied, message.into())
 }
 
-/// A subscription was denied.
+/// The failure of a subscription, which may have been denied.
 pub(crate) fn channel(channel: &[u8], error: &RedisError) -> StoreError {
     let failure = classify(error);
     if !is_permission(error) {
@@ -83,7 +84,7 @@ pub(crate) fn channel(channel: &[u8], error: &RedisError) -> StoreError {
     StoreError { error, ..failure }
 }
 
-/// The same error, with the key that is denied where it is about a right to one.
+/// The same error, with the denied key if it is about a permission for one.
 pub(crate) fn of_key(key: &[u8], error: RedisError) -> RedisError {
     let said = text(&error);
     if !is_permission(&error) || !said.contains("key") {
@@ -95,13 +96,13 @@ pub(crate) fn of_key(key: &[u8], error: RedisError) -> RedisError {
     RedisError::from((error.kind(), "no right", detail))
 }
 
-/// Up to the first colon or brace: what a rule for all of its kind begins with.
+/// The name up to its first colon or brace: how a rule for all of its kind begins.
 fn prefix(name: &str) -> &str {
     name.find(['{', ':']).map_or(name, |end| &name[..=end])
 }
 
-/// A call on a lock was denied: asks the server what it was. Only after an error, so that the common
-/// path does not pay for it.
+/// Asks the server what was denied in a call on a lock. Asks only after an error, so that the
+/// common path does not pay for it.
 pub(crate) async fn explain(
     conn: &mut Connection,
     name: &LockName,
@@ -115,7 +116,8 @@ pub(crate) async fn explain(
     let failure = classify(error);
     let said = text(error);
     let message = if ["channels", "a channel", "the channel"].iter().any(|of| said.contains(of)) {
-        // Nothing says which; that of the own inbox is tried when the connection is made.
+        // The server does not say which. The client's own inbox is tried when the connection is
+        // made.
         let base = Keys::new(name).base();
         let base = base.escape_ascii();
         format!(
@@ -143,11 +145,11 @@ pub(crate) async fn explain(
         without(&commands)
     };
     let error = denied(format!("{message} ({RULES}; the server says: {said})")).on(name);
-    // Within a script something may have been done before.
+    // A script may have done something before that.
     Some(StoreError { error, ..failure })
 }
 
-/// Those among `keys` that the user has no right to; the server does not say which.
+/// The keys among `keys` that the user may not use; the server does not say which.
 async fn denied_keys(conn: &mut Connection, keys: &[Vec<u8>]) -> Vec<String> {
     let mut each = redis::Pipeline::with_capacity(keys.len());
     for key in keys {

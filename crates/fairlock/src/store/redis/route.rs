@@ -1,9 +1,10 @@
-//! Which address of a server's name is used, and by all connections of a client the same.
+//! Which address of a server's name is used: the same one by all connections of a client.
 //!
-//! A name may lead to a master and its replicas (a headless service), or to two servers that know nothing of each
-//! other (`localhost`, with one behind `::1` and one behind `127.0.0.1`). An inbox at another server than the commands
-//! makes every waiter look dead, and clients that choose by chance hold one lock twice. So the addresses are tried one
-//! after the other, in an order that is the same for everybody; the command connection chooses, and the others follow.
+//! A name may lead to a master and its replicas (a headless service), or to two servers that do not
+//! know each other (`localhost`, with one behind `::1` and one behind `127.0.0.1`). An inbox on
+//! another server than the commands makes every waiter look dead, and clients that choose at random
+//! hold one lock twice. So the addresses are tried one after the other, in the same order by all
+//! clients; the command connection chooses, and the others follow.
 
 use super::aside::Aside;
 use super::classify::classify;
@@ -14,16 +15,16 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// Addresses of a name that are tried at most: who has more is no server, and time is short.
+/// How many addresses of a name are tried at most: no server has more, and time is short.
 const TRIED_MAX: usize = 16;
 
 /// The way to one name.
 pub(crate) struct Route {
-    /// Where names are looked up.
+    /// Looks up names.
     looks: Arc<Aside>,
-    /// For all addresses of the name together.
+    /// The time for all addresses of the name together.
     pub(super) patience: Duration,
-    /// Where the command connection is, or was last.
+    /// The address that the command connection uses, or used last.
     chosen: watch::Sender<Option<SocketAddr>>,
     /// How often it went to another address.
     moves: watch::Sender<u64>,
@@ -33,7 +34,8 @@ pub(crate) struct Route {
 
 /// The threads on which one client looks up names.
 pub(super) fn looks() -> Arc<Aside> {
-    // The Sentinels of a set, or some nodes of a Cluster: a name that hangs does not hold up the others.
+    // Enough for the Sentinels of a set, or some nodes of a Cluster: a name that hangs does not
+    // delay the others.
     Aside::new("fairlock-names", 4)
 }
 
@@ -46,7 +48,7 @@ impl Route {
     /// The addresses of the host, in the order in which they are tried.
     ///
     /// # Errors
-    /// When it has none, or cannot be looked up; that may pass.
+    /// It has none, or cannot be looked up; that may pass.
     pub(super) async fn addresses(
         &self,
         host: &str,
@@ -73,7 +75,8 @@ impl Route {
         Ok(addresses)
     }
 
-    /// Where the command connection is; waits for the first one. The caller bounds the time.
+    /// The address that the command connection uses; waits for the first one. The caller bounds the
+    /// time.
     pub(super) async fn chosen(&self) -> SocketAddr {
         let mut chosen = self.chosen.subscribe();
         // The sender lives in `self`, so the wait cannot fail.
@@ -85,7 +88,7 @@ impl Route {
         std::future::pending().await
     }
 
-    /// The command connection is there now; the others follow.
+    /// The command connection uses `addr` now; the others follow.
     pub(super) fn choose(&self, addr: SocketAddr) {
         let before = self.chosen.send_replace(Some(addr));
         if before.is_some_and(|before| before != addr) {
@@ -93,7 +96,7 @@ impl Route {
         }
     }
 
-    /// Tells whoever follows that it has to go elsewhere.
+    /// Notifies the connections that follow that they must go to another address.
     pub(super) fn moves(&self) -> watch::Receiver<u64> {
         self.moves.subscribe()
     }
@@ -104,9 +107,9 @@ impl Route {
     }
 }
 
-/// The order in which the addresses of a name are tried: where the client was last, then those of the family that
-/// the resolver prefers, then the others. Within a family they ascend: name servers hand them out in turns, and clients
-/// that took the first one would go to different servers.
+/// The order in which the addresses of a name are tried: the one that the client used last, then
+/// those of the family that the resolver prefers, then the others. Within a family they ascend:
+/// name servers rotate them, and clients that took the first one would go to different servers.
 fn in_order(mut found: Vec<SocketAddr>, last: Option<SocketAddr>) -> Vec<SocketAddr> {
     let Some(preferred) = found.first().map(SocketAddr::is_ipv6) else { return found };
     found.sort_by_key(|addr| (Some(*addr) != last, addr.is_ipv6() != preferred, *addr));

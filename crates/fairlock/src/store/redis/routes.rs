@@ -1,5 +1,5 @@
-//! The store on a Cluster: each call goes to the node that serves its lock's slot, and follows it once
-//! when it has moved.
+//! The store on a Cluster: each call goes to the node that serves its lock's slot, and follows the
+//! slot if it has moved.
 
 use super::attempt::Attempt;
 use super::cluster::{Cluster, Node, Redirected, slot_or_refusal};
@@ -29,31 +29,31 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::task::JoinSet;
 
-/// A call is sent so often at most: to the node of its slot, to the one that this names, and to the one
-/// to which the slot is on its way from there.
+/// How often a call is sent at most: to the node of its slot, to the one that this node names, and
+/// to the one that the slot is moving to from there.
 const SENT_MAX: usize = 3;
 
-/// How long a call waits for the connection to a node that another one has just named. After that its
-/// sender tries again, as after any loss.
+/// How long a call waits for the connection to a node that another one has just named. After that
+/// its caller tries again, as after any loss.
 const NEW_NODE: Duration = Duration::from_secs(1);
 
-/// The ways to the nodes of a Cluster.
+/// The connections to the nodes of a Cluster.
 pub(crate) struct Routes {
     cluster: Arc<Cluster>,
     client_id: ClientId,
     rules: Rules,
     record: Option<Arc<Record>>,
     events: Events,
-    /// The map and the way of publishing.
+    /// The attempts to get the map and the way of publishing.
     attempt: Attempt,
-    /// How messages are heard; unknown until the masters were asked.
-    ears: OnceLock<Ears>,
+    /// How messages are received; unknown until the masters were asked.
+    subscriptions: OnceLock<Subscriptions>,
 }
 
-enum Ears {
+enum Subscriptions {
     /// Everything on one connection to any node: messages go to the whole Cluster.
     Whole(Arc<Inbox>),
-    /// At the node of each slot.
+    /// On the node of each slot.
     Shards(Arc<Shards>),
 }
 
@@ -71,7 +71,7 @@ impl Routes {
             record,
             events,
             attempt: Attempt::default(),
-            ears: OnceLock::new(),
+            subscriptions: OnceLock::new(),
         });
         tokio::spawn(Arc::clone(&routes).keep_map());
         tokio::spawn(Arc::clone(&routes).listen_somehow());
@@ -91,7 +91,7 @@ impl Routes {
         mapper::keep(cluster, told).await;
     }
 
-    /// Finds out how messages are published, once, and begins to hear them.
+    /// Finds out, once, how messages are published, and starts receiving them.
     async fn listen_somehow(self: Arc<Self>) {
         let mut backoff = Backoff::default();
         let mut changed = self.cluster.changes();
@@ -104,13 +104,13 @@ impl Routes {
             match mapper::is_sharded(&self.cluster).await {
                 Ok(true) => match mapper::try_to_listen(&self.cluster, self.client_id).await {
                     Ok(()) => {
-                        let _ = self.ears.set(self.shards());
+                        let _ = self.subscriptions.set(self.shards());
                         break self.attempt.succeeded();
                     }
                     Err(failure) => self.attempt.failed(failure),
                 },
                 Ok(false) => {
-                    let _ = self.ears.set(self.inbox());
+                    let _ = self.subscriptions.set(self.inbox());
                     break self.attempt.succeeded();
                 }
                 Err(failure) => self.attempt.failed(match unreached {
@@ -122,18 +122,18 @@ impl Routes {
         }
     }
 
-    fn shards(&self) -> Ears {
+    fn shards(&self) -> Subscriptions {
         let events = Arc::clone(&self.events);
-        Ears::Shards(Shards::start(&self.cluster, self.client_id, events))
+        Subscriptions::Shards(Shards::start(&self.cluster, self.client_id, events))
     }
 
-    fn inbox(&self) -> Ears {
+    fn inbox(&self) -> Subscriptions {
         let place = Arc::new(Place::Anywhere(Arc::downgrade(&self.cluster)));
         let (events, cluster) = (Arc::clone(&self.events), Arc::clone(&self.cluster));
         let hear: Events = Arc::new(move |event| {
             events(match event {
-                // Nobody knows which node has sent it, so it is judged by the clock that gives the
-                // least.
+                // The node that sent it is unknown, so it is judged by the clock that leaves the
+                // least time.
                 Event::Granted { grant, at_ms, arrived, .. } => {
                     let clock = Some(slowest(&cluster, at_ms, arrived));
                     Event::Granted { grant, at_ms, arrived, clock }
@@ -143,11 +143,11 @@ impl Routes {
         });
         let inbox = Inbox::new(place, &self.cluster.config, self.client_id, hear);
         tokio::spawn(Arc::clone(&inbox).run());
-        Ears::Whole(inbox)
+        Subscriptions::Whole(inbox)
     }
 
-    /// What comes of the first attempt to find the nodes and to connect to them, and of those after it until
-    /// `until`. One that is there is enough: locks of the others wait.
+    /// The result of the first attempt to find the nodes and connect to them, and of further ones
+    /// until `until`. One connected node is enough: locks on the others wait.
     pub(crate) async fn contact(&self, until: Moment) -> Result<(), Error> {
         self.attempt.made(until).await?;
         if self.cluster.any().is_none()
@@ -156,22 +156,22 @@ impl Routes {
             let _ = tokio::time::timeout(until.left(), self.cluster.ready(None)).await;
             self.cluster.any().ok_or(error)?;
         }
-        match self.ears.get() {
-            Some(Ears::Whole(inbox)) => inbox.contact(until).await,
+        match self.subscriptions.get() {
+            Some(Subscriptions::Whole(inbox)) => inbox.contact(until).await,
             _ => Ok(()),
         }
     }
 
     /// How messages are published, once that is known.
     fn publishing(&self) -> Result<Publishing, StoreError> {
-        match self.ears.get() {
-            Some(Ears::Whole(_)) => Ok(Publishing::Whole),
-            Some(Ears::Shards(_)) => Ok(Publishing::Sharded),
+        match self.subscriptions.get() {
+            Some(Subscriptions::Whole(_)) => Ok(Publishing::Whole),
+            Some(Subscriptions::Shards(_)) => Ok(Publishing::Sharded),
             None => Err(self.not_connected()),
         }
     }
 
-    /// The locks by the node that serves their slots.
+    /// Groups the locks by the node that serves their slots.
     #[cfg(feature = "yardstick")]
     pub(crate) fn groups(&self, names: &[LockName]) -> Result<Vec<Group>, StoreError> {
         let publishing = self.publishing()?;
@@ -231,7 +231,7 @@ impl Routes {
             };
             let _ = tokio::time::timeout(NEW_NODE, node.link.ready()).await;
         }
-        // Nothing was carried out by those that only named others.
+        // Nodes that only named others have carried out nothing.
         let message = format!("the nodes of the Cluster do not agree on who serves slot {slot}");
         Err(StoreError::unavailable(message, false))
     }
@@ -240,8 +240,8 @@ impl Routes {
         self.cluster.config.replicas != Replicas::None
     }
 
-    /// The same with a wait for the replicas of the node that serves the lock's slot. It follows no slot:
-    /// asked again it goes where the slot is by then.
+    /// Like [`call`](Self::call), with a wait for the replicas of the node that serves the lock's
+    /// slot. It does not follow a slot that moves: the next attempt goes where the slot is by then.
     pub(crate) async fn confirm(&self, name: &LockName, op: &Op) -> Result<Confirmed, StoreError> {
         let slot = slot_or_refusal(name)?;
         let publishing = self.publishing()?;
@@ -274,31 +274,31 @@ impl Routes {
     ) -> StoreError {
         let failure = call.failed(conn, error).await;
         if failure.passing {
-            // A node that cannot serve may not be the one any more.
+            // A node that cannot serve the slot may no longer be the one that has it.
             self.cluster.map_wanted.notify_one();
         }
         failure
     }
 
     pub(crate) fn listen(&self, topic: Topic) -> Boxed<'_, Result<(), StoreError>> {
-        match self.ears.get() {
-            Some(Ears::Whole(inbox)) => inbox.listen(topic),
-            Some(Ears::Shards(shards)) => shards.listen(topic),
-            // Whoever listens has had an answer, for which this had to be known.
+        match self.subscriptions.get() {
+            Some(Subscriptions::Whole(inbox)) => inbox.listen(topic),
+            Some(Subscriptions::Shards(shards)) => shards.listen(topic),
+            // A waiter that listens has had an answer, for which this had to be known.
             None => Box::pin(async { Ok(()) }),
         }
     }
 
     pub(crate) fn unlisten(&self, topic: Topic) {
-        match self.ears.get() {
-            Some(Ears::Whole(inbox)) => inbox.unlisten(topic),
-            Some(Ears::Shards(shards)) => shards.unlisten(&topic),
+        match self.subscriptions.get() {
+            Some(Subscriptions::Whole(inbox)) => inbox.unlisten(topic),
+            Some(Subscriptions::Shards(shards)) => shards.unlisten(&topic),
             None => {}
         }
     }
 
     pub(crate) fn has_per_lock_inbox(&self) -> bool {
-        matches!(self.ears.get(), Some(Ears::Shards(_)))
+        matches!(self.subscriptions.get(), Some(Subscriptions::Shards(_)))
     }
 
     pub(crate) async fn ready(&self, name: Option<&LockName>) {
@@ -319,7 +319,7 @@ impl Routes {
         self.lane(name) != 0
     }
 
-    /// The connection by which calls for the lock go.
+    /// The connection that serves the lock.
     pub(crate) fn lane(&self, name: &LockName) -> u64 {
         slot_or_refusal(name).map_or(0, |slot| self.cluster.served(slot))
     }
@@ -329,13 +329,14 @@ impl Routes {
         Some(Arc::clone(&node.clock))
     }
 
-    /// A round trip to every master, at the same time.
+    /// A round trip to every master, concurrently.
     pub(crate) async fn ping(&self) -> Result<(), StoreError> {
         self.publishing()?;
         let mut pings = JoinSet::new();
         for node in self.cluster.nodes() {
             if node.link.connection().is_none() {
-                // Nobody waited for the first attempts of all, and it may be under way.
+                // Nobody has waited for the first attempts of all nodes, and this one may be under
+                // way.
                 let patience = self.cluster.config.response_timeout;
                 let _ = tokio::time::timeout(patience, node.link.first_contact()).await;
             }
@@ -359,7 +360,7 @@ impl Routes {
         }
     }
 
-    /// The records of clients, each asked of the node that has it.
+    /// The records of clients, each read from the node that has it.
     pub(crate) async fn clients(&self, ids: &[ClientId]) -> BTreeMap<ClientId, ClientInfo> {
         let mut by_node: BTreeMap<_, (Arc<Node>, Vec<ClientId>)> = BTreeMap::new();
         for id in ids {
@@ -371,7 +372,7 @@ impl Routes {
         for (node, ids) in by_node.into_values() {
             let Some(mut conn) = node.link.connection() else { continue };
             let asked = conn.send_packed_commands(&record::read(&ids), 0, ids.len()).await;
-            // Without an answer they are unknown, as where nothing is written.
+            // Without an answer they are unknown, like clients without a record.
             let replies = asked.unwrap_or_default();
             let read = ids.iter().zip(replies);
             known.extend(read.filter_map(|(id, reply)| Some((*id, record::decode(reply)?))));
@@ -379,7 +380,7 @@ impl Routes {
         known
     }
 
-    /// The next step of a listing: all masters, one after the other, those that are not reached last.
+    /// The next step of a listing: all masters, one after the other, unreachable ones last.
     pub(crate) async fn page(&self, at: Cursor, keys: u32) -> Result<Page, StoreError> {
         let walk = match at {
             Cursor::Walk(walk) => Some(*walk),
@@ -395,7 +396,7 @@ impl Routes {
         let node = match &walk.node {
             Some(addr) => match self.cluster.known(addr) {
                 Some(node) => Some(node),
-                // It has left: whoever has its slots now is walked from the start.
+                // The node has left. Those that have its slots now are searched from the start.
                 None => return Ok(nothing(walk.over(&map))),
             },
             None => None,
@@ -415,8 +416,8 @@ impl Routes {
         Ok(Page { entries, next: on(next), looked_at })
     }
 
-    /// The node that is to be searched is not connected, or there is none. After all others it gets the time for
-    /// a connection; a replica may take over meanwhile.
+    /// The node to search is not connected, or there is none. After all others, it gets the time
+    /// for a connection; a replica may take over meanwhile.
     async fn unreached(&self, walk: Walk) -> Result<Walk, StoreError> {
         self.cluster.map_wanted.notify_one();
         let mut changed = self.cluster.changes();
@@ -447,7 +448,7 @@ impl Routes {
                 Some(node) => self.failure_of(&node).error,
                 None => Error::new(ErrorKind::Unavailable, "no master serves them at present"),
             };
-            // All others were searched: what they have is known, and this is what is not.
+            // All others were searched, so only these slots are unknown.
             StoreError {
                 passing: false,
                 ..StoreError::unavailable(
@@ -460,7 +461,8 @@ impl Routes {
         })
     }
 
-    /// Makes the client's record last, for ever: at the node of its slot, also when that is another one.
+    /// Keeps the client's record from expiring, forever: on the node of its slot, even if that
+    /// changes.
     async fn keep_record(self: Arc<Self>) {
         let Some(record) = self.record.clone() else { return };
         let slot = slot(record.key());
@@ -480,7 +482,7 @@ impl Routes {
         }
     }
 
-    /// Whatever comes of it: locks work without.
+    /// Ignores failures: locks work without the record.
     async fn write_record(&self, record: &Record, slot: u16) {
         let Ok(node) = self.cluster.node_of(slot) else { return };
         let Some(mut conn) = node.link.connection() else { return };
@@ -498,13 +500,13 @@ impl Routes {
         let Some(record) = &self.record else { return };
         let Ok(node) = self.cluster.node_of(slot(record.key())) else { return };
         if let Some(mut conn) = node.link.connection() {
-            // A record that stays ends by its TTL.
+            // A record that stays ends with its TTL.
             let _ = conn.send_packed_command(&remove).await;
         }
     }
 }
 
-/// The clock of all nodes by which a message with this time was sent first.
+/// Of the clocks of all nodes, the one by which a message with this time was sent earliest.
 fn slowest(cluster: &Cluster, at_ms: u64, arrived: Moment) -> Arc<ServerClock> {
     let clocks = cluster.nodes().into_iter().map(|node| Arc::clone(&node.clock));
     let known = clocks.filter_map(|clock| Some((clock.earliest(at_ms, arrived)?, clock)));

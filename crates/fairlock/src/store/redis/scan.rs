@@ -1,7 +1,7 @@
-//! Finding the locks of a server: a search through all its keys, a bounded number at a time.
+//! Finds the locks of a server: searches all its keys, a bounded number at a time.
 //!
-//! A lock's own key has the bare name that its user chose, and says of itself only that it is a hash
-//! or a string. So locks are found by the keys that nobody else has: the token, which every grant of
+//! A lock's own key has the bare name that its user chose, and shows only that it is a hash or a
+//! string. So locks are found by the keys that nothing else has: the token, which every grant of
 //! ours leaves for a day, and the queue.
 
 use super::classify::classify;
@@ -15,15 +15,15 @@ use fairlock_core::{Kind, LockName};
 use redis::{Pipeline, RedisError, Value};
 use std::collections::BTreeSet;
 
-/// Locks whose keys are asked about in one pipeline, three commands each: the server carries out all
-/// that has arrived of one client before it looks at the next.
+/// How many locks one pipeline asks about, with three commands each: the server carries out
+/// everything that has arrived from one client before it looks at the next.
 const ASKED_MAX: usize = 100;
 
 /// Why there is no page.
 pub(crate) enum Failed {
     /// The call did not succeed.
     Call(RedisError),
-    /// What came back is no reply to it.
+    /// The answer is not a reply to the call.
     Reply(&'static str),
 }
 
@@ -45,8 +45,8 @@ impl From<RedisError> for Failed {
     }
 }
 
-/// One step: a `SCAN` of about `keys` keys, and a look at what it found: the locks, where to go on (0 at
-/// the end), and how many keys were looked at.
+/// One step: a `SCAN` of about `keys` keys, and a look at what it found. Returns the locks, where
+/// to continue (0 at the end), and how many keys were examined.
 pub(crate) async fn page(
     conn: &mut Connection,
     from: u64,
@@ -59,7 +59,7 @@ pub(crate) async fn page(
     let (next, found) = decode_scan(reply).ok_or(Failed::Reply("SCAN"))?;
     // Queue and token of one lock may come in one step.
     let found: BTreeSet<_> = found.iter().filter_map(|key| keys::locks_of(key)).collect();
-    // Locks whose keys are apart cannot be used, and their other keys are not here.
+    // Locks whose keys are in different slots cannot be used, and their other keys are not here.
     let usable = |family: &Family| !of_cluster || slots::slot_of(&family.name).is_ok();
     let found: Vec<_> = found.into_iter().filter(usable).collect();
     let mut entries = Vec::with_capacity(found.len());
@@ -90,7 +90,7 @@ pub(super) fn decode_scan(reply: Value) -> Option<(u64, Vec<Vec<u8>>)> {
     Some((cursor, keys.into_iter().map(bytes).collect::<Option<_>>()?))
 }
 
-/// For each family the length of the queue, and what stands under each name.
+/// Asks for the length of each family's queue, and what is stored under each name.
 fn questions(families: &[Family]) -> (Pipeline, usize) {
     let mut pipeline = Pipeline::with_capacity(3 * families.len());
     let mut replies = 0;
@@ -116,7 +116,7 @@ fn read(
     let twins = family.twin.as_ref().map(|_| answer()).transpose()?;
     let waiting = match allowed(queue)? {
         Some(Value::Int(length)) => usize::try_from(length).unwrap_or(0),
-        // Somebody keeps something else there; a look at the lock says so.
+        // Somebody stores something else there; inspecting the lock shows that.
         Some(Value::ServerError(_)) => 0,
         Some(_) => return Err(Failed::Reply("LLEN")),
         // Names that this user may not look at are not listed.
@@ -127,7 +127,7 @@ fn read(
         (Some(name), Some(found)) => entry(name, found, waiting)?,
         _ => None,
     };
-    // Which of the two was used, while neither is held? The plainer one, most likely.
+    // While neither is held, the plainer name is most likely the one in use.
     let twin = twin.filter(|twin| twin.held);
     let own = own.filter(|own| own.held || twin.is_none());
     Ok(own.into_iter().chain(twin).collect())
@@ -148,14 +148,14 @@ fn entry(name: &LockName, found: Value, waiting: usize) -> Result<Option<LockEnt
     Ok(Some(LockEntry { name: name.clone(), kind, held, waiting }))
 }
 
-/// The answer about one key; `None` where the user may not look at that key. (One that may not use
-/// the command at all is told so.)
+/// The answer about one key; `None` if the user may not look at that key. (A user that may not use
+/// the command at all gets an error.)
 fn allowed(answer: Value) -> Result<Option<Value>, Failed> {
     let Value::ServerError(error) = &answer else { return Ok(Some(answer)) };
     match error.code() {
         "WRONGTYPE" => Ok(Some(answer)),
         "NOPERM" if error.details().is_some_and(|text| text.contains("key")) => Ok(None),
-        // It has moved meanwhile.
+        // The key has moved meanwhile.
         "MOVED" | "ASK" | "TRYAGAIN" => Ok(None),
         _ => Err(Failed::Call(error.clone().into())),
     }
@@ -207,7 +207,7 @@ mod tests {
             listed("hash", "hash", 2),
             [(x(), true, Some(Kind::Fair)), (twin(), true, Some(Kind::Fair))]
         );
-        // A list under the lock's name is no hold.
+        // A list under the lock's name is not a hold.
         assert_eq!(listed("list", "none", 1), [(x(), false, None)]);
     }
 }

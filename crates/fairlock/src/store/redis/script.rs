@@ -1,7 +1,7 @@
-//! Operations to script calls.
+//! Turns operations into script calls.
 
 use super::keys::{Keys, Publishing};
-use fairlock_core::{Kind, LockName, Mode, Op, RequestId, Rules};
+use fairlock_core::{LockName, Mode, Op, RequestId, Rules};
 use redis::Cmd;
 use std::sync::LazyLock;
 
@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 pub(crate) struct Script {
     pub(crate) text: &'static str,
     sha: LazyLock<String>,
-    /// Without its common cases.
+    /// The text without its common cases.
     #[cfg(all(test, feature = "_testkit"))]
     long_way: &'static str,
 }
@@ -73,7 +73,7 @@ pub(crate) enum By {
     Hash,
     /// By its text.
     Text,
-    /// By its text without the common cases: the rest must do the same there.
+    /// By its text without the common cases: the rest must do the same in these cases.
     #[cfg(all(test, feature = "_testkit"))]
     LongWay,
 }
@@ -84,12 +84,12 @@ fn script(op: &Op) -> &'static Script {
         return simple_script(op);
     }
     match op {
-        Op::Acquire(a) if a.kind == Kind::Plain => &PLAIN_ACQUIRE,
-        Op::Acquire(_) => &ACQUIRE,
-        Op::Release { kind: Kind::Plain, .. } => &PLAIN_RELEASE,
-        Op::Release { .. } => &RELEASE,
-        Op::Leave { kind: Kind::Plain, .. } => &PLAIN_LEAVE,
-        Op::Leave { .. } => &LEAVE,
+        Op::Acquire(a) if a.kind.has_queue() => &ACQUIRE,
+        Op::Acquire(_) => &PLAIN_ACQUIRE,
+        Op::Release { kind, .. } if kind.has_queue() => &RELEASE,
+        Op::Release { .. } => &PLAIN_RELEASE,
+        Op::Leave { kind, .. } if kind.has_queue() => &LEAVE,
+        Op::Leave { .. } => &PLAIN_LEAVE,
         Op::Reenter { .. } => &REENTER,
         Op::Renew { .. } => &RENEW,
         Op::Beat { .. } => &BEAT,
@@ -114,7 +114,7 @@ fn simple_script(op: &Op) -> &'static Script {
     }
 }
 
-/// The text of the script that is called so in docs/protocol.md.
+/// The text of the script with this name in docs/protocol.md.
 #[cfg(all(test, feature = "_testkit"))]
 pub(crate) fn named(name: &str, long_way: bool) -> &'static str {
     let script = match name {
@@ -142,10 +142,10 @@ pub(crate) fn named(name: &str, long_way: bool) -> &'static str {
     if long_way { script.long_way } else { script.text }
 }
 
-/// Arguments of a call, but for a heartbeat of many waiters.
+/// Arguments of a call, except for a heartbeat of many waiters.
 const ARGUMENTS: usize = 26;
 
-/// Their bytes, but for script and names: about 230 around eight keys, 100 of ids, 60 of numbers.
+/// Their bytes, without script and names: about 230 around eight keys, 100 of ids, 60 of numbers.
 const OTHER_BYTES: usize = 512;
 
 /// The call that carries out `op` on the lock `name`.
@@ -159,7 +159,7 @@ pub(crate) fn call(by: By, rules: &Rules, publishing: Publishing, name: &LockNam
         #[cfg(all(test, feature = "_testkit"))]
         By::LongWay => ("EVAL", script.long_way),
     };
-    // In one piece: to grow with each argument costs as much as all the rest of this.
+    // In one piece: growing with each argument costs as much as all the rest of this.
     let names = (keys.len() + 1) * name.as_bytes().len();
     let mut cmd = Cmd::with_capacity(ARGUMENTS, OTHER_BYTES + script.len() + names);
     cmd.arg(command).arg(script).arg(keys.len());

@@ -1,11 +1,12 @@
-//! The Sentinels of a set: who is the master, and when does that change.
+//! The Sentinels of a set: which server is the master, and when that changes.
 //!
-//! All are asked at once, because a dead one answers nothing and one that was cut off names the old
-//! master. The answer with the highest configuration epoch counts: an epoch is used for one
+//! All of them are asked at once, because a dead one does not answer and one that was cut off names
+//! the old master. The answer with the highest configuration epoch counts: an epoch is used for one
 //! failover only, and a majority of the Sentinels had to agree to it (Redis, "Sentinel spec").
 //!
-//! They are asked again while a connection lasts: an old master that was cut off goes on answering. Whoever sees that
-//! a majority names another one leaves it; whoever sees no majority says so.
+//! They are asked again while a connection lasts, because an old master that was cut off continues
+//! to answer. A client leaves its master if a majority names another one, and warns if there is no
+//! majority.
 
 use super::aside::Aside;
 use super::classify::{classify, is_permission};
@@ -24,18 +25,19 @@ use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 
-/// After a majority has answered the others get this long: one that is merely slow may know of a
-/// later failover, one that is dead should not cost the whole patience.
-const STRAGGLERS: Duration = Duration::from_millis(100);
+/// After a majority has answered, the others get this long: a slow one may know of a later
+/// failover, and a dead one should not cost the whole timeout.
+const LATECOMERS: Duration = Duration::from_millis(100);
 
-/// Each Sentinel is asked this often while a connection to the master lasts. What it announces comes at once; this is
-/// for what it could not say, and a ping of its connection besides.
+/// How often each Sentinel is asked while a connection to the master lasts. Announcements come at
+/// once; this finds what a Sentinel could not announce, and is a ping of its connection besides.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// A majority that names another master, and knows of no later failover, is believed after so long: two looks.
+/// How long a majority must name another master, without knowing of a later failover, before it is
+/// believed: two looks.
 const OUTVOTED: Duration = LOOK.saturating_mul(2);
 
-/// Where Sentinels announce that a master has moved.
+/// The channel on which Sentinels announce that a master has moved.
 const SWITCHED: &str = "+switch-master";
 
 /// The Sentinels, and the master's name.
@@ -48,41 +50,41 @@ pub(crate) struct Sentinels {
     login: Arc<Login>,
     /// What encrypts connections to the master.
     tls: Option<Arc<Tls>>,
-    /// Where the names of masters are looked up.
+    /// Looks up the names of masters.
     looks: Arc<Aside>,
     /// How long an answer may take.
     patience: Duration,
-    /// What was announced last of where the master has moved.
+    /// The last announcement of where the master has moved.
     moves: watch::Sender<Moved>,
-    /// The master that was named last: whom connections are made to.
+    /// The master that was named last, to which connections are made.
     named: Mutex<Option<Named>>,
-    /// What each of them said last, while its connection lasts.
+    /// The last answer of each Sentinel, while its connection lasts.
     views: Mutex<Vec<View>>,
     /// Since when a majority has named another master.
     outvoted: Mutex<Option<Moment>>,
-    /// What to do about a minority.
+    /// How to react to a minority.
     on_minority: Reaction,
-    /// The last time that somebody asked only a minority answered.
+    /// Set if only a minority answered the last question.
     minority: Mutex<Option<Warning>>,
 }
 
 /// An announcement that the master has moved.
 #[derive(Debug, Default)]
 pub(crate) struct Moved {
-    /// Where to; unknown before the first one, and where it cannot be read.
+    /// Where to; unknown before the first announcement, and if it cannot be read.
     pub(crate) to: Option<Target>,
 }
 
-/// What one Sentinel says.
+/// The answer of one Sentinel.
 #[derive(Clone, Debug)]
 struct Named {
     epoch: u64,
     target: Target,
-    /// It carries a failover out.
+    /// It is carrying out a failover.
     moving: bool,
 }
 
-/// What is known of one Sentinel.
+/// What is known about one Sentinel.
 #[derive(Clone, Debug)]
 enum View {
     /// It was not reached yet.
@@ -91,7 +93,7 @@ enum View {
     Says(Named),
 }
 
-/// What one Sentinel's silence means.
+/// Why one Sentinel names no master.
 #[derive(Debug)]
 enum Silence {
     /// It watches no master of that name.
@@ -126,7 +128,7 @@ impl Sentinels {
         }
     }
 
-    /// The present master.
+    /// The current master.
     pub(crate) async fn master(&self) -> Result<Endpoint, StoreError> {
         let named = self.ask().await?;
         *lock(&self.named) = Some(named.clone());
@@ -135,9 +137,9 @@ impl Sentinels {
         Ok(Endpoint { target: named.target, login, tls, route })
     }
 
-    /// Whether the master is another than `at`, or is being replaced. Its replacement knows nothing of what it
-    /// answers meanwhile, and only the Sentinel that carries the failover out says so before the end. Whoever has
-    /// `followed` is at the replacement already.
+    /// Whether the master is another server than `at`, or is being replaced. Its replacement does
+    /// not know what it answers meanwhile, and before the end of the failover only the Sentinel
+    /// that carries it out reports it. A client that has `followed` is at the replacement already.
     pub(crate) async fn is_moving(&self, at: &Target, followed: bool) -> bool {
         let Ok(login) = self.own_login.now().await else { return false };
         let mut asked = JoinSet::new();
@@ -153,7 +155,7 @@ impl Sentinels {
         let mut latest: Option<Named> = None;
         loop {
             let next = match answers >= majority {
-                true => tokio::time::timeout(STRAGGLERS, asked.join_next()).await.unwrap_or(None),
+                true => tokio::time::timeout(LATECOMERS, asked.join_next()).await.unwrap_or(None),
                 false => asked.join_next().await,
             };
             match next {
@@ -182,17 +184,17 @@ impl Sentinels {
         &self.login
     }
 
-    /// The login at the Sentinels themselves.
+    /// The login for the Sentinels themselves.
     pub(crate) fn own_login(&self) -> &Login {
         &self.own_login
     }
 
-    /// Whether connections are, to the Sentinels and to the master.
+    /// Whether connections to the Sentinels and to the master are encrypted.
     pub(crate) fn is_encrypted(&self) -> bool {
         self.tls.is_some()
     }
 
-    /// Tells of announcements that the master has moved.
+    /// Notifies of announcements that the master has moved.
     pub(crate) fn moves(&self) -> watch::Receiver<Moved> {
         self.moves.subscribe()
     }
@@ -208,7 +210,7 @@ impl Sentinels {
 
     async fn ask(&self) -> Result<Named, StoreError> {
         let mut asked = JoinSet::new();
-        // One look at the password for all of them.
+        // The password is read once for all of them.
         let login = self.own_login.now().await?;
         for endpoint in &self.endpoints {
             let (endpoint, login) = (endpoint.clone(), login.clone());
@@ -228,8 +230,8 @@ impl Sentinels {
         let mut silences = Vec::new();
         loop {
             let next = if answers >= majority {
-                // The set is dropped, and what is under way with it.
-                tokio::time::timeout(STRAGGLERS, asked.join_next()).await.unwrap_or(None)
+                // Dropping the set ends what is under way.
+                tokio::time::timeout(LATECOMERS, asked.join_next()).await.unwrap_or(None)
             } else {
                 asked.join_next().await
             };
@@ -241,7 +243,7 @@ impl Sentinels {
                     }
                 }
                 Some(Ok((place, Err(silence)))) => silences.push((place, silence)),
-                // A task that panicked has said nothing.
+                // A task that panicked has no answer.
                 Some(Err(_)) => {}
                 None => break,
             }
@@ -264,7 +266,7 @@ impl Sentinels {
         self.endpoints.len() / 2 + 1
     }
 
-    /// What is to be said where so many answer.
+    /// The warning if this many answer.
     fn minority(&self, answers: usize) -> Option<Warning> {
         if answers >= self.majority() || self.on_minority == Reaction::Ignore {
             return None;
@@ -278,7 +280,7 @@ impl Sentinels {
         Some(Warning::new(Check::Sentinels, message))
     }
 
-    /// What came of the last question for the master.
+    /// The warning from the last question for the master.
     pub(crate) fn warning(&self) -> Option<Warning> {
         lock(&self.minority).clone()
     }
@@ -298,7 +300,7 @@ impl Sentinels {
             Silence::Failed(failure) => Some((place, failure)),
             Silence::Unknown => None,
         });
-        // What is refused tells more than one that is down.
+        // A refusal tells more than a Sentinel that is down.
         let refused = told.clone().find(|(_, failure)| !failure.passing);
         let Some((place, failure)) = refused.or_else(|| told.clone().next()) else {
             return StoreError::unavailable("no Sentinel answers".into(), false);
@@ -310,7 +312,7 @@ impl Sentinels {
         self.own_login.judge(failure)
     }
 
-    /// Listens to all Sentinels, for ever. What is found goes to `events`.
+    /// Listens to all Sentinels, forever, and reports findings to `events`.
     pub(crate) async fn watch(self: Arc<Self>, events: Events) {
         let mut all = JoinSet::new();
         for at in 0..self.endpoints.len() {
@@ -358,7 +360,7 @@ impl Sentinels {
             });
         let connected = tokio::time::timeout(self.patience, self.endpoints[at].connect(config));
         let Ok(Ok(mut conn)) = connected.await else { return };
-        // Without the right to hear announcements the looks remain.
+        // Without the permission for announcements, the regular looks remain.
         if let Err(error) = conn.subscribe(SWITCHED).await
             && !is_permission(&error)
         {
@@ -382,7 +384,7 @@ impl Sentinels {
         }
     }
 
-    /// Whether it has lasted: for some seconds after a failover most of them may not have heard of it.
+    /// Whether it has lasted: for some seconds after a failover, most Sentinels may not know of it.
     fn is_outvoted_for_long(&self, outvoted: bool) -> bool {
         let now = Moment::now();
         let mut since = lock(&self.outvoted);
@@ -391,7 +393,7 @@ impl Sentinels {
         outvoted && lasted
     }
 
-    /// What a Sentinel says now, if anything; and what all of them say together.
+    /// Notes what a Sentinel says now, if anything, and judges what all of them say together.
     fn note_view(&self, at: usize, view: View, events: &Events) {
         let (answers, moved) = {
             let mut all = lock(&self.views);
@@ -408,7 +410,7 @@ impl Sentinels {
                 current.as_ref().is_some_and(|it| is_outvoted(it, &views, self.majority()));
             let has_moved = is_replaced || self.is_outvoted_for_long(outvoted);
             let moved = current.as_ref().filter(|_| has_moved).map(|it| moved_to(it, &views));
-            // Who was not reached yet may well answer.
+            // A Sentinel that was not reached yet may well answer.
             (views.len() + unknown, moved)
         };
         if let Some(moved) = moved {
@@ -422,24 +424,24 @@ impl Sentinels {
     }
 }
 
-/// Whether somebody knows of a later failover, to another master: a majority has agreed to it.
+/// Whether any Sentinel knows of a later failover to another master: a majority has agreed to it.
 fn is_replaced(current: &Named, views: &[&Named]) -> bool {
     views.iter().any(|view| view.epoch > current.epoch && view.target != current.target)
 }
 
-/// Whether a majority answers, and nobody names the present master: the Sentinels were set up anew, and count from 0.
-/// Sentinels that call one server by two names are no reason.
+/// Whether a majority answers and nobody names the current master: the Sentinels were set up anew,
+/// and count from 0. Sentinels that use two names for one server are not a reason.
 fn is_outvoted(current: &Named, views: &[&Named], majority: usize) -> bool {
     views.len() >= majority && views.iter().all(|view| view.target != current.target)
 }
 
-/// Where the latest of those says that names another master than the present one.
+/// The master that the latest of those views names that do not name the current one.
 fn moved_to(current: &Named, views: &[&Named]) -> Moved {
     let others = views.iter().filter(|view| view.target != current.target);
     Moved { to: others.max_by_key(|view| view.epoch).map(|view| view.target.clone()) }
 }
 
-/// What is announced of the master `name`: `<name> <old host> <old port> <host> <port>`.
+/// Reads an announcement about the master `name`: `<name> <old host> <old port> <host> <port>`.
 pub(super) fn announced(data: &[Value], name: &str) -> Option<Moved> {
     let [_, Value::BulkString(text)] = data else { return None };
     let rest = text.strip_prefix(name.as_bytes())?.strip_prefix(b" ")?;
@@ -461,11 +463,11 @@ async fn ask(
     named_by(&mut conn.map_err(Silence::Failed)?, master).await
 }
 
-/// Whom it names as the master.
+/// The master that the Sentinel names.
 async fn named_by(conn: &mut Connection, master: &str) -> Result<Named, Silence> {
     let failed = |error: RedisError| Silence::Failed(classify(&error));
-    // The first has the epoch. The second is what knows the new master already while its failover
-    // goes on; only then the announcement and the first follow.
+    // The first has the epoch. The second names the new master while its failover is still under
+    // way; the announcement and the first follow only afterwards.
     let mut both = redis::pipe();
     both.cmd("SENTINEL").arg("MASTER").arg(master);
     both.cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(master);
@@ -505,7 +507,8 @@ pub(super) fn epoch(reply: &Value) -> Option<u64> {
     field(reply, "config-epoch")?.parse().ok()
 }
 
-/// A field of a reply to `SENTINEL MASTER`: fields and values, as a map or one after the other.
+/// A field of a reply to `SENTINEL MASTER`, whose fields and values come as a map or one after the
+/// other.
 fn field<'a>(reply: &'a Value, name: &str) -> Option<&'a str> {
     let pairs: Vec<(&Value, &Value)> = match reply {
         Value::Map(pairs) => pairs.iter().map(|(field, value)| (field, value)).collect(),

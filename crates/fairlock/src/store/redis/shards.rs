@@ -1,8 +1,8 @@
-//! The inbox on a Cluster whose messages go to the nodes of a slot alone: a connection to each node
-//! with channels, and on it the channels of the locks that this client waits for.
+//! The inbox on a Cluster with sharded messages, which go only to the nodes of a slot: a connection
+//! to each node with channels, and on it the channels of the locks that this client waits for.
 //!
-//! A slot that moves takes its channels away from those who listen: the server says so, and they are
-//! subscribed where the slot is now. After each subscription whoever waits looks again, for what was said
+//! When a slot moves, its listeners lose its channels: the server reports that, and they are
+//! subscribed where the slot is now. After each subscription, waiters look again for what was sent
 //! before it.
 
 use super::cluster::{Cluster, scope};
@@ -18,11 +18,12 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// Channels of grants that nobody waits for any more stay subscribed, the last so many: whoever waits
-/// again, as in a loop, needs neither a subscription nor a second look.
+/// The last channels of grants stay subscribed when nobody waits for them any more: a client that
+/// waits again, as in a loop, needs neither a subscription nor a second look.
 const IDLE_MAX: usize = 64;
 
-/// How long a waiter waits for its subscription before it goes on without: it looks again when it is there.
+/// How long a waiter waits for its subscription before it continues without: it looks again when
+/// the subscription is there.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The channels of one client.
@@ -36,8 +37,8 @@ pub(crate) struct Shards {
 #[derive(Default)]
 struct State {
     channels: HashMap<Vec<u8>, Channel>,
-    ears: BTreeMap<Addr, Arc<NodeSubscription>>,
-    /// Without users, the one that was left first in front.
+    nodes: BTreeMap<Addr, Arc<NodeSubscription>>,
+    /// The channels without users, the one that was left first in front.
     idle: VecDeque<Vec<u8>>,
 }
 
@@ -46,7 +47,7 @@ struct Channel {
     /// `None`: grants.
     topic: Option<Topic>,
     users: usize,
-    /// Where it is, or is to be, subscribed.
+    /// Where it is, or should be, subscribed.
     at: Option<Addr>,
     subscribed: watch::Sender<bool>,
 }
@@ -63,7 +64,7 @@ impl Shards {
         shards
     }
 
-    /// The channel of a topic, and whether it is one of grants.
+    /// The channel of a topic, and whether it carries grants.
     fn channel(&self, topic: &Topic) -> (Vec<u8>, bool) {
         match topic {
             Topic::Inbox(name) => (keys::sharded_inbox(name, self.client_id), true),
@@ -91,7 +92,7 @@ impl Shards {
             self.place(&name);
         }
         Box::pin(async move {
-            // A sender that is gone means that nobody listens any more.
+            // If the sender is gone, nobody listens any more.
             let _ = tokio::time::timeout(PATIENCE, subscribed.wait_for(|yes| *yes)).await;
             Ok(())
         })
@@ -117,24 +118,24 @@ impl Shards {
             }
         };
         let Some(gone) = gone else { return };
-        let ear = {
+        let node = {
             let mut state = lock(&self.state);
             let channel = state.channels.remove(&gone);
             let at = channel.and_then(|channel| channel.at);
-            at.and_then(|at| state.ears.get(&at).cloned())
+            at.and_then(|at| state.nodes.get(&at).cloned())
         };
-        if let Some(ear) = ear {
-            ear.look_at(gone);
+        if let Some(node) = node {
+            node.look_at(gone);
         }
     }
 
-    /// Has a channel subscribed at the node that serves its slot now, and nowhere else.
+    /// Subscribes to a channel on the node that serves its slot now, and nowhere else.
     fn place(self: &Arc<Self>, name: &[u8]) {
         let Some(cluster) = self.cluster.upgrade() else { return };
         let map = cluster.map();
         let looks = {
             let mut state = lock(&self.state);
-            let State { channels, ears, .. } = &mut *state;
+            let State { channels, nodes, .. } = &mut *state;
             let Some(channel) = channels.get_mut(name) else { return };
             let at = map.owner(channel.slot).cloned();
             let before = std::mem::replace(&mut channel.at, at.clone());
@@ -142,9 +143,9 @@ impl Shards {
                 channel.subscribed.send_replace(false);
             }
             let former = before.filter(|before| Some(before) != at.as_ref());
-            let former = former.and_then(|former| ears.get(&former).cloned());
+            let former = former.and_then(|former| nodes.get(&former).cloned());
             let present = at.map(|at| {
-                Arc::clone(ears.entry(at.clone()).or_insert_with(|| {
+                Arc::clone(nodes.entry(at.clone()).or_insert_with(|| {
                     NodeSubscription::start(
                         &cluster.config,
                         cluster.endpoint(&at),
@@ -155,12 +156,12 @@ impl Shards {
             });
             [former, present]
         };
-        for ear in looks.into_iter().flatten() {
-            ear.look_at(name.to_vec());
+        for node in looks.into_iter().flatten() {
+            node.look_at(name.to_vec());
         }
     }
 
-    /// The map has changed.
+    /// The map has changed: moves the channels that belong elsewhere now.
     fn place_all(self: &Arc<Self>) {
         let Some(cluster) = self.cluster.upgrade() else { return };
         let map = cluster.map();
@@ -176,36 +177,36 @@ impl Shards {
         }
         let retired: Vec<Arc<NodeSubscription>> = {
             let mut state = lock(&self.state);
-            let State { channels, ears, .. } = &mut *state;
+            let State { channels, nodes, .. } = &mut *state;
             let mut retired = Vec::new();
-            ears.retain(|addr, ear| {
+            nodes.retain(|addr, node| {
                 let kept = cluster.known(addr).is_some()
                     || channels.values().any(|channel| channel.at.as_ref() == Some(addr));
                 if !kept {
-                    retired.push(Arc::clone(ear));
+                    retired.push(Arc::clone(node));
                 }
                 kept
             });
             retired
         };
-        for ear in retired {
-            ear.stop();
+        for node in retired {
+            node.stop();
         }
     }
 
-    /// Whether a channel is to be subscribed at this node.
+    /// Whether a channel should be subscribed on this node.
     pub(super) fn is_wanted(&self, name: &[u8], at: &Addr) -> bool {
         lock(&self.state).channels.get(name).is_some_and(|channel| channel.at.as_ref() == Some(at))
     }
 
-    /// All that are to be subscribed at this node.
+    /// All channels that should be subscribed on this node.
     pub(super) fn wanted_at(&self, at: &Addr) -> Vec<Vec<u8>> {
         let state = lock(&self.state);
         let here = state.channels.iter().filter(|(_, channel)| channel.at.as_ref() == Some(at));
         here.map(|(name, _)| name.clone()).collect()
     }
 
-    /// These are subscribed at this node now: whoever waits for them looks again.
+    /// These are subscribed on this node now: their waiters look again.
     pub(super) fn subscribed(&self, names: &[Vec<u8>], at: &Addr) {
         let mut slots = SlotSet::default();
         {
@@ -222,7 +223,7 @@ impl Shards {
         }
     }
 
-    /// These are not any more.
+    /// These are no longer subscribed on this node.
     pub(super) fn dropped(&self, names: impl IntoIterator<Item = Vec<u8>>, at: &Addr) {
         let state = lock(&self.state);
         for name in names {
@@ -253,14 +254,14 @@ impl Shards {
         (self.events)(event);
     }
 
-    /// Without a node there is no reading of its clock, and the message only makes its waiter look.
+    /// Without a node, its clock has no reading, and the message only makes its waiter look.
     fn clock_of(&self, addr: &Addr) -> Arc<ServerClock> {
         let node = self.cluster.upgrade().and_then(|cluster| cluster.known(addr));
         node.map(|node| Arc::clone(&node.clock)).unwrap_or_default()
     }
 }
 
-/// Takes the channels to where their slots are, for as long as the client lives.
+/// Moves the channels to where their slots are, as long as the client lives.
 async fn follow(shards: Weak<Shards>, mut changed: watch::Receiver<u64>) {
     while changed.changed().await.is_ok() {
         let Some(shards) = shards.upgrade() else { return };

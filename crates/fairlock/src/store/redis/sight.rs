@@ -1,9 +1,10 @@
 //! Whether the server that keeps the locks sees this client's inbox.
 //!
-//! A server takes a waiter for dead whose inbox has no subscriber. Between the two connections of a client there may be
-//! somebody who sends each of them to another server: a service with a master and its replicas behind one address. So the
-//! server of the commands is asked, and no identity is compared: this is what its scripts ask, it needs no other
-//! right, and it is true of whatever stands between.
+//! A server takes a waiter for dead if its inbox has no subscriber. Something in between may lead
+//! the two connections of a client to different servers: a service with a master and its replicas
+//! behind one address. So the command connection's server is asked, and no identity is compared:
+//! its scripts ask the same, it needs no other permission, and the answer is true whatever stands
+//! in between.
 
 use super::inbox::Inbox;
 use super::link::Link;
@@ -16,11 +17,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use tokio::sync::Notify;
 
-/// How often the inbox is made anew to find the server of the commands: of two servers it is missed so often in a row
-/// once in 32.
+/// How often the inbox is made anew to find the command connection's server: of two servers, the
+/// right one is missed this often in a row once in 32.
 const ANEW_MAX: u32 = 5;
 
-/// Looks again whenever one of the two connections was made.
+/// Looks again whenever one of the two connections is made.
 pub(super) struct Sight {
     link: Arc<Link>,
     inbox: Arc<Inbox>,
@@ -28,7 +29,7 @@ pub(super) struct Sight {
     events: Events,
     /// One of the connections is new.
     pub(super) changed: Arc<Notify>,
-    /// How often the inbox was made anew since it was seen last.
+    /// How often the inbox was made anew since it was last seen.
     anew: AtomicU32,
     /// The last connection of the inbox that was not seen.
     unseen: AtomicU64,
@@ -53,11 +54,11 @@ impl Sight {
         })
     }
 
-    /// Looks for ever, from the second connections on.
+    /// Looks forever, from the second connections on.
     pub(super) async fn keep(self: Arc<Self>) {
         loop {
             self.changed.notified().await;
-            // Nobody is asking.
+            // Nobody waits for the result.
             let _ = self.look().await;
         }
     }
@@ -65,7 +66,7 @@ impl Sight {
     /// One look, and what follows from it.
     ///
     /// # Errors
-    /// When the inbox is not seen and that is refused.
+    /// The inbox is not seen, and the settings refuse that.
     pub(super) async fn look(&self) -> Result<(), Error> {
         if self.reaction == Reaction::Ignore || !self.inbox.is_subscribed() {
             return Ok(());
@@ -73,7 +74,7 @@ impl Sight {
         let number = self.inbox.number();
         let Some(seen) = self.ask().await else { return Ok(()) };
         if self.inbox.number() != number {
-            // Another one was made meanwhile, and is looked for next.
+            // Another connection was made meanwhile, and is checked next.
             return Ok(());
         }
         self.inbox.note_seen(seen);
@@ -83,10 +84,10 @@ impl Sight {
             }
             return Ok(());
         }
-        // It may be looked for twice.
+        // The same connection may be checked twice.
         let is_new = self.unseen.swap(number, Ordering::Relaxed) != number;
         if is_new && self.anew.fetch_add(1, Ordering::Relaxed) < ANEW_MAX {
-            // The next connection may lead to the right one.
+            // The next connection may lead to the right server.
             self.inbox.make_anew();
         }
         let message = "the server of the locks does not see where this client listens: the name or the address leads \
@@ -101,7 +102,7 @@ impl Sight {
         Ok(())
     }
 
-    /// `None` where nobody can say.
+    /// `None` if the server does not say.
     async fn ask(&self) -> Option<bool> {
         let mut conn = self.link.connection()?;
         let mut ask = redis::cmd("PUBSUB");

@@ -9,8 +9,8 @@ use std::sync::Arc;
 /// How many slots a Cluster has.
 pub(crate) const SLOTS: usize = 16_384;
 
-/// The part of a key that decides on its slot: what stands in its first braces, if that is something,
-/// else all of it.
+/// The part of a key that determines its slot: the text in its first braces, if there is any,
+/// otherwise the whole key.
 pub(crate) fn tag(key: &[u8]) -> &[u8] {
     let in_braces = key.iter().position(|byte| *byte == b'{').and_then(|open| {
         let rest = &key[open + 1..];
@@ -30,8 +30,8 @@ pub(crate) fn slot(key: &[u8]) -> u16 {
     crc % SLOTS as u16
 }
 
-/// The slot of a lock, if all its keys are in one. Those of Redisson are made by a rule that overlooks
-/// three kinds of names: `a}b`, `a{b` and `{}x`.
+/// The slot of a lock, if all its keys are in one. Redisson's rule for keys overlooks three kinds
+/// of names: `a}b`, `a{b` and `{}x`.
 pub(crate) fn slot_of(name: &LockName) -> Result<u16, &'static str> {
     let bytes = name.as_bytes();
     if !bytes.contains(&b'{') {
@@ -69,16 +69,16 @@ impl SlotSet {
         self.0.iter().all(|word| *word == 0)
     }
 
-    /// Those that are not in it.
+    /// The slots that are not in it.
     pub(crate) fn others(&self) -> Self {
         Self(Box::new(self.0.map(|word| !word)))
     }
 }
 
-/// As ranges, `0-99, 120, 200-16383`; of many the first.
+/// As ranges, `0-99, 120, 200-16383`; only the first of many.
 impl fmt::Display for SlotSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        /// More say nothing to anybody.
+        /// More would not help anybody.
         const SHOWN: usize = 8;
         let mut ranges: Vec<(u16, u16)> = Vec::new();
         for slot in (0..SLOTS as u16).filter(|slot| self.contains(*slot)) {
@@ -108,7 +108,7 @@ impl fmt::Debug for SlotSet {
     }
 }
 
-/// Where a node listens. The host is a name or an address, as the Cluster says it.
+/// Where a node listens. The host is a name or an address, as the Cluster reports it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Addr {
     pub(crate) host: Arc<str>,
@@ -120,7 +120,8 @@ impl Addr {
         Self { host: host.into(), port }
     }
 
-    /// Of a redirection, `host:port`; without a host it is that of the node which says so.
+    /// The address in a redirection, `host:port`. If there is no host, it is that of the node that
+    /// redirects.
     pub(crate) fn redirected(text: &str, by: &Self) -> Option<Self> {
         let (host, port) = text.rsplit_once(':')?;
         let host = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(host);
@@ -145,7 +146,7 @@ impl fmt::Debug for Addr {
     }
 }
 
-/// What no host has; and `?`, by which a node says that it knows no name for itself.
+/// Whether this can be a host. `?` cannot: a node uses it if it knows no name for itself.
 fn legible(host: &str) -> bool {
     !host.is_empty() && host != "?" && !host.bytes().any(|b| b <= b' ' || b == 0x7f)
 }
@@ -154,7 +155,7 @@ fn legible(host: &str) -> bool {
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct SlotMap {
     masters: Vec<Addr>,
-    /// An index into the masters and 1; 0: nobody serves it.
+    /// For each slot, the index of its master plus 1; 0: nobody serves it.
     owners: Box<[u16]>,
     /// Replicas: they know the map as well.
     pub(crate) replicas: BTreeSet<Addr>,
@@ -167,8 +168,8 @@ impl Default for SlotMap {
 }
 
 impl SlotMap {
-    /// Reads the reply to `CLUSTER SLOTS` of the node at `asked`. Strict: a range of another form, out
-    /// of bounds or twice makes the whole reply unusable.
+    /// Reads the reply to `CLUSTER SLOTS` of the node at `asked`. Strict: a range that has another
+    /// form, is out of bounds or overlaps makes the whole reply unusable.
     pub(crate) fn read(reply: &Value, asked: &Addr) -> Option<Self> {
         let Value::Array(ranges) = reply else { return None };
         let mut map = Self::default();
@@ -188,7 +189,7 @@ impl SlotMap {
                 }
                 *slot = owner;
             }
-            // Replicas whose address nobody knows are of no use.
+            // Replicas with an unknown address are of no use.
             map.replicas.extend(replicas.iter().filter_map(|replica| node(replica, asked)));
         }
         Some(map)
@@ -202,7 +203,7 @@ impl SlotMap {
         u16::try_from(index + 1).ok()
     }
 
-    /// A node says that `slot` is at `to`.
+    /// A node reported that `slot` is at `to`.
     pub(crate) fn moved(&mut self, slot: u16, to: Addr) {
         if let (Some(number), Some(owner)) =
             (self.number(to), self.owners.get_mut(usize::from(slot)))
@@ -216,7 +217,7 @@ impl SlotMap {
         self.masters.get(number.checked_sub(1)?)
     }
 
-    /// What `of` says of the master of each slot, 0 where there is none.
+    /// The value of `of` for the master of each slot, 0 if there is none.
     pub(crate) fn each(&self, of: impl Fn(&Addr) -> u64) -> impl Iterator<Item = u64> {
         let of_masters: Vec<u64> = std::iter::once(0).chain(self.masters.iter().map(of)).collect();
         self.owners.iter().map(move |number| of_masters[usize::from(*number)])
@@ -243,8 +244,8 @@ impl fmt::Debug for SlotMap {
     }
 }
 
-/// A node in the reply to `CLUSTER SLOTS`: host, port, id and, on newer servers, more. Without a host it
-/// is reached as the one that was asked.
+/// A node in the reply to `CLUSTER SLOTS`: host, port, id and, on newer servers, more. If there is
+/// no host, it is that of the node that was asked.
 fn node(value: &Value, asked: &Addr) -> Option<Addr> {
     let Value::Array(parts) = value else { return None };
     let [host, Value::Int(port), ..] = &parts[..] else { return None };

@@ -1,17 +1,17 @@
-//! A stream that is listened to: whoever listens hears what is read from it, and may end it.
+//! A stream with a listener, which sees what is read from the stream and may end it.
 
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Who listens to what is read from a stream.
+/// Sees what is read from a stream.
 pub(super) trait Listener {
-    /// The bytes of one read, none at the end of the stream, or why there are none. What this returns is what the
-    /// reader gets.
+    /// Called with the bytes of each read, none at the end of the stream, or with the error. The
+    /// reader gets what this returns.
     ///
     /// # Errors
-    /// Those of the stream, and when no more is to be read.
+    /// Those of the stream, and any other to end reading.
     fn heard(&mut self, read: io::Result<&[u8]>) -> io::Result<()>;
 }
 

@@ -1,25 +1,25 @@
-//! Where a listing of a Cluster's locks is: masters are searched one after the other.
+//! The position of a listing of a Cluster's locks: masters are searched one after the other.
 //!
-//! What is done is counted in slots, because nodes come and go: a slot is done when the node that had it
+//! Progress is counted in slots, because nodes come and go: a slot is done if the node that had it
 //! before its search has it afterwards.
 
 use super::slots::{Addr, SLOTS, SlotMap, SlotSet};
 
-/// So many searches of nodes for each master that there is in the beginning: slots that move all the time
-/// must not keep a listing from its end.
+/// How many nodes are searched at most, for each master that exists in the beginning: slots that
+/// move all the time must not keep a listing from ending.
 const SEARCHES: usize = 3;
 
-/// In the middle of the search of one node.
+/// A listing in the middle of the search of one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Walk {
-    /// The node that is searched; `None`: nobody serves the slots that are left.
+    /// The node being searched; `None`: nobody serves the slots that are left.
     pub(super) node: Option<Addr>,
-    /// What its `SCAN` said.
+    /// The cursor that its `SCAN` returned.
     pub(super) from: u64,
-    /// What it served when its search began.
+    /// The slots that it served when its search began.
     began_with: SlotSet,
     done: SlotSet,
-    /// Their nodes were not reached: they come last.
+    /// Slots whose nodes were not reached: they come last.
     late: SlotSet,
     left: usize,
 }
@@ -30,7 +30,7 @@ impl Walk {
         Self::search(map, SlotSet::default(), SlotSet::default(), left)
     }
 
-    /// Its node is not reached: the others first. `None`: they have all been.
+    /// Its node is not reached: the others come first. `None`: all others have been searched.
     pub(super) fn later(mut self, map: &SlotMap) -> Option<Self> {
         let here = served_by(map, self.node.as_ref());
         let is_last = here.filter(|slot| !self.late.contains(*slot)).count() == 0;
@@ -39,12 +39,12 @@ impl Walk {
         (!is_last || next.node != self.node).then_some(next)
     }
 
-    /// What was not searched yet.
+    /// The slots that were not searched yet.
     pub(super) fn missing(&self) -> SlotSet {
         self.done.others()
     }
 
-    /// The node said so.
+    /// The node's search continues at this cursor.
     pub(super) fn at(self, from: u64) -> Self {
         Self { from, ..self }
     }
@@ -59,8 +59,8 @@ impl Walk {
         Self::search(map, self.done, self.late, self.left)
     }
 
-    /// Whoever has the first slot that is left, of those that are not late if there are any; `None` at the
-    /// end.
+    /// Begins to search the node that has the first slot that is left, late slots last; `None` at
+    /// the end.
     fn search(map: &SlotMap, done: SlotSet, late: SlotSet, left: usize) -> Option<Self> {
         let left = left.checked_sub(1)?;
         let open = || (0..SLOTS as u16).filter(|slot| !done.contains(*slot));
@@ -105,7 +105,7 @@ mod tests {
         let second = walk.clone().over(&before).unwrap();
         assert_eq!(at(&second), 2);
         assert_eq!(second.over(&before), None);
-        // Half of the first node's slots have moved, to one that was not searched yet, meanwhile.
+        // Meanwhile half of the first node's slots have moved to one that was not searched yet.
         let after = map(&[(0, 49, 1), (50, 16_383, 2)]);
         let second = walk.over(&after).unwrap();
         assert_eq!(at(&second), 2);
@@ -150,7 +150,7 @@ mod tests {
         assert_eq!(at(&last.later(&whole).unwrap()), 1);
     }
 
-    /// Two that are not reached: neither is waited for in the place of the other for ever.
+    /// Two nodes are not reached: neither is waited for forever in place of the other.
     #[test]
     fn it_ends_with_two_that_are_not_reached() {
         let whole = map(&[(0, 99, 1), (100, 199, 2), (200, 16_383, 3)]);

@@ -1,4 +1,4 @@
-//! What an end of TLS means, in words that say what to do.
+//! Explains why TLS ended, and what to do about it.
 
 use super::super::classify::{classify, text};
 use super::Ends;
@@ -9,13 +9,13 @@ use rustls::pki_types::UnixTime;
 use rustls::{AlertDescription as Alert, CertificateError as Bad};
 use std::io;
 
-/// Most names of a certificate that a message repeats.
+/// How many names of a certificate a message repeats at most.
 const NAMES_SHOWN: usize = 4;
 
 /// Longest part of a foreign text that a message repeats, in characters.
 const SHOWN_CHARS: usize = 64;
 
-/// The error of TLS inside an error of its stream.
+/// The TLS error inside an error of its stream.
 pub(super) fn of_tls(error: &io::Error) -> Option<&rustls::Error> {
     error.get_ref()?.downcast_ref()
 }
@@ -25,7 +25,7 @@ impl Ends {
     pub(super) fn of_handshake(&self, error: &io::Error) -> StoreError {
         match of_tls(error) {
             Some(error) => self.of_tls(error),
-            // It may be starting, or full.
+            // The server may be starting, or full.
             None => StoreError::unavailable(
                 format!(
                     "the connection ended during the TLS handshake ({error}): the server is busy or \
@@ -45,7 +45,7 @@ impl Ends {
             return StoreError { doubt: false, ..classify(&error) };
         }
         let said = text(&error);
-        // What the server says of a certificate may be lost with the connection.
+        // What the server says about a certificate may be lost with the connection.
         let certificate = if self.certificate {
             "does it not accept the client certificate"
         } else {
@@ -113,7 +113,8 @@ impl Ends {
                     .into()
             }
             Bad::Revoked => "the server's certificate was revoked; renew it".into(),
-            // The one case without a name of its own: a CA's own certificate, shown as a server's.
+            // The one case without a variant of its own: a CA's own certificate, shown as a
+            // server's.
             Bad::Other(_) => format!(
                 "the server's certificate cannot be verified ({}): it may be a CA's own; give the \
                  server one that a CA has signed for it, and name that CA (`ca=`)",
@@ -175,7 +176,7 @@ impl Ends {
                  TLS 1.2 or 1.3 (it says {alert:?}); see its `tls-protocols`, `tls-ciphers` and \
                  `tls-ciphersuites`"
             )),
-            // Before TLS 1.3 it stands for a missing certificate, too.
+            // Before TLS 1.3, this also means a missing certificate.
             Alert::HandshakeFailure if bare => refused(
                 "the server refuses the TLS handshake (HandshakeFailure): it has no cipher in common \
                  with this client (see its `tls-ciphers`), or wants a client certificate (`cert=` and \

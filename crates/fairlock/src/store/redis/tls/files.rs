@@ -1,4 +1,4 @@
-//! Certificates and keys in files. Messages name the file and never what is in it.
+//! Certificates and keys in files. Messages name the file, never its contents.
 
 use crate::base::error::{Error, ErrorKind};
 use crate::settings::config::TlsSettings;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 /// Largest file that is read: the CAs of a whole machine have 200 to 300 KiB.
 const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
-/// The settings of a connection, from what the files hold now.
+/// The settings of a connection, from the current contents of the files.
 pub(super) fn read(files: &TlsSettings) -> Result<ClientConfig, StoreError> {
     let roots = match &files.ca {
         Some(path) => own_roots(path)?,
@@ -64,7 +64,7 @@ fn own_roots(path: &Path) -> Result<RootCertStore, StoreError> {
 
 fn roots_of_machine() -> Result<RootCertStore, StoreError> {
     let mut roots = RootCertStore::empty();
-    // One that cannot be read is none that is trusted.
+    // A certificate that cannot be read is not trusted.
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     if roots.is_empty() {
         return Err(failed(
@@ -79,7 +79,7 @@ fn roots_of_machine() -> Result<RootCertStore, StoreError> {
 
 fn certificates(path: &Path, what: &str) -> Result<Vec<CertificateDer<'static>>, StoreError> {
     let text = bytes(path, what)?;
-    // What a parser says may repeat the text.
+    // A parser's message may repeat the text.
     let read: Option<Vec<_>> = CertificateDer::pem_slice_iter(&text).map(Result::ok).collect();
     read.filter(|certificates| !certificates.is_empty()).ok_or_else(|| {
         failed(format!(
@@ -92,7 +92,7 @@ fn certificates(path: &Path, what: &str) -> Result<Vec<CertificateDer<'static>>,
 
 fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, StoreError> {
     let text = bytes(path, "key file")?;
-    // What a parser says may repeat the text.
+    // A parser's message may repeat the text.
     PrivateKeyDer::from_pem_slice(&text).map_err(|_| {
         failed(format!(
             "the key file `{}` holds no private key in PEM form (`-----BEGIN PRIVATE KEY-----`), or \

@@ -1,7 +1,7 @@
-//! TLS: a verified, encrypted stream to a server, before anything else is said to it.
+//! TLS: a verified, encrypted stream to a server, before anything else is sent to it.
 //!
-//! The provider of cryptography is named with each configuration. Asking rustls for the process's
-//! default would panic in a program that has two compiled in.
+//! Each configuration names its cryptography provider. Asking rustls for the process's default
+//! would panic in a program that has two compiled in.
 
 mod explain;
 mod files;
@@ -22,7 +22,7 @@ use tokio_rustls::client::TlsStream;
 /// How encrypted connections are made.
 pub(crate) struct Tls {
     files: TlsSettings,
-    /// Where they are read.
+    /// Reads the files.
     reads: Arc<Aside>,
 }
 
@@ -31,8 +31,8 @@ impl Tls {
         Self { files, reads: Aside::new("fairlock-tls", 1) }
     }
 
-    /// Encrypts a stream that nothing was sent on. Files are read each time, so that the next
-    /// connection has the certificate that was put there since the last one.
+    /// Encrypts a stream on which nothing was sent. Files are read each time, so that the next
+    /// connection has a certificate that was replaced since the last one.
     pub(super) async fn over(
         &self,
         host: &str,
@@ -65,10 +65,10 @@ impl Tls {
     }
 }
 
-/// What is needed to say why there is no connection.
+/// What is needed to explain why there is no connection.
 pub(super) struct Ends {
     heard: Arc<OnceLock<rustls::Error>>,
-    /// Whose certificate was expected.
+    /// The name whose certificate was expected.
     name: String,
     own_ca: bool,
     /// Whether the client shows one of its own.
@@ -84,7 +84,7 @@ pub(super) struct Reason(Arc<OnceLock<rustls::Error>>);
 impl Listener for Reason {
     fn heard(&mut self, read: io::Result<&[u8]>) -> io::Result<()> {
         if let Some(error) = read.as_ref().err().and_then(explain::of_tls) {
-            // The first one is the reason.
+            // The first error is the reason.
             let _ = self.0.set(error.clone());
         }
         read.map(drop)
