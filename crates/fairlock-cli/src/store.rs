@@ -1,4 +1,5 @@
-//! The connection to the store.
+//! The store of one command: how this command uses it (whether it waits, or only looks), connecting to it, with advice if
+//! that fails, and leaving it at the end of the program.
 
 use std::ffi::OsStr;
 use std::io::{self, IsTerminal as _};

@@ -2,7 +2,7 @@
 //! run, settings are those of the code, links lead somewhere.
 
 use fairlock::{Client, Config, ErrorKind};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -158,43 +158,217 @@ fn what_is_read_first_is_short() {
     }
 }
 
-/// Files that "Where to change what" names exist, and a name that it finds in one of them is found there.
-#[test]
-fn the_architecture_leads_to_what_is_there() {
-    const BELOW: [&str; 6] = [
-        "",
-        "crates",
-        "crates/fairlock/src",
-        "crates/fairlock/src/store/redis/lua",
-        "crates/fairlock-cli/src",
-        "crates/fairlock-cli/src/settings",
-    ];
-    let page = read("ARCHITECTURE.md");
-    let (_, section) = page.split_once("\n## Where to change what\n").expect("a section");
-    let section = section.split("\n## ").next().unwrap();
-    let is_path =
-        |text: &str| text.contains('/') || text.ends_with(".rs") || text.ends_with(".lua");
-    let place = |path: &str| {
-        let mut places = BELOW.iter().map(|below| root().join(below).join(path));
-        places.find(|place| place.exists())
-    };
-    let (mut files, mut names) = (0, 0);
-    for row in section.lines().filter(|line| line.starts_with("| ")) {
-        let parts: Vec<_> = row.split('`').collect();
-        for path in parts.iter().skip(1).step_by(2).filter(|text| is_path(text)) {
-            assert!(place(path).is_some(), "{path} is named in {row}");
-            files += 1;
-        }
-        for found in parts.windows(3).skip(1).step_by(2) {
-            let [name, " in ", path] = found else { continue };
-            let place = place(path).expect("looked for above");
-            let text = if place.is_file() { read(place) } else { continue };
-            let name = name.rsplit("::").next().unwrap().trim_end_matches('!');
-            assert!(text.contains(name), "{name} is not in {path}: {row}");
-            names += 1;
+/// The folders below which the pages for those who change the code name a path.
+const BELOW: [&str; 7] = [
+    "",
+    "crates",
+    "crates/fairlock",
+    "crates/fairlock/src",
+    "crates/fairlock/src/store/redis/lua",
+    "crates/fairlock-cli/src",
+    "crates/fairlock-cli/src/settings",
+];
+
+/// The file or folder that such a page means; a module may be named without its ending.
+fn place(path: &str) -> Option<PathBuf> {
+    let mut places = BELOW.iter().flat_map(|below| {
+        let below = root().join(below);
+        [below.join(path), below.join(format!("{path}.rs"))]
+    });
+    places.find(|place| place.exists())
+}
+
+/// A path, also one that begins a command; neither a URL nor a path of the system or of a build.
+fn path_in(quoted: &str) -> Option<&str> {
+    let first = quoted.split(' ').next()?;
+    let is_path = first.contains('/') || first.ends_with(".rs") || first.ends_with(".lua");
+    let is_elsewhere =
+        first.contains("://") || first.starts_with('/') || first.starts_with("target/");
+    (is_path && !is_elsewhere).then_some(first)
+}
+
+fn is_of_name(c: char) -> bool {
+    c.is_alphanumeric() || c == '_'
+}
+
+/// What the page says outside of its blocks, cut at backticks: every second part is between two.
+fn cut_at_backticks(page: &str) -> Vec<String> {
+    let mut in_block = false;
+    let mut text = String::new();
+    for line in page.lines().map(str::trim) {
+        if line.starts_with("```") {
+            in_block = !in_block;
+        } else if !in_block {
+            text.extend([line, " "]);
         }
     }
-    assert!(files > 30 && names > 8, "{files} files, {names} names");
+    text.split('`').map(str::to_owned).collect()
+}
+
+/// Whether a source file, in Rust or Lua, defines the name, which may have its type in front.
+fn defines(source: &str, name: &str) -> bool {
+    const BEFORE: [&str; 11] = [
+        "fn ",
+        "struct ",
+        "enum ",
+        "trait ",
+        "type ",
+        "const ",
+        "static ",
+        "mod ",
+        "macro_rules! ",
+        "local ",
+        "function ",
+    ];
+    let is_code = |line: &&str| !line.starts_with("//") && !line.starts_with("--");
+    let code: Vec<_> = lines(source).into_iter().filter(is_code).collect();
+    let stands = |before: &str, name: &str| {
+        let wanted = format!("{before}{name}");
+        code.iter().any(|line| {
+            line.match_indices(&wanted).any(|(at, _)| {
+                let (left, right) = (&line[..at], &line[at + wanted.len()..]);
+                !left.ends_with(is_of_name) && !right.starts_with(is_of_name)
+            })
+        })
+    };
+    let is_item = |name: &str| BEFORE.iter().any(|before| stands(before, name));
+    let Some((of, name)) = name.rsplit_once("::") else {
+        return is_item(name.trim_end_matches('!'));
+    };
+    // A method, or a variant.
+    let is_here =
+        ["struct ", "enum ", "trait ", "impl ", "for "].iter().any(|word| stands(word, of));
+    let is_variant =
+        |line: &&str| line.strip_prefix(name).is_some_and(|rest| rest.starts_with([',', '(', ' ']));
+    is_here && (is_item(name) || (stands("enum ", of) && code.iter().any(is_variant)))
+}
+
+/// Whether a file at or below the place defines the name.
+fn is_defined(name: &str, place: &Path) -> bool {
+    let sources = if place.is_dir() { files(place, "") } else { vec![place.to_owned()] };
+    sources.iter().any(|source| defines(&read(source), name))
+}
+
+#[test]
+fn a_definition_is_more_than_a_word() {
+    let source = "/// As fn told.\nfn tell(&self) {\n}\nenum Stop {\n    Gone,\n}\n-- local function old()\n";
+    for name in ["tell", "Stop", "Stop::Gone"] {
+        assert!(defines(source, name), "{name}");
+    }
+    for name in ["told", "tel", "self", "Gone", "Stop::Late", "Start::Gone", "old"] {
+        assert!(!defines(source, name), "{name}");
+    }
+}
+
+/// Paths that the pages for those who change the code name exist. Where such a page says "`name` in `path`",
+/// the name is defined there.
+#[test]
+fn the_architecture_leads_to_what_is_there() {
+    let mut pages = files(&root().join("docs/decisions"), ".md");
+    pages.extend(["ARCHITECTURE.md", "CONTRIBUTING.md"].map(|page| root().join(page)));
+    let (mut paths, mut names, mut wrong) = (0, 0, Vec::new());
+    for page in pages {
+        let shown = page.file_name().unwrap().to_str().unwrap();
+        let parts = cut_at_backticks(&read(&page));
+        assert!(parts.len() % 2 == 1, "{shown}: a backtick is alone");
+        for at in (1..parts.len()).step_by(2) {
+            let Some(path) = path_in(&parts[at]) else { continue };
+            paths += 1;
+            let Some(place) = place(path) else {
+                wrong.push(format!("{shown}: there is no {path}"));
+                continue;
+            };
+            let mut before = at;
+            let mut joined: &[&str] = &[" in "];
+            while before >= 2 && joined.contains(&parts[before - 1].as_str()) {
+                before -= 2;
+                joined = &[", ", " and "];
+                let name = parts[before].as_str();
+                let is_name = name.chars().all(|c| is_of_name(c) || c == ':' || c == '!');
+                if path_in(name).is_some() {
+                    // The end of another list, unless this is a folder.
+                    if !place.is_dir() {
+                        break;
+                    }
+                    if !place.join(name).exists() {
+                        wrong.push(format!("{shown}: {name} is not in {path}"));
+                    }
+                } else if is_name {
+                    names += 1;
+                    if !is_defined(name, &place) {
+                        wrong.push(format!("{shown}: {path} does not define {name}"));
+                    }
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(paths > 120 && names > 40, "{paths} paths, {names} names");
+}
+
+/// The table of places names only modules that are there, and of these places all.
+#[test]
+fn every_module_has_its_place() {
+    const WHOLE: [&str; 6] =
+        ["fairlock-core/src", "engine", "engine/acquire", "state", "store/redis", "store/host"];
+    let page = read("ARCHITECTURE.md");
+    let (_, table) = page.split_once("\n| place | what is there |\n").expect("a table of places");
+    let is_module = |word: &&String| {
+        let is_lower = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "_/".contains(c);
+        word.chars().all(is_lower)
+    };
+    // Some have several rows.
+    let mut places: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for row in table.lines().take_while(|line| line.starts_with('|')) {
+        let parts = cut_at_backticks(row);
+        let Some(at) = parts.get(1).filter(|_| row.starts_with("| `")) else { continue };
+        let modules = parts.iter().skip(3).step_by(2).filter(is_module).cloned();
+        places.entry(at.clone()).or_default().extend(modules);
+    }
+    let mut seen = 0;
+    for (at, modules) in &places {
+        let folder = place(at).unwrap_or_else(|| panic!("there is no {at}"));
+        let there = files(&folder, "");
+        for module in modules {
+            let is_there = there.iter().any(|file| {
+                let mut inside = file.strip_prefix(&folder).expect("it is below").iter();
+                file.ends_with(format!("{module}.rs")) || inside.any(|part| part == module.as_str())
+            });
+            assert!(is_there, "{at} has no {module}");
+            seen += 1;
+        }
+        let is_whole = WHOLE.contains(&at.as_str());
+        for file in there.iter().filter(|file| is_whole && file.parent() == Some(&*folder)) {
+            let module = file.file_stem().unwrap().to_str().unwrap();
+            let is_rust = file.extension().is_some_and(|ending| ending == "rs");
+            if is_rust && !["mod", "lib"].contains(&module) {
+                assert!(modules.contains(module), "the table of places lacks {module} in {at}");
+            }
+        }
+    }
+    assert!(seen > 90 && WHOLE.iter().all(|at| places.contains_key(*at)), "{seen} modules");
+}
+
+/// A function of the scripts is a function of the core, or its README says what is.
+#[test]
+fn functions_of_the_scripts_are_those_of_the_core() {
+    let folder = root().join("crates/fairlock/src/store/redis/lua");
+    let page = read(folder.join("README.md"));
+    let (_, list) = page.split_once("\n## Names\n").expect("a section of names");
+    let cells = list.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` | "));
+    let listed: BTreeSet<_> = cells.flat_map(|(cell, _)| cell.split("`, `")).collect();
+    let core = files(&root().join("crates/fairlock-core/src"), ".rs");
+    let core: Vec<_> = core.iter().map(read).collect();
+    // Rights are no rule of a lock.
+    let scripts = files(&folder, ".lua").into_iter().filter(|path| !path.ends_with("rights.lua"));
+    let scripts: Vec<_> = scripts.map(read).collect();
+    let functions = scripts.iter().flat_map(|script| script.split("local function ").skip(1));
+    let functions: BTreeSet<_> = functions.filter_map(|text| text.split('(').next()).collect();
+    for name in &functions {
+        let is_there = listed.contains(name) || core.iter().any(|source| defines(source, name));
+        assert!(is_there, "{name} has another name in the core, and is not in the list");
+    }
+    assert!(functions.len() > 40 && listed.is_subset(&functions), "{listed:?}");
 }
 
 #[test]

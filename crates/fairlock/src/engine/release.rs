@@ -1,5 +1,9 @@
-//! Releases, and clean-up that outlives its caller: dropped guards are released and abandoned
-//! requests taken back, each repeated until the store answers or the lease is over.
+//! Releases, and clean-up that outlives its caller: dropped guards are released, and abandoned
+//! requests taken back.
+//!
+//! A release is repeated until the store answers, the lease is over, or `store_timeout` has passed;
+//! without an answer it is repeated once more on the next connection. Taking back a request is
+//! repeated for as long as a copy of the request could still have an effect.
 
 use crate::base::clock::Moment;
 use crate::base::error::{Error, ErrorKind};

@@ -1,4 +1,5 @@
-//! Asks for a lock of any kind.
+//! Chooses, by the kind of the lock, which driver asks for it: `fair` or `plain`. Requests with an
+//! explicit owner come here through `owned`, all others from `run`.
 
 use super::{DeliverySender, Request, fair, plain};
 use crate::base::error::Error;

@@ -1,4 +1,5 @@
-//! The transactions.
+//! The open file: carries out each operation as one transaction, which reads the lock's row, runs the
+//! core's state machine and writes the row. Also lists the locks, and removes rows that nobody uses.
 
 use super::boot::Boot;
 use super::folder::Folder;

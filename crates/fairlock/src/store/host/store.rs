@@ -1,4 +1,6 @@
-//! The store of one client: operations on the file, and the messages to others that follow.
+//! `HostStore`, the implementation of `Store` for one client: an operation on the file, then, after
+//! its commit, the messages that wake other clients. It also decides whose death the client watches for
+//! (`look_around`, `follow`).
 //!
 //! A call is first tried on the caller's thread: a transaction takes some 30 us, less than a hop to
 //! another thread and back. If somebody else has the file, the call continues on a thread that may
