@@ -18,9 +18,11 @@ pub enum Kind {
     Simple,
 }
 
-// Other crates ask these instead of matching, because there a new kind would be a `_`.
+// The other crates of this workspace ask these instead of matching, because there a new kind would be a `_`. Hidden:
+// no part of the API that was agreed on.
 impl Kind {
     /// Whether waiters stand in a queue, in order of arrival.
+    #[doc(hidden)]
     pub const fn has_queue(self) -> bool {
         match self {
             Self::Fair => true,
@@ -29,6 +31,7 @@ impl Kind {
     }
 
     /// Whether the lock is a string, which knows no hold count, instead of a hash.
+    #[doc(hidden)]
     pub const fn is_string(self) -> bool {
         match self {
             Self::Simple => true,
@@ -37,6 +40,7 @@ impl Kind {
     }
 
     /// Its name in metrics, events and on the command line: `fair`, `plain`, `simple`.
+    #[doc(hidden)]
     pub const fn label(self) -> &'static str {
         match self {
             Self::Fair => "fair",

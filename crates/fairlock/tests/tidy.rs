@@ -17,10 +17,7 @@ impl Source {
     /// Its lines with their numbers, without comments and without the unit tests at its end.
     fn code(&self) -> impl Iterator<Item = (usize, &str)> {
         let comment = if self.path.ends_with(".lua") { "--" } else { "//" };
-        let tests = |line: &&str| {
-            let line = line.trim();
-            line == "#[cfg(test)]"
-        };
+        let tests = |line: &&str| line.trim() == "#[cfg(test)]";
         // What is declared for tests in the middle of a file has its body elsewhere, or is a function.
         let is_module = |line: &&str| line.contains("mod ") && line.ends_with('{');
         let lines: Vec<_> = self.text.lines().collect();
