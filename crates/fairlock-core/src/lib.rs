@@ -46,7 +46,7 @@ pub use model::Model;
 pub use not_a_lock::NotALock;
 pub use op::{
     Acquire, Answer, Body, Channel, CoreError, Effect, Grant, HeldBy, Inspection, Kind, Mode, Op,
-    Payload, WaiterView,
+    Payload, WaiterView, has_queue, is_string, kind_label,
 };
 pub use renewal::RenewalPlan;
 pub use rules::{

@@ -18,35 +18,31 @@ pub enum Kind {
     Simple,
 }
 
-// The other crates of this workspace ask these instead of matching, because there a new kind would be a `_`. Hidden:
-// no part of the API that was agreed on.
-impl Kind {
-    /// Whether waiters stand in a queue, in order of arrival.
-    #[doc(hidden)]
-    pub const fn has_queue(self) -> bool {
-        match self {
-            Self::Fair => true,
-            Self::Plain | Self::Simple => false,
-        }
-    }
+// The other crates of this workspace ask these instead of matching, because there a new kind would be a `_`. Functions,
+// not methods: `Kind` is a part of the library's API.
 
-    /// Whether the lock is a string, which knows no hold count, instead of a hash.
-    #[doc(hidden)]
-    pub const fn is_string(self) -> bool {
-        match self {
-            Self::Simple => true,
-            Self::Fair | Self::Plain => false,
-        }
+/// Whether waiters for a lock of this kind stand in a queue, in order of arrival.
+pub const fn has_queue(kind: Kind) -> bool {
+    match kind {
+        Kind::Fair => true,
+        Kind::Plain | Kind::Simple => false,
     }
+}
 
-    /// Its name in metrics, events and on the command line: `fair`, `plain`, `simple`.
-    #[doc(hidden)]
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Fair => "fair",
-            Self::Plain => "plain",
-            Self::Simple => "simple",
-        }
+/// Whether a lock of this kind is a string, which has no hold count, instead of a hash.
+pub const fn is_string(kind: Kind) -> bool {
+    match kind {
+        Kind::Simple => true,
+        Kind::Fair | Kind::Plain => false,
+    }
+}
+
+/// The name of a kind in metrics and events: `fair`, `plain`, `simple`.
+pub const fn kind_label(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Fair => "fair",
+        Kind::Plain => "plain",
+        Kind::Simple => "simple",
     }
 }
 
@@ -169,12 +165,12 @@ impl Op {
     /// Whether it is for a simple lock, whose key is a string.
     pub fn is_simple(&self) -> bool {
         match self {
-            Self::Acquire(acquire) => acquire.kind.is_string(),
+            Self::Acquire(acquire) => is_string(acquire.kind),
             Self::Release { kind, .. }
             | Self::Renew { kind, .. }
             | Self::Leave { kind, .. }
             | Self::Force { kind }
-            | Self::Inspect { kind, .. } => kind.is_string(),
+            | Self::Inspect { kind, .. } => is_string(*kind),
             Self::Reenter { .. } | Self::Beat { .. } | Self::Nudge | Self::Place { .. } => false,
         }
     }

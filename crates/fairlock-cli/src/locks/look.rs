@@ -106,5 +106,10 @@ pub(crate) async fn look_all(
 
 /// The word for a kind, or for an unknown one.
 pub(crate) fn kind_word(kind: Option<Kind>) -> &'static str {
-    kind.map_or("-", Kind::label)
+    match kind {
+        Some(Kind::Fair) => "fair",
+        Some(Kind::Plain) => "plain",
+        Some(Kind::Simple) => "simple",
+        _ => "-",
+    }
 }

@@ -14,7 +14,7 @@ use crate::observe;
 use crate::settings::config::MIN_LEASE;
 use crate::state::in_flight::InFlightCleanup;
 use crate::state::signals::TurnReporter;
-use fairlock_core::{Body, Kind, LockName, MAX_LEASE_MS, Op};
+use fairlock_core::{Body, Kind, LockName, MAX_LEASE_MS, Op, has_queue};
 use std::convert::identity;
 use std::future::Future;
 use std::sync::Arc;
@@ -172,7 +172,7 @@ impl Lock {
     /// # Cancel safety
     /// Same as [`lock`](Self::lock).
     pub async fn enqueue(&self) -> Result<Turn, Error> {
-        if !self.kind.has_queue() {
+        if !has_queue(self.kind) {
             let message = "only a fair lock has a queue to stand in; use `fair_lock`, or `lock()`";
             return Err(self.about(Error::misuse(message)));
         }

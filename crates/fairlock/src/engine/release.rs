@@ -17,7 +17,7 @@ use crate::state::in_flight::{self, InFlightCleanup};
 use crate::state::outcome::Release;
 use crate::state::signals::{TurnReporter, unconfirmed};
 use crate::state::standing::GuardState;
-use fairlock_core::{Body, Kind, LockName, Op, OwnerId, RequestId};
+use fairlock_core::{Body, Kind, LockName, Op, OwnerId, RequestId, has_queue};
 use std::sync::Arc;
 use tokio::task::JoinHandle;
 
@@ -101,7 +101,7 @@ pub(crate) async fn release(context: &Arc<Context>, hold: &Arc<Hold>, change: Ch
     if let Err(error) = &result {
         note_denial(context, error);
     }
-    if hold.kind.has_queue() && context.waiters.is_wanted(&hold.name) {
+    if has_queue(hold.kind) && context.waiters.is_wanted(&hold.name) {
         // The grant to the next waiter, possibly one of this client, arrived with the reply, on the
         // other connection. One pass of the runtime reads it first: that waiter's release must not
         // queue behind this caller's next request, which often is for the same lock.
@@ -186,7 +186,7 @@ pub(crate) fn give_back(context: &Arc<Context>, hold: &Arc<Hold>) -> JoinHandle<
 /// server is told of the request, and so is this one unless it has just released the hold.
 fn settle(context: &Arc<Context>, hold: &Hold, op: &Op, said: Option<&Body>) {
     let released = matches!(said, Some(Body::Released));
-    match (hold.kind.has_queue(), said) {
+    match (has_queue(hold.kind), said) {
         (true, Some(_)) if !released => leave_request(context, hold),
         (true, _) => context.gave_back(&hold.name, &of_request(hold).op()),
         // Without an answer, the server that is connected next may have to be told as well.
@@ -199,7 +199,7 @@ fn settle(context: &Arc<Context>, hold: &Hold, op: &Op, said: Option<&Body>) {
 /// Takes back the request of a hold that the server says is gone. The server may still know the
 /// request: see [`settle`].
 pub(crate) fn leave_request(context: &Arc<Context>, hold: &Hold) {
-    if hold.kind.has_queue() && context.store.may_fail_over() {
+    if has_queue(hold.kind) && context.store.may_fail_over() {
         abandon(context, of_request(hold));
     }
 }

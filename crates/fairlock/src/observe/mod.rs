@@ -18,7 +18,7 @@ mod meter;
 use crate::base::error::{Error, ErrorKind};
 use crate::settings::connection_state::ConnectionState;
 use crate::settings::server_checks::Warning;
-use fairlock_core::{Answer, ClientId, Kind, LockName, OwnerId, Token};
+use fairlock_core::{Answer, ClientId, Kind, LockName, OwnerId, Token, kind_label};
 use std::future::Future;
 use std::time::Duration;
 
@@ -113,7 +113,7 @@ impl Asked {
             span: tracing::info_span!(
                 target: "fairlock",
                 "acquire",
-                kind = kind.label(),
+                kind = kind_label(kind),
                 lock = named(names, name),
                 owner = Empty,
                 outcome = Empty,
@@ -130,7 +130,7 @@ pub(crate) struct Waiting<'a> {
 
 /// A driver has begun to acquire the lock.
 pub(crate) fn waiting(asked: &Asked, kind: Kind) -> Waiting<'_> {
-    gauge!(WAITERS, kind = kind.label(); 1.0);
+    gauge!(WAITERS, kind = kind_label(kind); 1.0);
     Waiting { asked, kind }
 }
 
@@ -162,12 +162,12 @@ impl Waiting<'_> {
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        gauge!(WAITERS, kind = self.kind.label(); -1.0);
+        gauge!(WAITERS, kind = kind_label(self.kind); -1.0);
     }
 }
 
 fn acquired(request: &Request<'_>, outcome: &'static str, error: Option<&Error>) {
-    let kind = request.kind.label();
+    let kind = kind_label(request.kind);
     let waited = request.asked.since.elapsed();
     let class = match (outcome, error) {
         ("granted", _) => "granted",
@@ -207,7 +207,7 @@ pub(crate) fn granted(kind: Kind, way: Way) {
         Way::Message => "message",
         Way::Heartbeat => "heartbeat",
     };
-    count!(GRANTS, kind = kind.label(), by = by);
+    count!(GRANTS, kind = kind_label(kind), by = by);
 }
 
 /// A waiter is in the queue: for the first time, or again in its place.
@@ -262,8 +262,8 @@ impl Story {
             (!std::mem::replace(&mut chapter.over, true)).then_some((chapter.kind, chapter.since))
         };
         if let Some((kind, since)) = ended {
-            gauge!(HOLDS, kind = kind.label(); -1.0);
-            record!(HOLD, kind = kind.label(); since.elapsed().as_secs_f64());
+            gauge!(HOLDS, kind = kind_label(kind); -1.0);
+            record!(HOLD, kind = kind_label(kind); since.elapsed().as_secs_f64());
         }
     }
 }
@@ -289,7 +289,7 @@ pub(crate) fn held(hold: &Hold<'_>, names: bool, asked: &Asked) {
             target: "fairlock",
             parent: None,
             "hold",
-            kind = hold.kind.label(),
+            kind = kind_label(hold.kind),
             lock = named(names, hold.name),
             owner = %hold.owner,
             token = hold.token.get(),
@@ -305,7 +305,7 @@ pub(crate) fn held(hold: &Hold<'_>, names: bool, asked: &Asked) {
             span,
         };
         if hold.story.0.set(Mutex::new(chapter)).is_ok() {
-            gauge!(HOLDS, kind = hold.kind.label(); 1.0);
+            gauge!(HOLDS, kind = kind_label(hold.kind); 1.0);
         }
         event!(DEBUG, in &hold.story.span(), lock = %hold.name, "granted");
     }
@@ -319,7 +319,7 @@ pub(crate) fn let_go(story: &Story) {
 /// A release was answered, or was not. `good` says that the lock was given back, or that other
 /// guards have it.
 pub(crate) fn released(hold: &Hold<'_>, outcome: &'static str, good: bool) {
-    count!(RELEASES, kind = hold.kind.label(), outcome = outcome);
+    count!(RELEASES, kind = kind_label(hold.kind), outcome = outcome);
     #[cfg(feature = "tracing")]
     if good {
         event!(DEBUG, in &hold.story.span(), outcome, lock = %hold.name, "released");
@@ -356,7 +356,7 @@ pub(crate) fn renewal_missed(hold: &Hold<'_>, error: &Error, left: Duration) {
 
 /// A hold has become Suspect.
 pub(crate) fn suspect(hold: &Hold<'_>) {
-    count!(SUSPECT, kind = hold.kind.label());
+    count!(SUSPECT, kind = kind_label(hold.kind));
     event!(
         WARN, in &hold.story.span(), owner = %hold.owner, token = hold.token.get(),
         lock = named(hold.story.names(), hold.name), "a lock is in doubt"
@@ -366,7 +366,7 @@ pub(crate) fn suspect(hold: &Hold<'_>) {
 /// A hold is lost: its validity has run out (`expired`), or the store says that somebody took it.
 pub(crate) fn lost(hold: &Hold<'_>, expired: bool) {
     let cause = if expired { "expired" } else { "taken" };
-    count!(LOST, kind = hold.kind.label(), cause = cause);
+    count!(LOST, kind = kind_label(hold.kind), cause = cause);
     event!(
         WARN, in &hold.story.span(), cause, owner = %hold.owner, token = hold.token.get(),
         lock = named(hold.story.names(), hold.name), "a lock is lost"

@@ -7,7 +7,7 @@ use crate::base::process::Origin;
 use crate::observe;
 use crate::state::seat::Seat;
 use crate::state::standing::{GuardState, Standing};
-use fairlock_core::{Body, Grant, Kind, LockName, Op, OwnerId, RequestId, Token};
+use fairlock_core::{Body, Grant, Kind, LockName, Op, OwnerId, RequestId, Token, is_string};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -183,7 +183,7 @@ impl Hold {
 
     /// Whether the store knows of one guard only, because the others are counted in this process.
     pub(crate) fn is_counted_here(&self) -> bool {
-        self.kind.is_string()
+        is_string(self.kind)
     }
 
     pub(crate) fn lease(&self) -> Lease {

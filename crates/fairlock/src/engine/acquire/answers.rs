@@ -10,7 +10,7 @@ use crate::engine::send::{self, Copies};
 use crate::observe;
 use crate::state::hold::Hold;
 use crate::store::Reply;
-use fairlock_core::{Acquire, Body, Grant, LockName, Op, OwnerId, RequestId};
+use fairlock_core::{Acquire, Body, Grant, LockName, Op, OwnerId, RequestId, has_queue};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinHandle;
@@ -174,7 +174,7 @@ async fn replicas_have(context: &Arc<Context>, hold: &Hold, op: &Op) -> Result<R
             Err(missing.on(&hold.name))
         }
         // The waiter of a fair lock returns to its place instead.
-        _ if confirmed.reply.answer.body != Body::Renewed && !hold.kind.has_queue() => {
+        _ if confirmed.reply.answer.body != Body::Renewed && !has_queue(hold.kind) => {
             let message = "the hold was gone before replicas had it: another server has become the \
                            primary, or the lease is over; try again";
             Err(Error::new(ErrorKind::NotReplicated, message).on(&hold.name))

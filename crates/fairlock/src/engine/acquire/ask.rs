@@ -6,7 +6,7 @@ use crate::base::error::Error;
 use crate::engine::context::Context;
 use crate::observe;
 use crate::state::hold::Hold;
-use fairlock_core::OwnerId;
+use fairlock_core::{OwnerId, has_queue};
 use std::sync::Arc;
 
 /// Asks the store for the lock in the name of `owner`.
@@ -17,7 +17,7 @@ pub(super) async fn ask(
     caller: &mut DeliverySender,
 ) -> Result<Option<Arc<Hold>>, Error> {
     observe::asked_as(&wanted.asked, &owner);
-    if wanted.kind.has_queue() {
+    if has_queue(wanted.kind) {
         fair::fair(context, wanted, owner, caller).await
     } else {
         plain::plain(context, wanted, owner, caller).await

@@ -24,7 +24,7 @@ use crate::store::entry::LockEntry;
 use crate::store::{Boxed, Cursor, Event, Events, Page, Reply, Store, StoreError, Topic};
 use fairlock_core::{
     Acquire, Answer, Body, Channel, ClientId, Effect, Kind, LockName, Mode, Op, OwnerId, Payload,
-    REGISTRY_TTL_MS, RequestId, Rules, SimpleValue, Snapshot,
+    REGISTRY_TTL_MS, RequestId, Rules, SimpleValue, Snapshot, has_queue, is_string,
 };
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -330,7 +330,7 @@ impl Inner {
         effects: &mut Vec<Effect>,
     ) {
         match (op, &answer.body) {
-            (Op::Acquire(a), body) if !a.kind.has_queue() => {
+            (Op::Acquire(a), body) if !has_queue(a.kind) => {
                 let taken = matches!(body, Body::Busy { .. } | Body::Taken { foreign: false, .. });
                 if taken && a.mode == Mode::Wait && lock(&self.listened).contains_key(name) {
                     let holder = file.known(name).and_then(holder);
@@ -498,7 +498,7 @@ impl Inner {
                 let op = Op::Inspect { kind, limit: 0 };
                 match file.apply(&name, &op, &self.rules, &world) {
                     Ok((Answer { body: Body::Inspected(seen), .. }, _)) => {
-                        let entry = LockEntry::seen(name.clone(), kind.is_string(), &seen);
+                        let entry = LockEntry::seen(name.clone(), is_string(kind), &seen);
                         page.entries.push(entry);
                         break;
                     }
@@ -523,7 +523,7 @@ struct Done {
 /// The client whose waiter is directly behind the one that leaves.
 fn behind_leaver(before: &Snapshot, op: &Op) -> Option<ClientId> {
     match op {
-        Op::Leave { kind, owner, .. } if kind.has_queue() => behind_of(before, owner),
+        Op::Leave { kind, owner, .. } if has_queue(*kind) => behind_of(before, owner),
         _ => None,
     }
 }

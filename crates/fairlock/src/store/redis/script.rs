@@ -1,7 +1,7 @@
 //! Turns operations into script calls.
 
 use super::keys::{Keys, Publishing};
-use fairlock_core::{LockName, Mode, Op, RequestId, Rules};
+use fairlock_core::{LockName, Mode, Op, RequestId, Rules, has_queue};
 use redis::Cmd;
 use std::sync::LazyLock;
 
@@ -87,11 +87,11 @@ fn script(op: &Op) -> &'static Script {
         return simple_script(op);
     }
     match op {
-        Op::Acquire(a) if a.kind.has_queue() => &ACQUIRE,
+        Op::Acquire(a) if has_queue(a.kind) => &ACQUIRE,
         Op::Acquire(_) => &PLAIN_ACQUIRE,
-        Op::Release { kind, .. } if kind.has_queue() => &RELEASE,
+        Op::Release { kind, .. } if has_queue(*kind) => &RELEASE,
         Op::Release { .. } => &PLAIN_RELEASE,
-        Op::Leave { kind, .. } if kind.has_queue() => &LEAVE,
+        Op::Leave { kind, .. } if has_queue(*kind) => &LEAVE,
         Op::Leave { .. } => &PLAIN_LEAVE,
         Op::Reenter { .. } => &REENTER,
         Op::Renew { .. } => &RENEW,
