@@ -101,6 +101,7 @@ impl Errand {
 #[derive(Args, Debug)]
 #[command(before_help = COMPLETIONS_EXAMPLES)]
 pub(crate) struct Completions {
+    /// The shell that completes.
     #[arg(value_enum)]
     pub(crate) shell: Shell,
 }

@@ -202,6 +202,8 @@ fn render(command: clap::Command) -> io::Result<Vec<u8>> {
     let examples = command.get_before_help().map(ToString::to_string).unwrap_or_default();
     let more = command.get_after_help().map(ToString::to_string).unwrap_or_default();
     let has_commands = command.has_subcommands();
+    // Pages are as long as `--help`; clap_mangen leaves out the text of what `-h` does not show.
+    let command = command.mut_args(|arg| arg.hide_short_help(false));
     let mut text = Vec::new();
     // The page's header has no date, which would differ from build to build.
     let version = concat!("fairlock ", env!("CARGO_PKG_VERSION"));

@@ -57,7 +57,11 @@ fn the_message_about_a_lock_of_another_kind_names_the_kind() {
     let Some(server) = Server::start(Generation::Redis70) else { return };
     let (url, dir, mut raw) = (server.url(), TempDir::new(), server.client());
     for (held, typed, advice) in [
-        ("fair", "simple", "(`--kind fair` or `plain`; `fair_lock`, `plain_lock`), and remove nothing"),
+        (
+            "fair",
+            "simple",
+            "(`--kind fair` or `plain`; `fair_lock`, `plain_lock`), and remove nothing",
+        ),
         ("simple", "fair", "(`--kind simple`; `simple_lock`), and remove nothing"),
         ("simple", "plain", "(`--kind simple`; `simple_lock`), and remove nothing"),
     ] {
