@@ -240,6 +240,8 @@ fn stores(transcript: &mut Transcript, dir: &TempDir) {
         "localhost:6379",
         "/srv/locks.db",
         "http://ann:secret@host/",
+        "redis-sentinel://host/main",
+        "redis://one,two",
         "redis:host",
         "redis://host:port",
     ] {
