@@ -142,8 +142,8 @@ fn a_missing_feature_is_named_with_its_place() {
     let encrypted = format!("rediss://{NOBODY}");
     for (url, feature, is_there) in [
         ("sqlite:/dev/null/locks", "sqlite", cfg!(feature = "sqlite")),
-        (&nobody, "redis", REDIS),
-        (&encrypted, if REDIS { "tls" } else { "redis" }, TLS),
+        (nobody.as_str(), "redis", REDIS),
+        (encrypted.as_str(), if REDIS { "tls" } else { "redis" }, TLS),
     ] {
         if is_there {
             continue;
