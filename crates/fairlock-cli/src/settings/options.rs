@@ -52,9 +52,9 @@ pub(crate) enum Kind {
     Simple,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub(crate) enum Scope {
-    /// All processes of this host.
+    /// All processes of this host that use the store: not the default one, which every user has for itself.
     Host,
     /// All hosts that use the same server.
     Fleet,
