@@ -346,6 +346,35 @@ fn help_documents_the_exit_codes() {
         assert!(help.contains(code), "{code} is missing in:\n{help}");
     }
     assert!(!help.contains("__exec"), "{help}");
+    // Codes that a command has and its help left out.
+    for (command, texts) in [
+        (
+            "run",
+            &[
+                "69       the store cannot be reached, or there is none; ",
+                "70       internal error; an answer or a file that is not fairlock's; stdout cannot",
+                "76       the lock was lost or in doubt, or it is not known whether it was released",
+                "77       access denied by the store, or no encrypted connection to a verified server",
+            ][..],
+        ),
+        (
+            "status",
+            &["or there is none", "70       internal error; ", "or no encrypted connection"],
+        ),
+        (
+            "unlock",
+            &["or there is none", "70       internal error; ", "or no encrypted connection"],
+        ),
+        ("list", &["64, 69, 70 and 77 as of", "128 + n"]),
+        ("top", &["64, 69, 70 and 77 as of", "128 + n"]),
+        ("bench", &["64, 69, 70 and 77 as of", "128 + n"]),
+        ("demo", &["1        a claim did not hold", "70       internal error; "]),
+    ] {
+        let help = finish(fairlock([command, "--help"])).stdout;
+        for text in texts {
+            assert!(help.contains(text), "{command}: {text} is missing in:\n{help}");
+        }
+    }
 }
 
 #[test]
