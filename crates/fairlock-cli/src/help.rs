@@ -4,6 +4,7 @@
 //! indented lines. This is how it becomes a section of a manual page.
 
 mod flock;
+mod habits;
 
 use std::env;
 use std::io;
@@ -100,8 +101,17 @@ pub(crate) fn refuse(error: &clap::Error) -> Result<Code, Failure> {
                 _ => "",
             };
             let tips = paragraphs.next().unwrap_or_default();
-            let tip = match flock::meant(&typed, unknown) {
-                Some(meant) => format!("; flock's {meant}"),
+            let of_others = || habits::meant(&command(), &typed, unknown);
+            let of_flock = || flock::meant(&typed, unknown).map(|meant| format!("flock's {meant}"));
+            let habit = match error.get(ContextKind::InvalidSubcommand) {
+                Some(ContextValue::String(word)) => {
+                    habits::command(word).map(|meant| format!("did you mean '{meant}'?"))
+                }
+                _ if unknown.is_empty() => None,
+                _ => of_others().or_else(of_flock),
+            };
+            let tip = match habit {
+                Some(habit) => format!("; {habit}"),
                 None => tip(error.kind(), tips, &typed),
             };
             Err(Failure::usage(format!("{reason}{tip}; {}", advice(&typed))))
