@@ -192,6 +192,8 @@ fn usage(transcript: &mut Transcript) {
         &[][..],
         &["frobnicate"],
         &["statsu"],
+        &["lock", "x", "true"],
+        &["--url", "redis://h", "run", "x"],
         &["--frobnicate"],
         &["run"],
         &["run", "x", "true"],
@@ -210,6 +212,10 @@ fn usage(transcript: &mut Transcript) {
         &["run", "-n", "x", "--", "true"],
         &["run", "-s", "x", "--", "true"],
         &["run", "-o", "x", "--", "true"],
+        &["run", "-x", "x", "--", "true"],
+        &["run", "-timeout=5s", "x", "--", "true"],
+        &["run", "-name=x", "--", "true"],
+        &["run", "-n=2", "x", "--", "true"],
         &["run", "--kind", "fiar", "x", "--", "true"],
         &["run", "--scope", "galaxy", "x", "--", "true"],
         &["run", "--replicas", "101", "x", "--", "true"],
@@ -356,6 +362,7 @@ fn locks(transcript: &mut Transcript, server: &Server) {
     transcript.about("text", "held as a simple lock: --wait 0", &finish(simple));
 
     transcript.scene("a command that is not there", &finish(run(&[], "a", &["/no/such/command"])));
+    transcript.scene("a line for a shell", &finish(run(&[], "a", &["a && b"])));
     transcript.scene("a command that is no program", &finish(run(&[], "a", &["/etc/passwd"])));
 
     let mut holder = Running::start(run(
