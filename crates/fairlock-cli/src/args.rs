@@ -9,7 +9,7 @@ use crate::base::exit;
 use crate::commands::run::args::Run;
 #[cfg(feature = "top")]
 use crate::commands::top;
-use crate::commands::{bench, list, status, unlock};
+use crate::commands::{bench, demo, list, status, unlock};
 use crate::process::{exec, guardian, terminal};
 
 /// Locks for commands and services: first come, first served, with fencing tokens.
@@ -67,6 +67,7 @@ pub(crate) enum Command {
     /// Measure what the store gives from this machine: it is used as fast as it can.
     Bench(bench::args::Args),
     /// Show, on locks inside this process, what fairlock promises. Needs no server.
+    #[command(after_help = demo::HELP)]
     Demo,
     /// Print completions for a shell.
     Completions(Completions),
@@ -101,6 +102,7 @@ impl Errand {
 #[derive(Args, Debug)]
 #[command(before_help = COMPLETIONS_EXAMPLES)]
 pub(crate) struct Completions {
+    /// The shell that completes.
     #[arg(value_enum)]
     pub(crate) shell: Shell,
 }

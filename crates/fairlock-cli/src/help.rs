@@ -4,6 +4,7 @@
 //! indented lines. This is how it becomes a section of a manual page.
 
 mod flock;
+mod habits;
 
 use std::env;
 use std::io;
@@ -100,8 +101,17 @@ pub(crate) fn refuse(error: &clap::Error) -> Result<Code, Failure> {
                 _ => "",
             };
             let tips = paragraphs.next().unwrap_or_default();
-            let tip = match flock::meant(&typed, unknown) {
-                Some(meant) => format!("; flock's {meant}"),
+            let of_others = || habits::meant(&command(), &typed, unknown);
+            let of_flock = || flock::meant(&typed, unknown).map(|meant| format!("flock's {meant}"));
+            let habit = match error.get(ContextKind::InvalidSubcommand) {
+                Some(ContextValue::String(word)) => {
+                    habits::command(word).map(|meant| format!("did you mean '{meant}'?"))
+                }
+                _ if unknown.is_empty() => None,
+                _ => of_others().or_else(of_flock),
+            };
+            let tip = match habit {
+                Some(habit) => format!("; {habit}"),
                 None => tip(error.kind(), tips, &typed),
             };
             Err(Failure::usage(format!("{reason}{tip}; {}", advice(&typed))))
@@ -202,6 +212,8 @@ fn render(command: clap::Command) -> io::Result<Vec<u8>> {
     let examples = command.get_before_help().map(ToString::to_string).unwrap_or_default();
     let more = command.get_after_help().map(ToString::to_string).unwrap_or_default();
     let has_commands = command.has_subcommands();
+    // Pages are as long as `--help`; clap_mangen leaves out the text of what `-h` does not show.
+    let command = command.mut_args(|arg| arg.hide_short_help(false));
     let mut text = Vec::new();
     // The page's header has no date, which would differ from build to build.
     let version = concat!("fairlock ", env!("CARGO_PKG_VERSION"));

@@ -28,8 +28,12 @@ const LEAST: Duration = Duration::from_secs(2);
 /// How much later an error of the library may arrive.
 const LATER: Duration = Duration::from_millis(100);
 
-/// After this time a notice on the terminal says that the first connection is still being tried.
+/// After this time a notice on the terminal, or of a verbose command, says that the first connection is still being
+/// tried.
 const NOTICE_AFTER: Duration = Duration::from_secs(1);
+
+/// The same for a log, where a short interruption is no news: as for the first line of a wait.
+const NOTICE_IN_LOG_AFTER: Duration = Duration::from_secs(10);
 
 /// A store that may be used, not yet connected.
 #[derive(Debug)]
@@ -40,6 +44,8 @@ pub(crate) struct Store {
     password_from: String,
     /// How long a first connection is retried.
     retry: Duration,
+    /// Warnings and notices are written without a terminal, too.
+    verbose: bool,
 }
 
 impl Store {
@@ -70,7 +76,7 @@ impl Store {
                 selection.shown_url()
             )));
         }
-        Ok(Self { selection, config, password_from, retry: Duration::ZERO })
+        Ok(Self { selection, config, password_from, retry: Duration::ZERO, verbose: false })
     }
 
     /// Which store was selected, and why.
@@ -84,9 +90,21 @@ impl Store {
         Ok(self)
     }
 
+    /// Writes warnings and notices also where there is no terminal: somebody has asked for them.
+    pub(crate) fn verbose(mut self, verbose: bool) -> Self {
+        self.verbose = verbose;
+        self
+    }
+
+    /// Whether warnings are written. Not into logs, unless asked for: cron sends a mail for every line, and a warning
+    /// about a server would come with every start of every job, until whoever gets them silences the errors as well.
+    fn warns(&self, quiet: bool) -> bool {
+        !quiet && (self.verbose || io::stderr().is_terminal())
+    }
+
     /// Warns people at a terminal of what may surprise them.
     pub(crate) fn warn(&self, quiet: bool) {
-        if quiet || !io::stderr().is_terminal() {
+        if !self.warns(quiet) {
             return;
         }
         if let Some(warning) = self.selection.password_warning() {
@@ -164,9 +182,11 @@ impl Store {
     /// Connects, and warns people at a terminal of what the server lacks. For scripts, success is
     /// silent.
     pub(crate) async fn connect(self, quiet: bool) -> Result<Client, Failure> {
+        let warns = self.warns(quiet);
         let noticed = async {
-            time::sleep(NOTICE_AFTER).await;
-            if self.retry > NOTICE_AFTER && !quiet && io::stderr().is_terminal() {
+            let after = if warns { NOTICE_AFTER } else { NOTICE_IN_LOG_AFTER };
+            time::sleep(after).await;
+            if self.retry > after && !quiet {
                 let (shown, retry) = (self.selection.shown_url(), duration::human(self.retry));
                 message::report(&format!("{shown} does not answer yet; trying for {retry}"));
             }
@@ -191,7 +211,7 @@ impl Store {
             }
             never = noticed => match never {},
         };
-        if !quiet && io::stderr().is_terminal() {
+        if warns {
             for warning in client.warnings() {
                 message::report(&format!("{}: {warning}", self.selection.shown_url()));
             }

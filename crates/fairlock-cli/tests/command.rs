@@ -40,6 +40,7 @@ fn commands_that_cannot_be_started() {
     fs::write(&plain_file, "").unwrap();
     for (program, code, text) in [
         ("fairlock-test-no-such-command", 127, "fairlock-test-no-such-command: command not found"),
+        ("a && b", 127, "a && b: command not found; a line for a shell is given as `sh -c LINE`"),
         ("/no/such/path", 127, "not found"),
         (plain_file.to_str().unwrap(), 126, "cannot be executed"),
         (dir.path().to_str().unwrap(), 126, "cannot be executed"),

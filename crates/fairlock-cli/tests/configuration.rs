@@ -233,7 +233,23 @@ fn a_scope_in_the_file_is_a_demand() {
     finish(with_config(&["status", "--url", "redis://h"], &file)).expect(0, "");
     finish(fairlock(["status", "--scope", "fleet"]))
         .expect(64, "--scope fleet asks for more than this store gives: sqlite:");
-    finish(fairlock(["status", "--scope", "host"])).expect(0, "");
+    let named = ["status", "--scope", "host", "--url", "sqlite:/var/lib/x"];
+    finish(fairlock(named)).expect(0, "");
+}
+
+/// Two users who both demanded `host` had a store each, and both got the lock.
+#[test]
+fn the_default_store_is_not_the_hosts() {
+    let dir = TempDir::new();
+    let file = write(&dir, "scope = \"host\"\n");
+    for args in [&["run", "x", "--", "true"][..], &["status"], &["list"]] {
+        let demand = format!("scope = \"host\" in {} asks for more ", file.display());
+        finish(with_config(args, &file)).expect(64, &demand);
+        let typed = [&args[..1], &["--scope", "host"], &args[1..]].concat();
+        let outcome = finish(fairlock(&typed));
+        outcome.expect(64, "--scope host asks for more than this store gives: sqlite:");
+        assert!(outcome.stderr.contains("one for each user; name a store "), "{outcome:?}");
+    }
 }
 
 #[test]

@@ -126,7 +126,9 @@ impl Outcome {
         assert_eq!(self.code(), code, "{self:?}");
         if text.is_empty() {
             assert_eq!(
-                self.stderr.lines().find(|line| !line.contains(": waiting for ")),
+                self.stderr.lines().find(|line| {
+                    !line.contains(": waiting for ") && !line.contains(" does not answer yet; ")
+                }),
                 None,
                 "{self:?}"
             );

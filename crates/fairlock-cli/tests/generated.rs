@@ -101,6 +101,12 @@ fn manual_pages_render() {
             None => generated(&["man"]),
             Some(command) => generated(&["man", command]),
         };
+        // Six options stood there without a word: a tag, and the line of its text.
+        let lines: Vec<_> = source.lines().collect();
+        for entry in lines.windows(3).filter(|entry| entry[0] == ".TP") {
+            let is_told = !entry[2].is_empty() && !entry[2].starts_with('.');
+            assert!(is_told, "{page:?}: {} says nothing", entry[1]);
+        }
         let mut command = Command::new(renderer[0]);
         command.args(&renderer[1..]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());

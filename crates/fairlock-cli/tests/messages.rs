@@ -192,6 +192,8 @@ fn usage(transcript: &mut Transcript) {
         &[][..],
         &["frobnicate"],
         &["statsu"],
+        &["lock", "x", "true"],
+        &["--url", "redis://h", "run", "x"],
         &["--frobnicate"],
         &["run"],
         &["run", "x", "true"],
@@ -210,6 +212,10 @@ fn usage(transcript: &mut Transcript) {
         &["run", "-n", "x", "--", "true"],
         &["run", "-s", "x", "--", "true"],
         &["run", "-o", "x", "--", "true"],
+        &["run", "-x", "x", "--", "true"],
+        &["run", "-timeout=5s", "x", "--", "true"],
+        &["run", "-name=x", "--", "true"],
+        &["run", "-n=2", "x", "--", "true"],
         &["run", "--kind", "fiar", "x", "--", "true"],
         &["run", "--scope", "galaxy", "x", "--", "true"],
         &["run", "--replicas", "101", "x", "--", "true"],
@@ -240,6 +246,8 @@ fn stores(transcript: &mut Transcript, dir: &TempDir) {
         "localhost:6379",
         "/srv/locks.db",
         "http://ann:secret@host/",
+        "redis-sentinel://host/main",
+        "redis://one,two",
         "redis:host",
         "redis://host:port",
     ] {
@@ -256,6 +264,7 @@ fn stores(transcript: &mut Transcript, dir: &TempDir) {
     }
     transcript.typed(&["run", "--url", "memory:", "x", "--", "true"]);
     transcript.typed(&["run", "--scope", "fleet", "x", "--", "true"]);
+    transcript.typed(&["run", "--scope", "host", "x", "--", "true"]);
     transcript.typed(&["status", "--url", "redis://host", "--sentinel-username", "ann", "x"]);
     transcript.typed(&["run", "--url", "sqlite:/etc/passwd", "x", "--", "true"]);
     transcript.typed(&["run", "--url", "sqlite:/etc", "x", "--", "true"]);
@@ -353,6 +362,7 @@ fn locks(transcript: &mut Transcript, server: &Server) {
     transcript.about("text", "held as a simple lock: --wait 0", &finish(simple));
 
     transcript.scene("a command that is not there", &finish(run(&[], "a", &["/no/such/command"])));
+    transcript.scene("a line for a shell", &finish(run(&[], "a", &["a && b"])));
     transcript.scene("a command that is no program", &finish(run(&[], "a", &["/etc/passwd"])));
 
     let mut holder = Running::start(run(

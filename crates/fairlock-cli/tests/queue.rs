@@ -191,6 +191,42 @@ fn d25_a_long_wait_is_told_off_a_terminal() {
     first.wait().expect(3, "");
 }
 
+/// Where nobody listened, a run in a crontab was silent for 30 s, even with --verbose.
+#[test]
+fn a_store_that_does_not_answer_is_told_off_a_terminal() {
+    let url = "redis://127.0.0.1:1";
+    let run = |options: &[&str]| Running::start(run_script(url, options, "x", "echo must not run"));
+    let all = [
+        run(&["--wait", "3s", "--verbose"]),
+        run(&["--wait", "12s"]),
+        run(&["--wait", "12s", "--quiet"]),
+        run(&["--wait", "3s"]),
+    ];
+    let [verbose, told, quiet, short] = all.map(Running::wait);
+    for (outcome, wait) in [(verbose, "3s"), (told, "12s")] {
+        assert_eq!((outcome.code(), outcome.stderr.lines().count()), (69, 2), "{outcome:?}");
+        let notice = format!("fairlock: {url} does not answer yet; trying for {wait}\n");
+        assert!(outcome.stderr.starts_with(&notice), "{outcome:?}");
+    }
+    quiet.expect(69, "127.0.0.1:1");
+    short.expect(69, "127.0.0.1:1");
+}
+
+/// For logs success is silent, unless somebody has asked for more.
+#[test]
+fn a_server_that_may_delete_locks_is_told_of_with_verbose() {
+    let Some(server) = Server::start(Generation::Redis70) else { return };
+    let url = server.url();
+    server.client().call(&["CONFIG", "SET", "maxmemory", "100mb"]);
+    server.client().call(&["CONFIG", "SET", "maxmemory-policy", "volatile-lru"]);
+    let verbose = finish(run_script(&url, &["--verbose"], "x", "exit 4"));
+    assert_eq!(verbose.code(), 4, "{verbose:?}");
+    assert_eq!(verbose.stderr.matches("deletes locks").count(), 1, "{verbose:?}");
+    for options in [&[][..], &["--quiet"]] {
+        finish(run_script(&url, options, "x", "exit 4")).expect(4, "");
+    }
+}
+
 /// The wait of the second in line was shown as that of the first: whoever was a client of fairlock counted as
 /// oneself.
 #[test]

@@ -51,6 +51,42 @@ fn d01_what_is_no_lock_is_named_and_stays() {
     assert_eq!(raw.call(&["GET", "permits"]).text(), "5");
 }
 
+/// The message advised to remove the key: a live lock that somebody held.
+#[test]
+fn the_message_about_a_lock_of_another_kind_names_the_kind() {
+    let Some(server) = Server::start(Generation::Redis70) else { return };
+    let (url, dir, mut raw) = (server.url(), TempDir::new(), server.client());
+    for (held, typed, advice) in [
+        (
+            "fair",
+            "simple",
+            "(`--kind fair` or `plain`; `fair_lock`, `plain_lock`), and remove nothing",
+        ),
+        ("simple", "fair", "(`--kind simple`; `simple_lock`), and remove nothing"),
+        ("simple", "plain", "(`--kind simple`; `simple_lock`), and remove nothing"),
+    ] {
+        let name = format!("{held}-{typed}");
+        let file = dir.path().join(&name);
+        let script = hold_until(&file);
+        let mut running = Running::start(run_script(&url, &["--kind", held], &name, &script));
+        assert_eq!(running.line(), "holding");
+        for args in [&["run", "--wait", "0"][..], &["status"], &["unlock", "--force"]] {
+            let mut other = fairlock(args);
+            other.args(["--kind", typed, "--url", &url, &name]);
+            let outcome = finish(other);
+            outcome.expect(64, advice);
+            assert!(outcome.stderr.contains("otherwise use another name"), "{outcome:?}");
+        }
+        assert_eq!(raw.call(&["EXISTS", &name]).int(), 1);
+        std::fs::write(&file, "").expect("the folder is there");
+        running.wait().expect(0, "");
+    }
+    // A key that is the queue's in a fair lock is no lock of any kind.
+    raw.call(&["SET", "redisson_lock_queue:{queue}", "x"]);
+    let outcome = finish(fairlock(["run", "--url", &url, "queue", "--", "true"]));
+    outcome.expect(64, "another program wrote it: use another name for the lock");
+}
+
 #[test]
 fn we_keep_a_foreign_client_out() {
     let Some(server) = Server::start(Generation::Redis70) else { return };

@@ -260,6 +260,28 @@ fn options_of_flock_have_a_counterpart() {
     }
 }
 
+/// Who comes from consul or etcdctl was told of names of locks, or of `unlock`.
+#[test]
+fn habits_from_other_programs_are_answered() {
+    for (args, meant) in [
+        (&["lock", "x", "true"][..], "; did you mean 'run'?; e.g. fairlock run"),
+        (&["exec", "x"], "; did you mean 'run'?; e.g. fairlock run"),
+        (&["acquire", "x"], "; did you mean 'run'?; e.g. fairlock run"),
+        (&["run", "-x", "x", "--", "true"], "; flock's -x is not needed here: leave it out; e.g."),
+        (
+            &["--url", "redis://h", "run", "x", "--", "true"],
+            "; options stand after the command: `fairlock run --url ...`; e.g.",
+        ),
+        (&["run", "-try=10s", "x", "--", "true"], "; consul's -try is `--wait 10s` here; e.g."),
+        (&["run", "-timeout=5s", "x", "true"], "; consul's -timeout is `--wait 5s` here; e.g."),
+        (&["run", "-name=foo", "--", "true"], "; long options have two dashes: `--name=foo`; e.g."),
+        (&["run", "-n=2", "x", "--", "true"], "; consul's -n has no counterpart: a lock here has "),
+        (&["run", "-n", "3", "x", "--", "true"], "; consul's -n has no counterpart: a lock here"),
+    ] {
+        finish(fairlock(args)).expect(64, meant);
+    }
+}
+
 /// The library's name for it was in the message: `watchdog_lease`, which nobody has typed.
 #[test]
 fn a_ttl_that_is_too_short_is_named_as_it_was_typed() {
@@ -346,6 +368,35 @@ fn help_documents_the_exit_codes() {
         assert!(help.contains(code), "{code} is missing in:\n{help}");
     }
     assert!(!help.contains("__exec"), "{help}");
+    // Codes that a command has and its help left out.
+    for (command, texts) in [
+        (
+            "run",
+            &[
+                "69       the store cannot be reached, or there is none; ",
+                "70       internal error; an answer or a file that is not fairlock's; stdout cannot",
+                "76       the lock was lost or in doubt, or it is not known whether it was released",
+                "77       access denied by the store, or no encrypted connection to a verified server",
+            ][..],
+        ),
+        (
+            "status",
+            &["or there is none", "70       internal error; ", "or no encrypted connection"],
+        ),
+        (
+            "unlock",
+            &["or there is none", "70       internal error; ", "or no encrypted connection"],
+        ),
+        ("list", &["64, 69, 70 and 77 as of", "128 + n"]),
+        ("top", &["64, 69, 70 and 77 as of", "128 + n"]),
+        ("bench", &["64, 69, 70 and 77 as of", "128 + n"]),
+        ("demo", &["1        a claim did not hold", "70       internal error; "]),
+    ] {
+        let help = finish(fairlock([command, "--help"])).stdout;
+        for text in texts {
+            assert!(help.contains(text), "{command}: {text} is missing in:\n{help}");
+        }
+    }
 }
 
 #[test]

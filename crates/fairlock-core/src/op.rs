@@ -396,7 +396,8 @@ impl fmt::Display for CoreError {
             Self::WrongType => write!(
                 f,
                 "the name is in use for a lock of another kind (simple beside fair or plain); all \
-                 users of a lock must name the same kind"
+                 users of a lock must name the same kind (`--kind`; `simple_lock`, `fair_lock`, \
+                 `plain_lock`)"
             ),
             Self::NotALock(found) => write!(
                 f,

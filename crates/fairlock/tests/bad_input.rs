@@ -14,7 +14,7 @@ use fairlock_testkit::server::{Generation, Server};
 use ErrorKind::{Denied, Misuse, Protocol, Unavailable, WrongType};
 
 /// A URL, and what the error says.
-const URLS: [(&str, &str); 48] = [
+const URLS: [(&str, &str); 53] = [
     ("", "begins with"),
     ("redis", "begins with"),
     ("127.0.0.1:6379", "unknown scheme"),
@@ -47,6 +47,11 @@ const URLS: [(&str, &str); 48] = [
     ("redis://", "no host"),
     ("redis://:6379", "no host"),
     ("redis:///0", "no host"),
+    ("redis://h1,h2", "`redis+sentinel://` or `redis+cluster://`"),
+    ("rediss://h1:6379,h2:6379/0", "`rediss+sentinel://` or `rediss+cluster://`"),
+    ("redis-sentinel://h/m", "`redis+sentinel://`"),
+    ("sentinel://h/m", "`redis+sentinel://`"),
+    ("redis-cluster://h", "`redis+cluster://`"),
     ("redis://a b", "character"),
     ("redis://a\0b", "character"),
     ("redis://h:0", "port"),

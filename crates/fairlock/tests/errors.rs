@@ -135,6 +135,25 @@ fn d19_no_error_of_connect_is_a_panic() {
     });
 }
 
+/// The message named the feature, and not where it is missing.
+#[test]
+fn a_missing_feature_is_named_with_its_place() {
+    let nobody = format!("redis://{NOBODY}");
+    let encrypted = format!("rediss://{NOBODY}");
+    for (url, feature, is_there) in [
+        ("sqlite:/dev/null/locks", "sqlite", cfg!(feature = "sqlite")),
+        (nobody.as_str(), "redis", REDIS),
+        (encrypted.as_str(), if REDIS { "tls" } else { "redis" }, TLS),
+    ] {
+        if is_there {
+            continue;
+        }
+        let error = block_on(Client::with_config(settings(url))).map(drop).unwrap_err();
+        let advice = format!("add `{feature}` to the features of `fairlock` in Cargo.toml");
+        assert!(error.to_string().contains(&advice), "{url}: {error}");
+    }
+}
+
 /// The same where the store is not waited for: what can be known at once is, the rest comes with the first call.
 #[test]
 fn d19_no_error_of_the_first_call_is_a_panic() {

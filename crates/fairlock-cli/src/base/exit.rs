@@ -27,7 +27,8 @@ impl Code {
     pub(crate) const USAGE: Self = Self(64);
     /// The store cannot be reached, or does not answer (`EX_UNAVAILABLE`).
     pub(crate) const UNAVAILABLE: Self = Self(69);
-    /// Something happened that should not (`EX_SOFTWARE`).
+    /// Something happened that should not; another program's answer or file; a stdout that cannot be written
+    /// (`EX_SOFTWARE`).
     pub(crate) const INTERNAL: Self = Self(70);
     /// The lock was not acquired within `--wait` (`EX_TEMPFAIL`).
     pub(crate) const CONFLICT: Self = Self(75);
@@ -85,11 +86,12 @@ Exit codes:
            or when signal n ended the wait or the hold
   64       wrong usage, or a wrong setting; a run that would wait for itself, or whose --lease
            was over before the command began; a key of another program under the name
-  69       the store cannot be reached, or too few replicas have the lock
-  70       internal error
+  69       the store cannot be reached, or there is none; too few replicas have the lock
+  70       internal error; an answer or a file that is not fairlock's; stdout cannot be written
   75       not acquired within --wait, or done within --once-per (--conflict-exit-code)
-  76       the lock was lost or in doubt (--lost-exit-code)
-  77       access denied by the store
+  76       the lock was lost or in doubt, or it is not known whether it was released
+           (--lost-exit-code)
+  77       access denied by the store, or no encrypted connection to a verified server
   126/127  the command cannot be executed / was not found
 
 Durations:

@@ -35,6 +35,12 @@ const POLL: Duration = Duration::from_millis(2);
 /// Name of the lock.
 const NAME: &str = "demo";
 
+pub(crate) const HELP: &str = "\
+Exit codes:
+  0        every claim held
+  1        a claim did not hold, or the demo took longer than 3 s
+  70       internal error; stdout cannot be written";
+
 /// Plays all scenes. The code is 0 if every claim held.
 pub(crate) async fn demo() -> Result<Code, Failure> {
     match time::timeout(TIME_LIMIT, Show::play()).await {

@@ -34,9 +34,10 @@ const HELP: &str = "\
 Exit codes:
   0        the store answered, whether the lock is held or free; with --exit-code only if it is free
   1        with --exit-code: the lock is held
-  64       wrong usage, or a wrong setting
-  69       the store cannot be reached
-  77       access denied by the store
+  64       wrong usage, or a wrong setting; a key of another program under the name
+  69       the store cannot be reached, or there is none
+  70       internal error; an answer or a file that is not fairlock's; stdout cannot be written
+  77       access denied by the store, or no encrypted connection to a verified server
 
 With --json, one object on one line:
   schema     1; fields may be added under the same number

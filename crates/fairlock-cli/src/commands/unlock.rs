@@ -24,9 +24,10 @@ const HELP: &str = "\
 Exit codes:
   0        the lock was held and is free now
   1        nothing was freed: nobody held it, or the question was answered with no
-  64       wrong usage, or a wrong setting
-  69       the store cannot be reached
-  77       access denied by the store
+  64       wrong usage, or a wrong setting; a key of another program under the name
+  69       the store cannot be reached, or there is none
+  70       internal error; an answer or a file that is not fairlock's; stdout cannot be written
+  77       access denied by the store, or no encrypted connection to a verified server
 
 On a terminal:
   When stdin and stderr are terminals, the holder is shown and one is asked, unless --yes is given.";

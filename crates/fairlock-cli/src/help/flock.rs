@@ -26,6 +26,10 @@ pub(crate) fn meant(typed: &[&str], unknown: &str) -> Option<String> {
             let code = value.filter(|code| code.parse::<u8>().is_ok()).unwrap_or("75");
             format!("--conflict-exit-code {code}")
         }
+        // Without another name it is itself the name of a lock.
+        "-x" if has_name(typed) => {
+            return Some(format!("{unknown} is not needed here: leave it out"));
+        }
         "-s" | "--shared" => {
             return Some(format!("{unknown} has no counterpart: a lock here has one holder"));
         }
@@ -38,6 +42,13 @@ pub(crate) fn meant(typed: &[&str], unknown: &str) -> Option<String> {
         _ => return None,
     };
     Some(format!("{unknown} is `{ours}` here"))
+}
+
+/// Whether a lock is named by a word that is neither an option nor, as far as can be told, the value of one.
+fn has_name(typed: &[&str]) -> bool {
+    let ours = typed.split(|word| *word == "--").next().unwrap_or_default();
+    let takes_value = |word: &str| word.len() > 2 && word.starts_with('-') && !word.contains('=');
+    ours.windows(2).any(|pair| !pair[1].starts_with('-') && !takes_value(pair[0]))
 }
 
 /// Converts flock's time, in possibly fractional seconds, to a duration of ours.
@@ -73,6 +84,9 @@ mod tests {
             ("run -E9 x", "-E", Some("-E is `--conflict-exit-code 9` here")),
             ("run -E 900 x", "-E", Some("-E is `--conflict-exit-code 75` here")),
             ("run -s x", "-s", Some("-s has no counterpart: a lock here has one holder")),
+            ("run -x x -- true", "-x", Some("-x is not needed here: leave it out")),
+            ("run --wait 5s -x x -- true", "-x", Some("-x is not needed here: leave it out")),
+            ("run -x --wait 5s -- true", "-x", None),
             ("run -o x", "-o", Some("-o is not needed here: leave it out")),
             // A name, or something unknown.
             ("run -x -- true", "-x", None),

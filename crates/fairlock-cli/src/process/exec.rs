@@ -53,7 +53,10 @@ fn refused(program: &OsString, error: &io::Error) -> Failure {
     let program = message::printable(program);
     match error.kind() {
         io::ErrorKind::NotFound => {
-            Failure::new(Code::NOT_FOUND, format!("{program}: command not found"))
+            // Quoted as a whole, as for `flock -c` or `su -c`.
+            let is_line = program.contains([' ', '|', '&', ';', '<', '>', '$']);
+            let advice = if is_line { "; a line for a shell is given as `sh -c LINE`" } else { "" };
+            Failure::new(Code::NOT_FOUND, format!("{program}: command not found{advice}"))
         }
         _ => Failure::new(Code::NOT_EXECUTABLE, format!("{program}: cannot be executed: {error}")),
     }

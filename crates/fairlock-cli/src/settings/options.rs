@@ -12,8 +12,8 @@ pub(crate) const STORE: &str = "Where the locks are";
 /// Where the locks are.
 #[derive(Args, Debug, Default)]
 pub(crate) struct Store {
-    /// The store: sqlite:PATH, redis://, rediss:// (TLS), valkey://, unix: or memory:. Default: $FAIRLOCK_URL, then
-    /// the configuration file, then a store for this host.
+    /// The store: sqlite:PATH, redis://, redis+sentinel://, redis+cluster://, with TLS rediss://, the same with valkey,
+    /// or unix:. Default: $FAIRLOCK_URL, then the configuration file, then a store of this user on this host.
     // An `OsString` without a parser: whatever is wrong with it, clap never quotes it.
     #[arg(long, value_name = "URL", help_heading = STORE)]
     pub(crate) url: Option<OsString>,
@@ -52,9 +52,9 @@ pub(crate) enum Kind {
     Simple,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub(crate) enum Scope {
-    /// All processes of this host.
+    /// All processes of this host that use the store: not the default one, which every user has for itself.
     Host,
     /// All hosts that use the same server.
     Fleet,

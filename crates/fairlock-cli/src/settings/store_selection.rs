@@ -1,6 +1,7 @@
 //! Selects the store, and explains why: named on the command line, else in the environment, else in a
 //! configuration file, else the store of this host.
 
+use std::cmp::Reverse;
 use std::env;
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -264,15 +265,29 @@ impl StoreSelection {
             file.scope.map(|scope| (scope, format!("scope = \"{}\" in {path}", scope.name())))
         });
         let argument = argument.map(|scope| (scope, format!("--scope {}", scope.name())));
-        let broken = argument.into_iter().chain(in_files);
-        let mut broken = broken.filter(|(scope, _)| !self.reach().satisfies(*scope));
-        match broken.next() {
+        let demands = argument.into_iter().chain(in_files);
+        let broken = demands.filter(|(scope, _)| !self.satisfies(*scope));
+        // Of several the greatest: a store that satisfies it satisfies all.
+        match broken.min_by_key(|(scope, _)| Reverse(*scope)) {
             None => Ok(()),
-            Some((_, by)) => Err(Failure::usage(format!(
-                "{by} asks for more than this store gives: {}",
-                self.explain()
+            Some((scope, by)) => Err(Failure::usage(format!(
+                "{by} asks for more than this store gives: {}; {}",
+                self.explain(),
+                match scope {
+                    Scope::Host => {
+                        "name a store that its users share, e.g. sqlite:/srv/locks/fairlock?shared=group in a folder \
+                         of their group, or leave the demand out for the locks of one user"
+                    }
+                    Scope::Fleet => "name a server, e.g. redis://HOST",
+                }
             ))),
         }
+    }
+
+    /// Every user has a default store of its own: two users who both demand `host` there would both get the lock. (Of
+    /// another host store that is for one user, the others get an error.)
+    fn satisfies(&self, scope: Scope) -> bool {
+        self.reach().satisfies(scope) && !matches!(self.source, Source::Default(_))
     }
 }
 
@@ -414,8 +429,8 @@ pub(crate) enum Reach {
 }
 
 impl Reach {
-    /// Only the scheme counts: a server on 127.0.0.1 may be a tunnel to the fleet's. The library
-    /// rejects unknown schemes.
+    /// Only the scheme counts: a server on 127.0.0.1 or a Unix socket may be the fleet's, or a proxy or a tunnel to it,
+    /// and no client can tell. The library rejects unknown schemes.
     fn of(url: &str) -> Self {
         let scheme = url.split_once(':').map_or(url, |(scheme, _)| scheme);
         if scheme.eq_ignore_ascii_case("memory") {
@@ -524,7 +539,13 @@ mod tests {
         let none = settings("/user", None, None);
         let host = select(None, &[]);
         assert!(host.demanded(None, std::slice::from_ref(&none)).is_ok());
-        assert!(host.demanded(Some(Scope::Host), &[]).is_ok());
+        let error = host.demanded(Some(Scope::Host), &[]).unwrap_err().to_string();
+        assert!(
+            error.starts_with("--scope host asks ") && error.contains("one for each user; name a "),
+            "{error}"
+        );
+        let named = select(Some((HOST, Source::Argument)), &[]);
+        assert!(named.demanded(Some(Scope::Host), &[]).is_ok());
         let error = host.demanded(Some(Scope::Fleet), &[]).unwrap_err().to_string();
         assert!(
             error.starts_with("--scope fleet asks ") && error.contains("this host only"),

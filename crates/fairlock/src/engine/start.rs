@@ -167,9 +167,12 @@ fn open_store(
             Ok(context)
         }
         #[cfg(not(all(feature = "sqlite", unix)))]
-        Address::Sqlite { .. } => {
-            Err(Error::misuse("this build of fairlock is without the `sqlite` feature"))
-        }
+        Address::Sqlite { .. } => Err(Error::misuse(if cfg!(feature = "sqlite") {
+            "the host store is for Linux; use a server on this system"
+        } else {
+            "this build of fairlock is without the `sqlite` feature, so that it has no host store; add `sqlite` \
+             to the features of `fairlock` in Cargo.toml"
+        })),
         #[cfg(feature = "redis")]
         _ => {
             let store = crate::store::redis::RedisStore::start(&config, client_id, events)?;
@@ -184,7 +187,10 @@ fn open_store(
         #[cfg(not(feature = "redis"))]
         _ => {
             let _ = (client_id, events, told, handle);
-            Err(Error::misuse("this build of fairlock is without the `redis` feature"))
+            Err(Error::misuse(
+                "this build of fairlock is without the `redis` feature, so that it cannot use a server; add `redis` \
+                 to the features of `fairlock` in Cargo.toml",
+            ))
         }
     }
 }

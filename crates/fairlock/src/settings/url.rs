@@ -44,7 +44,8 @@ fn parse(url: &str) -> Result<Config, Error> {
     }
     let Some((scheme, rest)) = url.split_once(':') else {
         return Err(Error::misuse(
-            "a store URL begins with `memory:`, `sqlite:`, `redis://`, `valkey://` or `unix:`",
+            "a store URL begins with `memory:`, `sqlite:`, `redis://`, `redis+sentinel://`, \
+             `redis+cluster://`, `valkey://` or `unix:`",
         ));
     };
     match scheme {
@@ -63,8 +64,9 @@ fn parse(url: &str) -> Result<Config, Error> {
              `redis+cluster://`, the same with `valkey`, and with TLS `rediss` and `valkeys`",
         )),
         _ => Err(Error::misuse(
-            "unknown scheme in the store URL; use `memory:`, `sqlite:`, `redis://`, `valkey://`, \
-             with TLS `rediss://` or `valkeys://`, or `unix:`",
+            "unknown scheme in the store URL; use `memory:`, `sqlite:`, `redis://`, \
+             `redis+sentinel://`, `redis+cluster://`, the same with `valkey`, with TLS `rediss` or \
+             `valkeys`, or `unix:`",
         )),
     }
 }
@@ -246,6 +248,12 @@ fn only(place: &mut Password, password: Password) -> Result<(), Error> {
 
 fn server(scheme: &str, rest: &str) -> Result<Config, Error> {
     let parts = parts(scheme, rest)?;
+    if parts.place.contains(',') {
+        return Err(Error::misuse(format!(
+            "`{scheme}://` names one server; with several hosts use `{scheme}+sentinel://` or \
+             `{scheme}+cluster://`"
+        )));
+    }
     let (host, port) = host_and_port(parts.place, DEFAULT_PORT)?;
     let mut config = Config::for_address(Address::Tcp { host, port }).tls(is_encrypted(scheme));
     if let Some(user) = parts.user {

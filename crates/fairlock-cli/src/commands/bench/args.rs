@@ -77,7 +77,7 @@ With --json, one object on one line; times are in microseconds, null is what was
                    this machine stood still for longer than the lease
 
 Exit codes:
-  0; 64, 69 and 77 as of `fairlock status`; 128 + n when signal n ended it";
+  0; 64, 69, 70 and 77 as of `fairlock status`; 128 + n when signal n ended it";
 
 #[derive(clap::Args, Debug)]
 #[command(before_help = EXAMPLES, after_help = HELP)]

@@ -45,7 +45,7 @@ With --json, one object on one line for each lock, as it is found:
              queue_len are null then where the search does not know them either, and so is the rest
 
 Exit codes:
-  0 whatever was found; 64, 69 and 77 as of `fairlock status`";
+  0 whatever was found; 64, 69, 70 and 77 as of `fairlock status`; 128 + n when signal n ended it";
 
 #[derive(clap::Args, Debug)]
 #[command(before_help = EXAMPLES, after_help = HELP)]

@@ -107,8 +107,9 @@ pub(crate) struct Run {
     #[arg(short, long)]
     pub(super) quiet: bool,
 
-    /// On stderr a line whenever something changes while waiting, and when the lock is acquired. Without it: on
-    /// a terminal one line that is rewritten, elsewhere one after 10 s, 20 s, 40 s and so on.
+    /// On stderr a line whenever something changes while waiting, when the lock is acquired, and for every warning about
+    /// the server. Without it: on a terminal the warnings and one line that is rewritten, elsewhere no warnings and
+    /// one line after 10 s, 20 s, 40 s and so on.
     #[arg(short, long, conflicts_with = "quiet")]
     pub(super) verbose: bool,
 

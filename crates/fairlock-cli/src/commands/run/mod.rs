@@ -67,6 +67,7 @@ pub(crate) async fn run(mut args: Run) -> Result<Code, Failure> {
     if !args.command.is_empty() {
         store = store.kept_by_children();
     }
+    store = store.verbose(args.verbose);
     store.warn(args.quiet);
     let hidden = url::variables(store.selection().url());
     let mut signals = install(Signals::install())?;

@@ -78,7 +78,10 @@ Cost:
   Every interval one call for each lock that is shown, and one for each of their clients. Locks are
   found as by `fairlock list`, over and over, at --rate.
 
-NO_COLOR in the environment leaves colours away.";
+NO_COLOR in the environment leaves colours away.
+
+Exit codes:
+  0 after q; 64, 69, 70 and 77 as of `fairlock status`; 128 + n when signal n ended it";
 
 #[derive(clap::Args, Debug)]
 #[command(before_help = EXAMPLES, after_help = HELP)]

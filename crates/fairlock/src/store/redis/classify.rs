@@ -95,7 +95,15 @@ fn by_code(error: &RedisError, message: String) -> StoreError {
     // Older servers put errors of a script's commands inside a general error.
     let says = |word: &str| code == word || message.contains(word);
     if says("WRONGTYPE") || says("FAIRLOCK_TOKEN") || says("FAIRLOCK_KIND") {
-        let message = format!("{message}; remove that key, or use another name");
+        let advice = match says("WRONGTYPE") {
+            // It may be a lock that somebody holds.
+            true => {
+                "if it is a lock, name its kind (`--kind`; `simple_lock`, `fair_lock`, `plain_lock`), and remove \
+                 nothing; otherwise use another name"
+            }
+            false => "another program uses that name: use another one",
+        };
+        let message = format!("{message}; {advice}");
         return StoreError::refused(Error::new(ErrorKind::WrongType, message));
     }
     if says("NOAUTH") || says("WRONGPASS") || is_permission(error) {

@@ -345,14 +345,26 @@ pub(crate) async fn name_wrong_type(
 ) -> Option<StoreError> {
     let lock = if op.is_simple() { "string" } else { "hash" };
     let types = [lock, "list", "zset", "string", "zset", "hash", "zset"];
-    for (key, wanted) in Keys::new(name).all().iter().zip(types) {
+    for (at, (key, wanted)) in Keys::new(name).all().iter().zip(types).enumerate() {
         let found = conn.send_packed_command(redis::cmd("TYPE").arg(key)).await.ok()?;
         let Value::SimpleString(found) = found else { return None };
         if found != wanted && found != "none" {
+            // The first is the lock's own key: what other kinds keep there may be a lock that somebody holds.
+            let advice = match (at, found.as_str()) {
+                (0, "string") => {
+                    "it is a simple lock, or another program's key: if it is a lock, name its kind (`--kind simple`; \
+                     `simple_lock`), and remove nothing; otherwise use another name"
+                }
+                (0, "hash") => {
+                    "it is a fair or plain lock, or another program's key: if it is a lock, name its kind (`--kind \
+                     fair` or `plain`; `fair_lock`, `plain_lock`), and remove nothing; otherwise use another name"
+                }
+                _ => {
+                    "another program wrote it: use another name for the lock, or remove the key if nobody needs it"
+                }
+            };
             let message = format!(
-                "the key `{}` holds a {found} where the lock needs a {wanted}; another program \
-                 uses that name, or a lock of another kind (simple beside fair or plain), or the \
-                 key was overwritten; remove that key, or use another name",
+                "the key `{}` holds a {found} where the lock needs a {wanted}; {advice}",
                 key.escape_ascii()
             );
             return Some(StoreError::refused(Error::new(ErrorKind::WrongType, message).on(name)));

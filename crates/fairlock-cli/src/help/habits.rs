@@ -1,0 +1,124 @@
+//! What people type who come from other programs: from `consul lock`, and from those whose options come before the
+//! command, or have one dash. For flock(1) see `flock.rs`.
+
+use clap::{Arg, Command};
+
+use crate::base::duration;
+
+/// What others call the command that runs something under a lock.
+const RUN: [&str; 5] = ["lock", "exec", "acquire", "hold", "flock"];
+
+/// The command that was meant by the name of one that there is not.
+pub(crate) fn command(typed: &str) -> Option<&'static str> {
+    RUN.contains(&typed).then_some("run")
+}
+
+/// What to do about an unknown option. `all`: the program; `typed`: the whole command line; `unknown`: the unknown part
+/// of it.
+pub(crate) fn meant(all: &Command, typed: &[&str], unknown: &str) -> Option<String> {
+    let ours = typed.split(|word| *word == "--").next()?;
+    let (first, rest) = ours.split_first()?;
+    if first.starts_with('-') {
+        return before_the_command(all, rest, unknown);
+    }
+    let command = all.find_subcommand(first)?;
+    let semaphore = || (command.get_name() == "run").then(|| semaphore(rest, unknown)).flatten();
+    one_dash(command, rest).or_else(semaphore)
+}
+
+/// `--url U run x`.
+fn before_the_command(all: &Command, rest: &[&str], unknown: &str) -> Option<String> {
+    let command = rest.iter().find_map(|word| all.find_subcommand(word))?;
+    let is_it = |arg: &Arg| match unknown.strip_prefix("--") {
+        Some(long) => arg.get_long() == Some(long),
+        None => arg.get_short().is_some_and(|short| unknown == format!("-{short}")),
+    };
+    let name = command.get_name();
+    let has_it = command.get_arguments().any(is_it);
+    has_it.then(|| format!("options stand after the command: `fairlock {name} {unknown} ...`"))
+}
+
+/// `-wait=5s`, and consul's `-try` and `-timeout`.
+fn one_dash(command: &Command, rest: &[&str]) -> Option<String> {
+    rest.iter().enumerate().find_map(|(at, word)| {
+        let typed = word.strip_prefix('-')?;
+        let (name, value) =
+            typed.split_once('=').map_or((typed, None), |(name, value)| (name, Some(value)));
+        if command.get_name() == "run" && matches!(name, "try" | "timeout") {
+            let value = value.or_else(|| rest.get(at + 1).copied()).unwrap_or_default();
+            let wait = if duration::parse(value).is_ok() { value } else { "5s" };
+            return Some(format!("consul's -{name} is `--wait {wait}` here"));
+        }
+        let is_ours = |arg: &Arg| name.len() > 1 && arg.get_long() == Some(name);
+        command
+            .get_arguments()
+            .any(is_ours)
+            .then(|| format!("long options have two dashes: `--{typed}`"))
+    })
+}
+
+/// Consul's `-n=2` and `-n 2 x`: how many may hold the lock at once. (flock's `-n` has no value.)
+fn semaphore(rest: &[&str], unknown: &str) -> Option<String> {
+    if unknown != "-n" {
+        return None;
+    }
+    let at = rest.iter().position(|word| word.starts_with("-n"))?;
+    let holders = match rest[at].trim_start_matches("-n").trim_start_matches('=') {
+        // A number that nothing follows is the name of a lock.
+        "" => rest.get(at + 1).copied().filter(|_| rest.len() > at + 2)?,
+        holders => holders,
+    };
+    let is_number = holders.bytes().all(|byte| byte.is_ascii_digit());
+    is_number.then(|| "consul's -n has no counterpart: a lock here has one holder".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::command as all;
+    use super::*;
+
+    #[test]
+    fn habits() {
+        for (typed, unknown, meant_by_it) in [
+            (
+                "--url redis://h run x",
+                "--url",
+                Some("options stand after the command: `fairlock run --url ...`"),
+            ),
+            (
+                "-q unlock x",
+                "-q",
+                Some("options stand after the command: `fairlock unlock -q ...`"),
+            ),
+            ("--wait 5s status x", "--wait", None),
+            ("--url redis://h", "--url", None),
+            ("run -try=10s x", "-t", Some("consul's -try is `--wait 10s` here")),
+            ("run -timeout 1m x", "-t", Some("consul's -timeout is `--wait 1m` here")),
+            ("run -timeout=soon x", "-t", Some("consul's -timeout is `--wait 5s` here")),
+            ("run -name=foo -- true", "-n", Some("long options have two dashes: `--name=foo`")),
+            ("run -verbose x", "-e", Some("long options have two dashes: `--verbose`")),
+            ("status -json x", "-j", Some("long options have two dashes: `--json`")),
+            (
+                "run -n=2 x",
+                "-n",
+                Some("consul's -n has no counterpart: a lock here has one holder"),
+            ),
+            (
+                "run -n 3 x",
+                "-n",
+                Some("consul's -n has no counterpart: a lock here has one holder"),
+            ),
+            // flock's, and names.
+            ("run -n 3 -- true", "-n", None),
+            ("run -n x -- true", "-n", None),
+            ("run -nE 9 x", "-n", None),
+            ("run -x -- true", "-x", None),
+            ("run x -- cc -wait=5s", "--odd", None),
+        ] {
+            let words: Vec<_> = typed.split(' ').collect();
+            assert_eq!(meant(&all(), &words, unknown).as_deref(), meant_by_it, "{typed}");
+        }
+        assert_eq!(command("lock"), Some("run"));
+        assert_eq!(command("statsu"), None);
+    }
+}
