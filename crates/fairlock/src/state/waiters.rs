@@ -383,7 +383,6 @@ impl Waiters {
     }
 
     /// The number of waiters, and of locks with a queue for them.
-    #[cfg(feature = "_testkit")]
     #[cfg(test)]
     pub(crate) fn waiting(&self) -> (usize, usize) {
         let state = lock(&self.state);
