@@ -214,7 +214,10 @@ async fn look(
         }
     }
     for entry in missing {
-        return_to_place(context, entry).await?;
+        let retry = return_to_place(context, entry).await?;
+        if let Some(first) = &mut first {
+            first.retry = [first.retry, retry].into_iter().flatten().min();
+        }
     }
     Ok(all.first().cloned().zip(first))
 }
@@ -246,9 +249,15 @@ fn unexpected() -> StoreError {
     StoreError::refused(Error::mismatch())
 }
 
-async fn return_to_place(context: &Arc<Context>, entry: &Arc<Entry>) -> Result<(), StoreError> {
+/// Returns when the server expects a change for the waiter that is back in its place.
+async fn return_to_place(
+    context: &Arc<Context>,
+    entry: &Arc<Entry>,
+) -> Result<Option<Duration>, StoreError> {
     let fresh = context.new_request().map_err(StoreError::refused)?;
-    let Some((request, order)) = context.waiters.renew_request(entry, fresh) else { return Ok(()) };
+    let Some((request, order)) = context.waiters.renew_request(entry, fresh) else {
+        return Ok(None);
+    };
     let op = Op::Acquire(Acquire {
         kind: Kind::Fair,
         owner: entry.owner.clone(),
@@ -269,18 +278,23 @@ async fn return_to_place(context: &Arc<Context>, entry: &Arc<Entry>) -> Result<(
         Body::Granted { token, ttl_ms } => {
             observe::returned_to_place(&entry.name, &entry.owner);
             context.waiters.granted_by_reply(&Grant { request, token, ttl_ms }, reply.sent);
-            Ok(())
+            Ok(None)
         }
-        Body::Queued { .. } => {
+        Body::Queued { retry_ms, .. } => {
             observe::returned_to_place(&entry.name, &entry.owner);
-            Ok(())
+            Ok(retry_ms.map(Duration::from_millis))
         }
-        Body::TooLate | Body::Buried => Ok(()),
+        Body::TooLate | Body::Buried => Ok(None),
         // The owner's former hold is still being given up; the next heartbeat tries again.
-        Body::HeldBySelf { .. } if entry.shared_owner => Ok(()),
+        Body::HeldBySelf { .. } if entry.shared_owner => Ok(None),
         _ => Err(unexpected()),
     }
 }
+
+#[cfg(all(feature = "_testkit", feature = "sqlite"))]
+#[cfg(test)]
+#[path = "../../tests/inside/engine/heartbeat/returning_tests.rs"]
+mod returning_tests;
 
 #[cfg(test)]
 mod tests {

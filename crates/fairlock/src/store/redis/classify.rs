@@ -101,7 +101,7 @@ fn by_code(error: &RedisError, message: String) -> StoreError {
                 "if it is a lock, name its kind (`--kind`; `simple_lock`, `fair_lock`, `plain_lock`), and remove \
                  nothing; otherwise use another name"
             }
-            false => "another program uses that name: use another one",
+            false => "another program uses it: use another name",
         };
         let message = format!("{message}; {advice}");
         return StoreError::refused(Error::new(ErrorKind::WrongType, message));

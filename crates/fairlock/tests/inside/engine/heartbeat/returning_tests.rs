@@ -1,0 +1,34 @@
+//! What the reply to a waiter's return to its place says about when to look again.
+
+use crate::state::waiters::{Outcome, Waiter};
+use crate::{Client, Config};
+use fairlock_core::LockName;
+use fairlock_testkit::tempdir::TempDir;
+use std::time::Duration;
+
+/// A process that was stopped through its turn returned to its place alone, was told to look again after 2 s, and looked
+/// with its next heartbeat, which this store sends after 10 to 20 s: the free lock stood idle. Seen beside other load,
+/// where nothing else woke the waiter meanwhile.
+#[tokio::test]
+async fn a_waiter_that_returned_looks_again_when_it_was_told_to() {
+    let dir = TempDir::new();
+    let file = dir.path().join("locks.db");
+    let client = Client::with_config(Config::host(&file)).await.expect("a new file");
+    let context = client.context();
+    let name = LockName::new(b"job").expect("a name");
+    let waiter = Waiter {
+        name: name.clone(),
+        owner: context.new_owner().expect("a number"),
+        lease_ms: 30_000,
+        shared_owner: false,
+    };
+    // It was in the queue once, by its own account; the store knows nothing of it.
+    let request = context.new_request().expect("random");
+    let (entry, outcome) = context.waiters.enter(waiter, request, Some(7));
+    let queue = context.waiters.queued(&entry, 7).expect("a new queue");
+    assert!(context.beat_every(&name) >= Duration::from_secs(10));
+    queue.kick.notify_one();
+    super::begin(context, queue);
+    let outcome = tokio::time::timeout(Duration::from_secs(8), outcome).await;
+    assert!(matches!(outcome, Ok(Ok(Outcome::Granted { .. }))), "{outcome:?}");
+}
