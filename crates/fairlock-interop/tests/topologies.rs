@@ -106,6 +106,7 @@ impl Deployment {
             calls.sum::<u64>()
         };
         let before = scripts();
+        // Polling shows only over time.
         tokio::time::sleep(WATCHED).await;
         let asked = scripts() - before;
         measured(&format!("{name}: {asked} scripts in {WATCHED:?} of waiting"));

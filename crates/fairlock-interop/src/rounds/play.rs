@@ -345,5 +345,6 @@ async fn unlock(lock: &JavaLock, turn: Turn, mine: Mine<'_>) {
 }
 
 pub(super) async fn pause(ms: u64) {
+    // The rounds are about time.
     tokio::time::sleep(Duration::from_millis(ms)).await;
 }

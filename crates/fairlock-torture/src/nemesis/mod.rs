@@ -179,6 +179,7 @@ impl Kind {
 
 /// Sleeps for the duration of a fault that is a state.
 pub(crate) fn last(millis: u64) {
+    // The duration is the fault itself.
     std::thread::sleep(Duration::from_millis(millis));
 }
 
