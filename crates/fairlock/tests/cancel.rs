@@ -16,8 +16,8 @@ use fairlock_testkit::server::Generation;
 /// Polls before the drop: 0, 1, 2, ... up to this, and once until the call returns.
 const POLLS_MAX: usize = 24;
 
-/// What a case leaves behind disappears within this time (it takes milliseconds): well below the 12
-/// s after which an abandoned grant would expire by itself.
+/// What a case leaves behind disappears within this time (it takes milliseconds). An abandoned
+/// grant would expire by itself only after 12 s.
 const CLEAN_WITHIN: Duration = Duration::from_secs(6);
 
 /// The heartbeat period; three periods are the 12 s.
@@ -156,7 +156,7 @@ fn acquisition(lock: Lock, call: Call) -> Acquisition {
     })
 }
 
-/// Runs a case; returns whether the call returned.
+/// Runs a case; returns whether the call completed.
 async fn run_case(world: &mut World, case: &Case) -> bool {
     let ended = match case.call {
         Call::Reenter | Call::OwnedReenter => reenter(world, case).await,

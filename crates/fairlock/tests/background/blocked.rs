@@ -34,8 +34,8 @@ impl Observer {
             let mut seen = Seen { looks: 0, least: Duration::MAX };
             while !is_over.load(Ordering::Relaxed) {
                 let held = is_held(&mut raw, &guard);
-                // Read after the server's answer: if the hold was gone then, the guard must not
-                // claim it now.
+                // Read after the server's answer: a hold that was gone then must not be claimed
+                // now.
                 let claims = guard.state() != GuardState::Lost;
                 assert!(held || !claims, "the guard claims a lock that the server has given up");
                 assert!(held, "the lock was lost");
@@ -101,8 +101,7 @@ fn f11_all_workers_of_a_runtime_are_blocked() {
     let user = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     stays_held("all workers", &user, |user| {
         on(user, async {
-            // One task more than there are workers: each worker is blocked by one, and this thread
-            // waits.
+            // One task more than there are workers: one blocks each worker, and this thread waits.
             let tasks: Vec<_> =
                 (0..3).map(|_| tokio::spawn(async { std::thread::sleep(BLOCKED) })).collect();
             for task in tasks {
@@ -127,8 +126,7 @@ fn f11_busy_loops_take_all_processors() {
     });
 }
 
-/// A waiter in a blocked application keeps its place in the queue, and the grant that it cannot
-/// accept yet.
+/// A waiter in a blocked application keeps its place, and the grant that it cannot accept yet.
 #[test]
 fn f11_a_blocked_waiter_keeps_its_place_and_its_grant() {
     steady(|| async {

@@ -4,8 +4,7 @@ use crate::faults::fixture::{Fixture, SLACK, eventually, steady};
 use crate::support::{At, Store, run, runtime, soon};
 use fairlock_testkit::server::Generation;
 
-/// F16: the guard moves into a task of another runtime; the task ends, or the runtime is shut down
-/// under it.
+/// F16: the guard moves into another runtime's task, which ends, or whose runtime is shut down.
 #[test]
 fn f16_a_guard_ends_in_another_runtime() {
     steady(|| async {

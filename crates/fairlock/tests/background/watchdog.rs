@@ -133,8 +133,7 @@ fn what_is_released_is_not_renewed() {
             .await;
         }
         let before = fixture.script_calls();
-        // This test is about time: each hold would have been due for renewal after a third of the
-        // lease.
+        // This test is about time: each renewal would have been due after a third of the lease.
         tokio::time::sleep(LEASE).await;
         assert_eq!(fixture.script_calls() - before, 0, "nobody holds or wants anything");
     });

@@ -21,8 +21,7 @@ struct AtTheEnd(Client);
 
 impl Drop for AtTheEnd {
     fn drop(&mut self) {
-        // Whether the thread is still an owner depends on the order of destructors: the call
-        // succeeds, or is refused.
+        // The order of destructors decides whether the thread is still an owner, or is refused.
         let held = self.0.fair_lock("at the end").try_lock_for(Duration::from_secs(5));
         if let Err(error) = held {
             assert_eq!(error.kind(), ErrorKind::Misuse);

@@ -6,9 +6,8 @@ use super::threads::on_stores;
 use fairlock::ErrorKind;
 use fairlock::blocking::{Client, Interrupt, Lock};
 
-/// The most that an interrupt may take: a thread has to wake up and send a message. It takes about
-/// 1 ms, and was seen to take 240 ms beside the cancellation driver; the heartbeats are a minute
-/// apart.
+/// The most that an interrupt may take: a thread wakes up and sends a message. It takes about 1 ms,
+/// and was seen to take 240 ms beside the cancellation driver; the heartbeats are a minute apart.
 const AT_ONCE: Duration = Duration::from_secs(3);
 
 fn queue_is(lock: &Lock, count: usize) -> Duration {

@@ -1,5 +1,5 @@
-//! F81: a blocking call on a thread that runs tasks is an error, not a deadlock; no other call is
-//! refused.
+//! F81: a blocking call on a thread that runs tasks is an error, not a deadlock; others are
+//! allowed.
 
 use std::sync::mpsc;
 use std::time::Duration;

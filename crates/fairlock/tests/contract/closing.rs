@@ -59,8 +59,7 @@ pub(super) async fn waiters_end(store: Store) {
     }
 }
 
-/// After the shutdown nothing renews the hold; the guard reports its loss in time, and can still be
-/// released.
+/// After the shutdown nothing renews the hold; the guard is Lost in time, and can be released.
 pub(super) async fn a_held_guard_ends_with_its_lease(store: Store) {
     let short = |config: Config| config.watchdog_lease(Duration::from_secs(3));
     let client = store.client_with(short).await;

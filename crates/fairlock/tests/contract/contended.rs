@@ -1,5 +1,4 @@
-//! Many requests at once, with every way of asking and giving up; afterwards the checker judges the
-//! history.
+//! Many requests at once, with every way of asking and giving up; then the history is checked.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -151,8 +151,7 @@ pub(super) async fn d24_not_for_a_time_beside_other_guards(store: Store) {
     }
 }
 
-/// The owner's number and the remaining time show whether the work is done, whether or not the
-/// client is known.
+/// Owner number and remaining time show whether the work is done, even if the client is unknown.
 pub(super) async fn d24_what_was_left_for_a_time_is_done(store: Store) {
     if store.is_memory() {
         // The store ends with the client.

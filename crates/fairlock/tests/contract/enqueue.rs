@@ -117,8 +117,7 @@ pub(super) async fn a_granted_turn_is_renewed(store: Store) {
     .await;
 }
 
-/// The grant came and was lost while nobody waited for the turn: it reports the loss, and gives no
-/// guard.
+/// The grant came and was lost while nobody waited for the turn: an error, and no guard.
 pub(super) async fn a_granted_turn_ends_with_its_longest_hold(store: Store) {
     let short = |config: Config| config.watchdog_lease(Duration::from_millis(300));
     let lock = store.client_with(short).await.fair_lock("job");
@@ -274,7 +273,7 @@ pub(super) async fn turns_of_one_owner(store: Store) {
     assert_eq!(two.owner(), guard.owner());
     let again = soon("what is there", two.wait()).await.unwrap();
     assert_eq!((again.token(), again.hold_count()), (guard.token(), 2));
-    // Leaving gives back its own entry, not those of the others.
+    // Leaving gives back its own re-entry, not those of the others.
     soon("the confirmation", owned.enqueue().await.unwrap().leave()).await.unwrap();
     assert_eq!(lock.holder().await.unwrap().unwrap().count, 2);
     assert_eq!(again.release().await.unwrap(), Release::StillHeld(1));

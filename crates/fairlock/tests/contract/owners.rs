@@ -123,8 +123,7 @@ pub(super) async fn requests_at_once_are_one_waiter(store: Store) {
     }
 }
 
-/// The second request waits behind the first, with its own time limit, and can be dropped at any
-/// time.
+/// The second request waits behind the first, with its own time limit, and can be dropped any time.
 pub(super) async fn a_request_behind_another_has_its_own_end(store: Store) {
     let client = store.client_with(no_beats).await;
     let owner = client.owner();
@@ -259,8 +258,7 @@ pub(super) async fn a_lost_hold_is_not_entered(store: Store) {
         assert!(next.token() > lost.token());
         assert_eq!(lost.release().await.unwrap(), Release::Lost);
         if lock.kind() == Kind::Simple {
-            // Re-entries of a simple lock do not ask the store: they learn of the loss at the next
-            // renewal.
+            // Re-entries of a simple lock do not ask the store: the next renewal reveals the loss.
             continue;
         }
         // Taken away; the re-entry discovers it.

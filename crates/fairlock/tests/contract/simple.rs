@@ -91,8 +91,7 @@ pub(super) async fn the_watchdog_keeps_it(store: Store) {
     assert_eq!(guard.release().await.unwrap(), Release::Released);
 }
 
-/// One token series for all kinds, so that changing the kind of a lock needs no change to the
-/// resource.
+/// One token series for all kinds: the kind of a lock can change without a change to the resource.
 pub(super) async fn tokens_rise_across_kinds(store: Store) {
     let client = store.client().await;
     let kinds = [client.simple_lock("job"), client.fair_lock("job"), client.plain_lock("job")];

@@ -33,8 +33,7 @@ pub(super) async fn wait(store: &Store, client: &Client, of: Make) -> JoinHandle
     task
 }
 
-/// While one of our clients holds the lock nobody polls: the waiter's own next look is a minute
-/// away.
+/// While one of our clients holds the lock nobody polls: the waiter's next look is a minute away.
 pub(super) async fn a_release_wakes(store: &Store, of: Make) {
     let client = store.client_with(no_beats).await;
     let other = store.client_with(no_beats).await;

@@ -65,8 +65,7 @@ fn f60_the_name_leads_elsewhere() {
 }
 
 /// F50: two databases of one server have locks of the same name, and share their channels. They are
-/// two locks: each excludes and serves its own clients, and a message of the other one wakes in
-/// vain.
+/// two locks: each excludes and serves its own clients; messages of the other wake in vain.
 #[test]
 fn f50_the_same_name_in_two_databases() {
     steady(|| async {

@@ -52,8 +52,7 @@ async fn f64_f65_a_jump_of_the_servers_clock_is_told() {
     let refused = || guards[1].state();
     until("it is confirmed", async || refused() == GuardState::Held).await;
 
-    // Forwards, beyond every lease: the guard that is asked about is lost, long before its next
-    // renewal.
+    // Forwards, beyond every lease: the guard is asked about, and lost before its next renewal.
     server.clock().set_offset(HOUR_US);
     for client in [&warns, &refuses] {
         told(client, "forwards by").await;

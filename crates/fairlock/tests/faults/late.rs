@@ -142,8 +142,7 @@ fn f57_old_requests_arrive_once_more() {
     });
 }
 
-/// a05 (d): an old re-entry arrives after the inner guard has been released: the count does not
-/// change.
+/// a05 (d): an old re-entry arrives after the inner guard has been released: the count stays.
 #[test]
 fn a05_an_old_reentry_arrives_once_more() {
     steady(|| async {

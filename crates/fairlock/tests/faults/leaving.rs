@@ -1,5 +1,4 @@
-//! Locks that are detached, and places in the queue that are given up, while replies and
-//! connections are lost.
+//! Locks are detached, and places in the queue given up, while replies and connections are lost.
 
 use super::fixture::{Fixture, LEASE, SLACK, client, config, eventually, ms, steady, within};
 use fairlock::{Client, ErrorKind};
@@ -20,7 +19,7 @@ async fn behind(proxy: &Proxy, client: Client) -> Client {
     client
 }
 
-/// The renewal was carried out and its reply is lost: the copy extends the hold no further than
+/// The renewal was carried out and its reply lost: the copy extends the hold no further than
 /// allowed.
 #[test]
 fn a_detach_whose_reply_is_lost() {

@@ -41,7 +41,7 @@ impl Storm {
 /// How long each of these storms lasts.
 const STORM: Duration = Duration::from_millis(1_500);
 
-/// Six tasks take turns until the storm is over; each turn increments a counter that only the lock
+/// Six tasks take turns until the storm is over, and increment a counter that only the lock
 /// protects.
 async fn count(fixture: &Arc<Fixture>, clients: &[Client]) -> u64 {
     let counter = Arc::new(AtomicU64::new(0));

@@ -118,8 +118,7 @@ fn f59_a01_a02_messages_are_late() {
     });
 }
 
-/// Ten thousand forged messages to a waiter's inbox: none counts as a grant, and none causes a
-/// request.
+/// Ten thousand forged messages to a waiter's inbox: none counts as a grant or causes a request.
 #[test]
 fn f59_forged_grants() {
     steady(|| async {

@@ -1,8 +1,8 @@
 //! Faults of every kind, and what they may cost.
 //!
 //! Each test is named after the fault or interleaving it plays (its number in the catalogue),
-//! describes it in a comment and prints what it measured. Times are shortened: a heartbeat of 200
-//! ms, so that a client counts as dead after 600 ms, and a watchdog lease of one second.
+//! describes it in a comment and prints what it measured. Times are short: a heartbeat of 200 ms,
+//! so that a client counts as dead after 600 ms, and a watchdog lease of one second.
 //!
 //! - `processes`: clients are killed and frozen
 //! - `hung`: many clients hang at once, and what that costs with the default times

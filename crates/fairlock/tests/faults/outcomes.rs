@@ -1,6 +1,5 @@
 //! Every kind of error and every outcome of a release, each provoked through the public API. An
-//! error names the lock, the owner that asked, the current holder where that is known, and what to
-//! do.
+//! error names the lock, the owner that asked, the current holder if that is known, and what to do.
 
 use super::fixture::{Fixture, HB, LEASE, SLACK, client, config, eventually, ms, steady, within};
 use fairlock::{Check, Client, Error, ErrorKind, Lock, Reaction, Release};
@@ -278,8 +277,7 @@ fn p8_errors_of_connect_name_the_server() {
 }
 
 /// A release that found no server within the store timeout was repeated on the next connection for
-/// fair locks only. A plain or simple lock stayed held for the rest of its lease, which may be
-/// hours.
+/// fair locks only. A plain or simple lock stayed held for the rest of its lease, maybe for hours.
 #[test]
 fn a_release_that_found_no_server_is_repeated_on_the_next_connection() {
     steady(|| async {
@@ -323,8 +321,7 @@ fn p8_every_outcome_of_a_release() {
             assert_eq!(outer.release().await.unwrap(), Release::Released, "{kind:?}");
             assert_eq!(fixture.holder("job"), None);
 
-            // The reply is lost: the second copy finds the lock free, and recognizes its own
-            // release.
+            // The reply is lost: the copy finds the lock free, and recognizes its own release.
             let guard = lock.lock().await.unwrap();
             // The first renewal is done.
             eventually("it is renewed", SLACK, || fixture.ttl("job") > LEASE / 2);

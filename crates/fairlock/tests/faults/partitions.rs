@@ -60,8 +60,7 @@ fn f51_f52_f53_the_holder_is_cut_off() {
     });
 }
 
-/// The network heals before the lease ends: the guard is Suspect, then Held again, and nothing is
-/// lost.
+/// The network heals before the lease ends: the guard is Suspect, then Held again; nothing is lost.
 #[test]
 fn f55_the_holder_is_cut_off_for_a_while() {
     steady(|| async {
@@ -137,9 +136,8 @@ fn f52_a_waiter_hears_its_grant_and_cannot_answer() {
     });
 }
 
-/// The turn of a waiter comes while it is cut off. The others wait for as long as its last
-/// heartbeat was good for; the waiter never takes itself for the holder, and is served when it is
-/// back.
+/// A waiter's turn comes while it is cut off. The others wait for as long as its last heartbeat was
+/// good for; it never takes itself for the holder, and is served when it is back.
 #[test]
 fn f51_the_turn_of_a_cut_off_waiter_goes_by() {
     steady(|| async {

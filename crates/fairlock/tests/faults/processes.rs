@@ -235,8 +235,7 @@ fn f08_a_holder_is_frozen_beyond_its_lease() {
         let next = fixture.enter(&client, "job").await;
         worker.stop();
         let stopped = Instant::now();
-        // It is frozen, and so cannot claim anything; it must know of the loss before it claims
-        // again.
+        // A frozen holder cannot claim anything; it must know of the loss before it claims again.
         fixture.history.record("job", old.owner(), Event::Lost);
         let held = next.granted(LEASE + ms(300) + SLACK).await;
         measured("f08 freeze to the next grant", held.at - stopped);
@@ -327,8 +326,7 @@ fn f09_a_waiter_is_frozen_and_its_turn_goes_by() {
     });
 }
 
-/// A holder is frozen for half of its lease, at several moments between its renewals: nothing
-/// happens.
+/// A holder is frozen for half of its lease, at several moments between renewals: nothing happens.
 #[test]
 fn f10_a_holder_is_frozen_briefly() {
     steady(|| async {

@@ -31,8 +31,7 @@ fn errors(fixture: &Fixture, code: &str) -> u64 {
 }
 
 /// F27: the server was killed, is back, and still loads its log: it accepts connections and answers
-/// LOADING. All calls are repeated until it has loaded everything; holder and places are what they
-/// were.
+/// LOADING. All calls are repeated until it has loaded everything; holder and places are unchanged.
 #[test]
 fn f27_the_server_still_loads() {
     steady(|| async {
@@ -48,8 +47,8 @@ fn f27_the_server_still_loads() {
                 places.push(fixture.enter(&clients[n], "job").await);
             }
             let queue = fixture.queue("job");
-            // Scripts of a thousand writes each: between two of them the loading server answers
-            // clients.
+            // Scripts of a thousand writes each: the loading server answers clients between two of
+            // them.
             let fill = "for i = 1, 1000 do redis.call('SET', 'filler:' .. ARGV[1] .. i, 1) end";
             for n in 0..KEYS.parse::<u32>().unwrap() / 1_000 {
                 fixture.call(&["EVAL", fill, "0", &n.to_string()]);

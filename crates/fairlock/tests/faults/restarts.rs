@@ -79,8 +79,7 @@ fn f22_restart_with_a_log() {
         let took = held.becomes(GuardState::Held, SLACK).await;
         measured("f22 restart to Held again", took);
         assert_eq!(fixture.queue("job"), queue);
-        // A waiter without an inbox counts as dead at its turn, and would have to return to its
-        // place.
+        // A waiter without an inbox counts as dead at its turn, and would return to its place.
         fixture.inboxes_are_back(&clients);
         held.release().await;
         all_in_turn(places, SLACK).await;
@@ -91,8 +90,8 @@ fn f22_restart_with_a_log() {
 /// F23: the server dies, and the address leads to its replica, which had not received the last
 /// writes: replication is asynchronous. What it had received stays as it was, holder and places.
 /// The rest is lost: the holder learns of it with the first reply, long before its lease ends; its
-/// waiters return in their order; the token is larger, although the replica never received the last
-/// one.
+/// waiters return in their order; the token is larger, although the replica never received the
+/// last.
 #[test]
 fn f23_a_replica_takes_over_without_the_last_writes() {
     steady(|| async {
@@ -155,8 +154,8 @@ fn f23_a_replica_takes_over_without_the_last_writes() {
 
 /// F47, F66: the clock of the replica that takes over differs, by seconds and by minutes. However
 /// it reads the times that it received: it decides nothing before it is promoted, waiters keep
-/// their order, and tokens rise, even if its clock is behind. A lock whose lease is over by its
-/// clock is lost, and its holder learns of it; if the holder lives, the next renewal corrects the
+/// their order, and tokens rise, even if its clock is behind. If a lease is over by its clock, the
+/// lock is lost and its holder learns of it; if the holder lives, its next renewal corrects the
 /// lease.
 #[test]
 fn f47_f66_a_promoted_replica_has_another_clock() {

@@ -193,9 +193,8 @@ fn d05_all_clients_choose_the_same_of_two_servers() {
     });
 }
 
-/// A master and its replica behind one name, as with a headless service, the replica first: a
-/// client moves on to the master with all its connections, and to the other one when they swap
-/// roles.
+/// A master and its replica behind one name, as with a headless service, the replica first: clients
+/// move on to the master with all connections, and to the other one when they swap roles.
 #[test]
 fn d05_of_a_master_and_its_replica_the_master_is_chosen() {
     steady(|| async {

@@ -23,8 +23,7 @@ async fn f61_byte_by_byte() {
         let Some(fixture) = Fixture::start(generation) else { continue };
         let proxy = Proxy::start(fixture.server.addr());
         let (slow, fast) = (connect(&proxy.url()).await, connect(&fixture.server.url()).await);
-        // The scripts' texts, 19 000 bytes each, have been sent before: this link is too slow for
-        // them.
+        // The scripts' texts, 19 000 bytes each, are sent before: this link is too slow for them.
         for client in [&fast, &slow] {
             let held = fixture.take(client, "warm").await;
             let place = fixture.enter(&fast, "warm").await;

@@ -38,8 +38,7 @@ async fn scene(fixture: &Fixture, lease: Duration) -> ([Client; 2], Held, Vec<Pl
 async fn nothing_was_lost(fixture: &Fixture, clients: &[Client], held: Held, places: Vec<Place>) {
     let queue: Vec<_> = places.iter().map(|place| place.owner.clone()).collect();
     held.becomes(GuardState::Held, 2 * SLACK + ms(2_000)).await;
-    // A waiter that has lost its inbox counts as dead at its turn, and would have to return to its
-    // place.
+    // A waiter that has lost its inbox counts as dead at its turn, and would return to its place.
     fixture.inboxes_are_back(clients);
     eventually("everybody stands where it stood", HB + SLACK, || fixture.queue("job") == queue);
     assert_eq!(held.release().await, Release::Released);

@@ -26,8 +26,7 @@ mod issue_1104_dead_waiters_do_not_block {
         const TRIES: usize = 220;
         let Some(fixture) = JavaFixture::open() else { return };
         let hurried = Call::TryLock { wait_ms: 500, lease_ms: 30 * SECOND_MS };
-        // The holder works and is renewed; when one waiter gives up, the next one is already
-        // waiting.
+        // The holder works and is renewed; when a waiter gives up, the next one already waits.
         let mut threads = vec![fixture.start(Version::V3_5, Call::Lock)];
         for _ in 0..TRIES {
             threads.push(fixture.start(Version::V3_5, hurried));
@@ -52,8 +51,7 @@ mod issue_1104_dead_waiters_do_not_block {
             let Some(fixture) = Fixture::redis70() else { return };
             let (client, mortal) = (fixture.client().await, Mortal::new(&fixture).await);
             let held = fixture.take(&client, "job").await;
-            // Four at a time, so that somebody is always waiting until the mortal one is in the
-            // queue.
+            // Four at a time, so that somebody always waits until the mortal one is in the queue.
             let tried = Arc::new(AtomicU64::new(0));
             let enough = Arc::new(AtomicBool::new(false));
             let tries: Vec<_> = (0..4)
@@ -237,8 +235,7 @@ mod f07_nobody_asks_in_a_circle {
     fn ours_does_not() {
         const CLIENTS: u64 = 3;
         const WINDOW: Duration = Duration::from_secs(1);
-        // Much longer than the time between two calls of a client that asks as often as its pace
-        // allows.
+        // Much longer than the time between two calls of a client that asks at its full pace.
         const PERIOD: Duration = Duration::from_secs(1);
         steady(|| async {
             let Some(fixture) = Fixture::redis70() else { return };

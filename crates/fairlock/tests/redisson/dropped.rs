@@ -249,8 +249,7 @@ mod f13_giving_up_takes_nothing_from_others {
         assert!(late.holds(), "overtaken");
     }
 
-    /// Our waiters behind such a Java thread also lose five minutes of their score, and can afford
-    /// it.
+    /// Our waiters behind such a Java thread also lose five minutes of score, and can afford it.
     #[test]
     fn ours_does_not() {
         steady(|| async {

@@ -126,8 +126,7 @@ mod issue_7272_no_renewal_without_a_holder {
                 }
             }
             // Wait until all of it is sent, answered and taken back, and a whole lease passes
-            // without a call. A hold that is still renewed would be renewed three times in that
-            // lease.
+            // without a call. A hold that is still renewed would be renewed three times meanwhile.
             let mut seen = (0, Instant::now());
             eventually("nobody renews what nobody holds", 5 * SLACK, || {
                 let calls = fixture.script_calls();
