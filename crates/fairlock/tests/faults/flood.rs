@@ -18,7 +18,7 @@ const RATE: u64 = 10_000;
 /// How long each flood is observed.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// How often a waiter asks a second, at most.
+/// How many times a second a waiter asks, at most.
 const ASKS_MAX: f64 = 20.0;
 
 /// What else may be asked during `LOOK`: heartbeats 5 s apart, renewals 20 s apart, and what a
