@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 /// Long enough for a newcomer to try twice and be refused.
 const LEASE: Duration = Duration::from_secs(6);
 
-/// D3: the log and its index were removed (they look stale), and two newcomers ran beside a holder
+/// D03: the log and its index were removed (they look stale), and two newcomers ran beside a holder
 /// that noticed nothing. Now a waiter gets an error, the holder's guard ends with its lease at the
 /// latest, and nobody is let in until then and until the holder's client has ended. After that, the
 /// next client still sees what it held.
@@ -50,8 +50,8 @@ fn d03_a_removed_log_ends_the_hold_before_another_begins() {
     });
 }
 
-/// D3: the log stayed behind when the process ended right after its client, as `fairlock run` does:
-/// it looked stale, and somebody removed it.
+/// D03: the log stayed behind when the process ended right after its client, as `fairlock run`
+/// does: it looked stale, and somebody removed it.
 #[test]
 fn d03_nothing_stays_behind_a_client_that_was_shut_down() {
     let fixture = Fixture::new();

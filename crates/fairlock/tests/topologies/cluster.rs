@@ -311,8 +311,8 @@ async fn a_slot_without_a_master_waits_alone() {
     }
 }
 
-/// A node that hangs uses up all slots available for its renewals, and delays no renewal of another
-/// node.
+/// A node that hangs uses up the calls that may be in flight for its renewals, and delays no
+/// renewal of another node.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_hangs_delays_no_other() {
     const HELD: usize = 150;

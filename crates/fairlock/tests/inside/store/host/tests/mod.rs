@@ -3,11 +3,11 @@
 //! - `codec`: states as bytes, and bytes that are not a state;
 //! - `fuzz`: arbitrary bytes as rows, messages and whole files;
 //! - `transactions`: several connections to one file, the cache, names and clients;
-//! - `places`: paths, permissions and file systems that are refused, and the permissions of the files;
+//! - `places`: paths, permissions and file systems that are refused, and the files' permissions;
 //! - `versions`: other versions, other programs, damage;
 //! - `time`: reboots, wall clocks that move, time namespaces;
 //! - `trouble`: a full disk, a stopped user, a replaced file;
-//! - `views`: mounts, removed and replaced parts, changed modes: where one process sees other files than another;
+//! - `views`: mounts, removed and replaced parts, changed modes: processes that see different files;
 //! - `kills`: processes that are killed at random moments.
 //!
 //! `fixture` opens files; `worker` runs this test binary once more as a process of its own.

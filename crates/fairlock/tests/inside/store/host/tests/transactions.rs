@@ -79,7 +79,7 @@ fn a_refusal_changes_nothing() {
     assert_eq!(row(&file, "job"), before);
 }
 
-/// D1: in the host store, too, every operation refuses data that is certainly not a lock, and the
+/// D01: in the host store, too, every operation refuses data that is certainly not a lock, and the
 /// row stays as it was. Only a row written by another version can contain such data.
 #[test]
 fn d01_a_row_that_is_no_lock_is_refused_and_stays() {

@@ -34,7 +34,7 @@ fn in_a_namespace(script: &str, order: &str, path: &Path) -> Option<Worker> {
     Some(Worker::run(&mut worker::command_under("unshare", &args, order, path)))
 }
 
-/// D2: a container with the file alone (`-v /host/locks:/c/locks`) found a log, index and clients
+/// D02: a container with the file alone (`-v /host/locks:/c/locks`) found a log, index and clients
 /// of its own beside it: two holders, and then a damaged file. The same for each part. Now this is
 /// refused before any file is created.
 #[test]
@@ -106,7 +106,7 @@ fn says(order: &str, path: &Path) -> String {
     Worker::start(order, path).says().unwrap()
 }
 
-/// D3: a cleaner of temporary files removed the log and its index, which look stale. Nobody
+/// D03: a cleaner of temporary files removed the log and its index, which look stale. Nobody
 /// noticed: new users created new ones, there were two holders, and both ended with 0. Now a user
 /// of the old files must end before it writes anything more, and until it has, every new user is
 /// refused and creates nothing.
@@ -167,8 +167,8 @@ fn d03_a_log_that_is_removed_or_replaced_ends_its_users() {
     }
 }
 
-/// D3: everything that looks like SQLite's or ours is removed at once (`rm locks-*`), including the
-/// list of users.
+/// D03: everything that looks like SQLite's or ours is removed at once (`rm locks-*`), including
+/// the list of users.
 #[test]
 fn d03_a_log_that_is_removed_with_what_says_so_is_missed_all_the_same() {
     for gone in [&["-wal", "-users"][..], &["-shm", "-users"], &["-wal", "-shm", "-users", "-boot"]]
@@ -213,7 +213,7 @@ fn all_that_lies_beside_the_file_is_missed_while_somebody_has_it_open() {
     assert_eq!(says("held", &fixture.path()), "holds: 1");
 }
 
-/// D3: what a killed user leaves behind looks the same, and its holds stay; once no user is alive,
+/// D03: what a killed user leaves behind looks the same, and its holds stay; once no user is alive,
 /// the missing files are created anew.
 #[test]
 fn d03_nobody_is_kept_out_by_what_the_killed_leave() {
@@ -234,7 +234,7 @@ fn d03_nobody_is_kept_out_by_what_the_killed_leave() {
     assert!(says("held", &fixture.path()).starts_with("holds"));
 }
 
-/// D3: a command that outlives its killed `fairlock run` still relies on its hold, which is in the
+/// D03: a command that outlives its killed `fairlock run` still relies on its hold, which is in the
 /// log. Without the log no new user is accepted until the command has ended.
 #[test]
 fn d03_a_log_that_is_removed_beside_a_living_command_is_missed() {
@@ -259,7 +259,7 @@ fn d03_a_log_that_is_removed_beside_a_living_command_is_missed() {
     assert!(says("held", &fixture.path()).starts_with("holds"));
 }
 
-/// D3: an older version does not know `FILE-users`. It is no obstacle, whichever version comes
+/// D03: an older version does not know `FILE-users`. It is no obstacle, whichever version comes
 /// first, and it is not mistaken for somebody who has removed the file.
 #[test]
 fn d03_an_older_version_beside_is_no_obstacle() {
@@ -277,8 +277,8 @@ fn d03_an_older_version_beside_is_no_obstacle() {
     assert_eq!(says("held", &fixture.path()), "holds: 1");
 }
 
-/// D3: the last user that closes the file in order removes log and index, and nothing suggests that
-/// they are missing.
+/// D03: the last user that closes the file in order removes log and index, so that nobody misses
+/// them later.
 #[test]
 fn d03_the_last_one_that_leaves_removes_the_log() {
     let fixture = Fixture::new();
@@ -319,7 +319,7 @@ fn d28_a_removed_file_is_said_to_be_removed() {
     }
 }
 
-/// D4: the folder of the clients was writable by everybody and not checked: another user replaced
+/// D04: the folder of the clients was writable by everybody and not checked: another user replaced
 /// an `alive` file in it, and there were two holders. The same for each part.
 #[test]
 fn d04_parts_that_others_can_write_to_are_refused() {

@@ -144,7 +144,8 @@ fn entry(all: &Value, key: &[u8]) -> Option<Value> {
 
 const TTLS: [Option<u64>; 2] = [None, Some(60_000)];
 
-/// D1: a wait for a fair or plain lock gave any hash of that name a TTL of 30 s, and `force` deleted it.
+/// D1: a wait for a fair or plain lock gave any hash of that name a TTL of 30 s, and `force`
+/// deleted it.
 #[test]
 fn d01_data_of_others_under_the_locks_name_stays_as_it_is() {
     for generation in [Generation::Redis62, Generation::Redis70, Generation::Valkey91] {

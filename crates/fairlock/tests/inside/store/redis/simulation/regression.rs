@@ -17,8 +17,8 @@ const SLOW_MS: u64 = 20;
 /// The time between heartbeats, and a little more for the reply.
 const HEARTBEAT: Duration = Duration::from_millis(2_100);
 
-/// Within this time a client tells a server that it has reached what it has to tell. An unwanted
-/// grant lasts longer.
+/// Within this time a client tells a reconnected server everything that the server must know. An
+/// unwanted grant lasts longer.
 const TOLD_WITHIN: Duration = Duration::from_millis(1_500);
 
 type Make = fn(&Client, &'static str) -> Lock;
@@ -423,8 +423,8 @@ fn a_guard_that_is_lost_to_a_failover_has_no_place() {
 #[test]
 fn a_guard_that_ended_without_a_server_has_no_place_on_the_next() {
     const LEASE: Duration = Duration::from_secs(3);
-    // A server that is up before the guard's time is over is told that the guard is gone; a later
-    // one is told nothing.
+    // A server that is up before the guard's time is over learns from the client that the guard is
+    // gone; a later one does not.
     let is_down =
         |when: Duration| if when.as_millis().is_multiple_of(2) { LEASE * 2 } else { LEASE / 4 };
     at_every_moment(10, |scene, when| async move {
