@@ -106,7 +106,7 @@ fn a21_a_java_waiter_makes_the_queue_keys_persistent() {
 
 /// A22: Java's INCR keeps the TTL that our grant gave the token key, so its series restarts at 1
 /// when the key expires. A grant beside a Java waiter makes the key persistent, and it stays
-/// persistent. The series also rises above what Java wrote when the clock is set back.
+/// persistent. The series also rises above what Java wrote, even when the clock is set back.
 #[test]
 fn a22_a_token_series_beside_java_never_ends() {
     let Some(mut fixture) = Fixture::start(Generation::Redis70) else { return };

@@ -152,7 +152,7 @@ fn prepare(fixture: &mut Fixture, kind: Kind, before: Before) -> Token {
     token
 }
 
-/// How often the server ran each command, apart from commands of the client connection itself.
+/// How often the server ran each command, apart from those that clients send themselves.
 fn calls(fixture: &mut Fixture) -> BTreeMap<String, u64> {
     let stats = fixture.raw.call(&["INFO", "commandstats"]);
     let mut calls = BTreeMap::new();

@@ -22,7 +22,8 @@ pub(super) struct Dump {
 
 /// Reads all keys of a lock. `burials` are the requests whose burial may be stored.
 ///
-/// # Panics If there is a key that no lock of ours owns, or a key's content cannot be parsed.
+/// # Panics
+/// If there is a key that no lock of ours owns, or a key's content cannot be parsed.
 pub(super) fn read(raw: &mut Raw, keys: &Keys, now_ms: u64, burials: &BTreeSet<RequestId>) -> Dump {
     let mut named: Vec<Vec<u8>> = keys.all().to_vec();
     named.extend(burials.iter().map(|request| keys.buried(*request)));

@@ -21,7 +21,7 @@ struct Scene {
     given_up: bool,
 }
 
-/// Our usual scene: one owner holds, another waits, a third enters, and all keys are in order.
+/// The usual scene: one owner of ours holds, another waits, a third enters; all keys are in order.
 fn usual() -> Scene {
     let mut keys = Snapshot { token: Some(START_US - 900), ..Snapshot::default() };
     keys.token_expires = Some(START_MS + 3_600_000);
@@ -162,7 +162,8 @@ const OTHERS: [Other; 40] = [
     ("the patience with a waiter is short", |s| s.rules.fair_wait_ms = 5_000),
 ];
 
-/// # Errors If server and core differ in the answer, a key or a message.
+/// # Errors
+/// If server and core differ in the answer, a key or a message.
 fn enters(fixture: &mut Fixture, others: &[Other]) -> Result<(), String> {
     let mut scene = usual();
     for (_, change) in others {

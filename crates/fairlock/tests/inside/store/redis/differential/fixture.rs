@@ -149,7 +149,8 @@ impl Fixture {
 
     /// Calls the operation's script as the store does.
     ///
-    /// # Errors The server's error.
+    /// # Errors
+    /// The server's error.
     pub(super) fn call(&mut self, rules: &Rules, op: &Op) -> Result<Answer, String> {
         let by = if self.long_way { By::LongWay } else { By::Hash };
         let mut result = self.query(by, rules, op);

@@ -37,7 +37,8 @@ impl Host {
 
     /// Carries out `op` in the file and compares the result with the core's.
     ///
-    /// # Errors Both results if they differ.
+    /// # Errors
+    /// Both results if they differ.
     pub(super) fn check(
         &mut self,
         now_us: u64,

@@ -14,8 +14,9 @@ const OPERATIONS: u64 = 1_500;
 impl Run<'_> {
     /// Carries out `op` while the server has no free memory.
     ///
-    /// # Errors If anything but an acquisition is refused, a refusal leaves a trace, or the two
-    /// sides differ.
+    /// # Errors
+    /// If anything but an acquisition is refused, a refusal leaves a trace, or the two sides
+    /// differ.
     fn without_memory(&mut self, op: &Op) -> Result<Option<Body>, String> {
         let before = self.ask_nothing();
         self.fixture.raw.call(&["CONFIG", "SET", "maxmemory", "1"]);

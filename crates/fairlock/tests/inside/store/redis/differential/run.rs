@@ -48,7 +48,8 @@ pub(super) struct Run<'a> {
 
 /// Plays a plan on an empty server.
 ///
-/// # Errors The first difference.
+/// # Errors
+/// The first difference.
 pub(super) fn run(fixture: &mut Fixture, plan: &Plan, seen: &mut Seen) -> Result<(), Mismatch> {
     fixture.reset(START_US);
     let mut run = Run::new(fixture, plan.rules.clone(), Snapshot::default(), seen);
@@ -155,7 +156,8 @@ impl<'a> Run<'a> {
 
     /// Carries out `op` on server and core, and compares everything observable.
     ///
-    /// # Errors Both sides if they differ.
+    /// # Errors
+    /// Both sides if they differ.
     pub(super) fn both(&mut self, op: &Op) -> Result<Option<Answer>, String> {
         if self.garbage {
             return self.refused(op).map(|()| None);
@@ -174,7 +176,8 @@ impl<'a> Run<'a> {
 
     /// Carries out `op` on the core and compares that with what the server did.
     ///
-    /// # Errors Both sides if they differ.
+    /// # Errors
+    /// Both sides if they differ.
     pub(super) fn judge(&mut self, op: &Op, found: Found) -> Result<Option<Answer>, String> {
         let now_us = self.fixture.now_us();
         let world = self.fixture.present.clone();

@@ -23,7 +23,8 @@ const STEPS: u64 = 60;
 trait Subject {
     fn rules(&self) -> &Rules;
     fn pass(&mut self, ms: u64);
-    /// # Errors If two stores differ.
+    /// # Errors
+    /// If two stores differ.
     fn call(&mut self, op: &Op) -> Result<Body, String>;
     fn keys(&self) -> Snapshot;
     fn lose(&mut self, which: usize);

@@ -218,7 +218,8 @@ fn returns(owner: &OwnerId, now_ms: u64) -> Op {
 
 /// Plays a case.
 ///
-/// # Errors If the sides differ, or no live waiter gets the lock.
+/// # Errors
+/// If the sides differ, or no live waiter gets the lock.
 fn live_through(fixture: &mut Fixture, case: &Case) -> Result<(), String> {
     fixture.reset(START_US);
     fixture.inbox(client(0), true);

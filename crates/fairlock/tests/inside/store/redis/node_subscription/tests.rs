@@ -74,7 +74,7 @@ async fn replies_belong_to_their_commands_after_a_message_that_nobody_asked_for(
     let builder = builder.arg("--cluster-enabled", "yes");
     let Some(server) = builder.start() else { return };
     let mut raw = server.client();
-    // Only a node that receives sharded messages counts as ready.
+    // No need to wait until the node counts as ready: sharded messages arrive before that.
     raw.call(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
     let gate = Gate::before(server.addr()).await;
     let config = Config::cluster([("127.0.0.1", gate.addr.port())]).ping_timeout(PATIENCE);
