@@ -1,7 +1,7 @@
 //! Interleavings that broke earlier drafts, each under its own name, and those found later (a25 and
 //! up). w, x and y are waiters of ours, J is a Java thread. Where a rule of the client prevents the
 //! failure, the same scene runs again with that rule broken and must fail.
-//! Not here, because they need a server or the async client: a03 (OOM, NUMSUB), a13 (resent
+//!
 //! Not here, because they need a server or the async client: a03 (OOM, NUMSUB), a13 (resent
 //! release), a14 (WAIT), a18 (100 000 waiters), a19 (renewal batches), a20 (OOM heartbeats), a23
 //! (torn connection). The client's half of a04, a10 and a21 is tested with the client.

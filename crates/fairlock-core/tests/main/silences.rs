@@ -11,7 +11,7 @@ use std::rc::Rc;
 const MINUTE: u64 = 60_000;
 const DAY: u64 = 24 * 60 * MINUTE;
 
-/// A lock with these rules, and clients for the one that lives.
+/// A lock with these rules, and this many clients.
 fn with_rules(clients: usize, rules: Rules) -> Sim {
     let mut sim = lab(clients, Flaw::None);
     sim.rules = Rc::new(rules);
