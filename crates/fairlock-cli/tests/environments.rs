@@ -52,7 +52,7 @@ impl Drop for Disk {
     }
 }
 
-/// Runs a script in a machine of its own; `None`, loudly, without root.
+/// Runs a script in a mount namespace; `None`, with a notice, without root.
 pub(crate) fn machine(test: &str, script: &str) -> Option<Output> {
     if !geteuid().is_root() {
         fairlock_testkit::skip("root, for a mount namespace");

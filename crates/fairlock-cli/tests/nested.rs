@@ -71,7 +71,7 @@ fn d22_other_runs_inside_of_runs_go_on() {
 }
 
 /// A process left behind by a run with --once-per was refused as long as the lock was held for the
-/// rest of the period: "it would wait for itself for ever", about a run that had ended. It waits
+/// rest of the period: "it would wait for itself for ever", although that run had ended. It waits
 /// like any other, or skips silently.
 #[test]
 fn what_a_done_run_has_left_behind_is_not_refused() {
