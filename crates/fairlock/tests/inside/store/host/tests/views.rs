@@ -63,8 +63,8 @@ fn d02_what_is_mounted_by_itself_is_refused() {
     assert_eq!(state(&mut file, "job").hold.len(), 1);
 }
 
-/// The folder, by contrast, is the same one wherever it is mounted; a reader may find it at another
-/// place too.
+/// The folder, by contrast, is the same one wherever it is mounted, also for a reader at another
+/// path.
 #[test]
 fn d02_a_folder_that_is_mounted_elsewhere_is_the_same_folder() {
     let fixture = Fixture::new();
@@ -253,8 +253,8 @@ fn d03_a_log_that_is_removed_beside_a_living_command_is_missed() {
     assert!(said.contains("removed or replaced") && said.contains("-wal"), "{said}");
     fs::rename(&aside, &log).unwrap();
     assert!(says("held", &fixture.path()).starts_with("holds"));
-    // The last process closed the file in order and left everything in it: the log may be missing
-    // now.
+    // That process was the last one to close the file in order, and wrote the log back to it: no
+    // log is needed any more.
     assert!(!log.exists());
     assert!(says("held", &fixture.path()).starts_with("holds"));
 }

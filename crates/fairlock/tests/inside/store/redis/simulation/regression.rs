@@ -423,8 +423,8 @@ fn a_guard_that_is_lost_to_a_failover_has_no_place() {
 #[test]
 fn a_guard_that_ended_without_a_server_has_no_place_on_the_next() {
     const LEASE: Duration = Duration::from_secs(3);
-    // A server that is up before the guard's time is over learns from the client that the guard is
-    // gone; a later one does not.
+    // A server that is up before the guard's time is over replies that the hold is gone; a later
+    // one is never asked about it.
     let is_down =
         |when: Duration| if when.as_millis().is_multiple_of(2) { LEASE * 2 } else { LEASE / 4 };
     at_every_moment(10, |scene, when| async move {
