@@ -14,7 +14,7 @@ use fairlock_testkit::processes::Owned;
 use rustix::process::{Pid, Signal, kill_process};
 
 pub(crate) use fairlock_testkit::processes::{children, is_alive, state};
-/// Waits for a condition, far longer than needed.
+/// Waits for a condition, with a bound far beyond what is needed.
 pub(crate) use fairlock_testkit::wait::patiently as eventually;
 
 /// The program under test.

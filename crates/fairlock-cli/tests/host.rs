@@ -42,8 +42,8 @@ fn kill(process: u32) {
     kill_process(pid(process), Signal::KILL).expect("it is there");
 }
 
-/// KILL of `fairlock` and of its guardian: nothing ends what the command started, and that keeps
-/// the lock. The command itself ends with `fairlock`.
+/// KILL of `fairlock` and of its guardian: nothing ends the processes that the command started, and
+/// they keep the lock. The command itself ends with `fairlock`.
 #[test]
 fn a_grandchild_that_inherited_the_lock_keeps_it() {
     let dir = TempDir::new();

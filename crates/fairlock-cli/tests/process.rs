@@ -419,7 +419,7 @@ mod as_process_1 {
         assert!(took < std::time::Duration::from_millis(5_500), "{took:?}");
     }
 
-    /// To the command of process 1, its parent has another process id.
+    /// The kernel ends every process of the namespace with process 1.
     #[test]
     fn killing_it_ends_everything() {
         let args =

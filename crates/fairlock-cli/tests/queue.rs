@@ -227,8 +227,8 @@ fn a_server_that_may_delete_locks_is_told_of_with_verbose() {
     }
 }
 
-/// The wait of the second in line was shown as that of the first: every client of fairlock counted
-/// as oneself.
+/// The wait of the second in line was shown as that of the first: every fairlock client was taken
+/// for the caller itself.
 #[test]
 fn d25_each_waiter_sees_its_own_place() {
     let Some(server) = Server::start(Generation::Redis70) else { return };

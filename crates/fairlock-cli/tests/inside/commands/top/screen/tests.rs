@@ -10,7 +10,8 @@ use super::*;
 /// Set for a test that plays the program.
 const AS_PROGRAM: &str = "FAIRLOCK_TEST_ON_TERMINAL";
 
-/// Runs the test of this name on a terminal, waits for what it draws, then lets it continue with a key.
+/// Runs the test of this name on a terminal, waits for what it draws, then lets it continue with a
+/// key.
 fn run(name: &str) -> Option<Terminal> {
     let program = env::current_exe().unwrap();
     let name = format!("commands::top::screen::tests::{name}");
