@@ -16,7 +16,8 @@ const LOOK: Duration = Duration::from_millis(1);
 const NAP: Duration = Duration::from_millis(5);
 const NAPS_MAX: u32 = 8_000;
 
-/// What `look` finds, looking again after each pause of `every`; `None` if it finds nothing within that time.
+/// Calls `look` until it finds something, with pauses of `every`; `None` if it does not within that
+/// time.
 pub fn look<T>(
     within: Duration,
     every: Duration,

@@ -1,4 +1,4 @@
-//! Several private servers that belong together: a primary with replicas, a Sentinel set, a Cluster.
+//! Several private servers that form a whole: a primary with replicas, a Sentinel set, a Cluster.
 
 mod cluster;
 mod replicated;
